@@ -1,0 +1,55 @@
+# Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
+PYTHON ?= /usr/bin/python3.11
+BIN := .venv/bin
+PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound
+
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan torture docs clean
+
+help: ## Show what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: packages ## Install the Debian packages, the virtual environment and the locked dependencies
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "Ready: make run"
+
+packages:
+	@sh rig/packages.sh $(PACKAGES)
+
+lock: ## Write requirements/*.txt again from pyproject.toml
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
+	@$(BIN)/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --group develop pyproject.toml -o requirements/develop.txt
+
+run: ## Start the rig's engines, abby and guard, and print a command to try
+	@$(BIN)/python -m rig run
+
+test: ## The fast tests: no servers, seconds
+	@$(BIN)/pytest -q tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
+
+check: format lint types contracts ## Everything: format, lint, types, import contracts, all tests
+	@$(BIN)/pytest tests
+
+format:
+	@$(BIN)/ruff format --check .
+
+lint:
+	@$(BIN)/ruff check .
+
+types:
+	@$(BIN)/mypy
+
+contracts:
+	@$(BIN)/lint-imports --no-cache
+
+bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
+	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
+
+torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
+	@$(BIN)/python -m torture
+
+docs: ## Write the pages that are made from the code
+	@$(BIN)/python -m mailwarden.cli.reference docs
+
+clean: ## Remove what running left behind
+	@rm -rf run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The API process: scanning and status over HTTPS on port 9081."""

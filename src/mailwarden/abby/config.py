@@ -1,0 +1,121 @@
+"""abby's configuration: `abby/abby/abby.yml`."""
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+from mailwarden.settings.shared import Database, Listen, Log, Tls
+
+PATH = "abby/abby/abby.yml"
+
+PERMISSIONS = ("messageQueue.submit", "messageQueue.read", "admin.status", "admin.metrics", "*")
+MIN_TOKEN_LENGTH = 32
+_HASHED = re.compile(r"^sha256:[0-9a-f]{64}$")
+
+Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
+
+
+class Core(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The guards that analyze."""
+
+    hosts: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, description="Base addresses of the guards: `https://{mta_host}:9785`."),
+    ]
+    long_request_timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for one analysis, in milliseconds.")
+    ] = 3_600_000
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for host in self.hosts:
+            try:
+                parts = urlsplit(host)
+                usable = (
+                    parts.scheme == "https" and bool(parts.hostname) and parts.path in ("", "/") and parts.port != 0
+                )
+            except ValueError:
+                usable = False
+            if not usable:
+                yield "hosts", f"`{host}` is not a guard's address: write https://host:9785"
+        if len(set(self.hosts)) != len(self.hosts):
+            yield "hosts", "names a guard twice"
+
+
+class ServiceProviders(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    core: Annotated[Core, Meta(description="The guards.")]
+
+
+class StaticApiToken(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=100, description="Name of the token user.")]
+    token: Annotated[
+        str,
+        Meta(description="The secret, 32 characters or more (64 hex digits recommended), or `sha256:` and its digest."),
+    ]
+    permissions: Annotated[
+        tuple[str, ...],
+        Meta(description="What it may do; empty means `messageQueue.submit` and `admin.status`."),
+    ] = ()
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.token.startswith("sha256:"):
+            if not _HASHED.match(self.token):
+                yield "token", "sha256: must be followed by 64 lower-case hex digits"
+        elif len(self.token) < MIN_TOKEN_LENGTH:
+            yield (
+                "token",
+                f"is shorter than {MIN_TOKEN_LENGTH} characters; make one with `openssl rand -hex 32`",
+            )
+        elif not self.token.isascii() or not self.token.isprintable() or " " in self.token:
+            yield "token", "must be printable ASCII without spaces, as it travels in a header"
+        for permission in self.permissions:
+            if permission not in PERMISSIONS and not _names_a_tenant(permission):
+                yield (
+                    "permissions",
+                    f"`{permission}` is no permission; known are {', '.join(PERMISSIONS)}, tenant:<uuid>",
+                )
+
+
+class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
+    static_api_tokens: Annotated[
+        tuple[StaticApiToken, ...], Meta(description="Bearer tokens of the Email Scanning API.")
+    ] = ()
+    listen: Annotated[Listen, Meta(description="Where abby listens.")] = Listen("127.0.0.1", 9081)
+    tls: Annotated[Tls, Meta(description="abby's certificate, shown to callers and to the guards.")] = Tls(
+        "tls/abby.crt", "tls/abby.key"
+    )
+    max_uploads: Annotated[
+        int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
+    ] = 1_000
+    body_timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for the next bytes of a request body, in milliseconds.")
+    ] = 30_000
+    header_timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for a whole request head, in milliseconds.")
+    ] = 15_000
+    shutdown_grace_period: Annotated[
+        Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
+    ] = 30_000
+    database: Database = Database()
+    spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB while they pass through.")] = "spool"
+    log: Log = Log()
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        names = [token.name for token in self.static_api_tokens]
+        secrets = [token.token for token in self.static_api_tokens]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield "staticApiTokens", f"two tokens are named `{name}`"
+        if len(set(secrets)) != len(secrets):
+            yield "staticApiTokens", "two users have the same token"
+
+
+def _names_a_tenant(permission: str) -> bool:
+    kind, _, uid = permission.partition(":")
+    try:
+        return kind == "tenant" and str(UUID(uid)) == uid.lower()
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Tenants and who may do what."""

@@ -1,0 +1,71 @@
+"""What an analyzer is, and what it is given.
+
+There are three kinds, told apart by where they may run:
+- a *local* analyzer looks at the parsed message. It is plain code on hostile bytes, so it runs in a worker
+  process that is killed at the deadline;
+- an *engine* analyzer asks an outside program about the raw bytes;
+- a *concluding* analyzer reasons about what the others brought back, without touching the bytes.
+An analyzer yields findings and nothing else: weights, tags and sentences are data in `policy/rules`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from msgspec import Struct
+
+from mailwarden.message.message import Message
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Finding
+from mailwarden.model.summary import MessageSummary
+
+
+class RawMessage(Protocol):
+    """The bytes of one message, in memory or in a spool file."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def path(self) -> Path | None:
+        """Return where a message too large for memory can be read, or None."""
+
+    def chunks(self, size: int = 262_144) -> Iterable[bytes]: ...
+
+
+class EngineAnswer(Struct, frozen=True):
+    """What an engine said, already in our words; `symbols` is for concluding analyzers alone."""
+
+    findings: tuple[Finding, ...]
+    engine: str = ""
+    symbols: dict[str, tuple[str, ...]] = {}
+
+
+class Known(Struct, frozen=True):
+    """What a concluding analyzer knows: the envelope, the summary and what the engines said."""
+
+    envelope: Envelope
+    summary: MessageSummary
+    answers: dict[str, EngineAnswer]
+
+
+class LocalAnalyzer(Protocol):
+    name: ClassVar[str]
+
+    def examine(self, message: Message) -> Iterable[Finding]: ...
+
+
+class EngineAnalyzer(Protocol):
+    name: ClassVar[str]
+
+    async def examine(self, raw: RawMessage, envelope: Envelope, deadline: float) -> EngineAnswer:
+        """Ask the engine; raise EngineFailed where it cannot finish within `deadline` seconds."""
+
+    async def check(self) -> str:
+        """Return the engine's version, or raise EngineFailed where it does not answer."""
+
+
+class ConcludingAnalyzer(Protocol):
+    name: ClassVar[str]
+
+    def conclude(self, known: Known) -> Iterable[Finding]: ...

@@ -1,0 +1,192 @@
+"""Every error of the product once, with the code that callers see."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+
+class MailwardenError(Exception):
+    """An error a caller may see: a code for machines, a sentence for people, details where they help."""
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: Sequence[Mapping[str, object]] = (),
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = tuple(details)
+        self.retry_after = retry_after
+
+
+class InternalError(MailwardenError):
+    code = "internal_error"
+
+
+# The request and its route
+
+
+class NotFound(MailwardenError):
+    code = "not_found"
+
+
+class MethodNotAllowed(MailwardenError):
+    code = "method_not_allowed"
+
+    def __init__(self, message: str, *, allowed: Sequence[str]) -> None:
+        super().__init__(message)
+        self.allowed = tuple(allowed)
+
+
+class BadRequest(MailwardenError):
+    """The bytes were not a request that the server can read."""
+
+    code = "bad_request"
+
+
+class RequestTimeout(MailwardenError):
+    """The client sent its request too slowly."""
+
+    code = "request_timeout"
+
+
+# Who calls, and what they may do
+
+
+class Unauthenticated(MailwardenError):
+    code = "unauthenticated"
+
+
+class InvalidCredentials(MailwardenError):
+    code = "invalid_credentials"
+
+
+class Forbidden(MailwardenError):
+    code = "forbidden"
+
+
+class TenantForbidden(MailwardenError):
+    code = "tenant_forbidden"
+
+
+class GlobalScopeForbidden(MailwardenError):
+    code = "global_scope_forbidden"
+
+
+# The shape of what was sent
+
+
+class UnsupportedMediaType(MailwardenError):
+    code = "unsupported_media_type"
+
+
+class ParametersContentTypeRequired(MailwardenError):
+    code = "parameters_content_type_required"
+
+
+class MalformedMultipart(MailwardenError):
+    code = "malformed_multipart"
+
+
+class MissingPart(MailwardenError):
+    code = "missing_part"
+
+
+class DuplicatePart(MailwardenError):
+    code = "duplicate_part"
+
+
+class UnexpectedPart(MailwardenError):
+    code = "unexpected_part"
+
+
+class EmptyEmail(MailwardenError):
+    code = "empty_email"
+
+
+class InvalidJson(MailwardenError):
+    code = "invalid_json"
+
+
+class SchemaViolation(MailwardenError):
+    code = "schema_violation"
+
+
+class InvalidTenantUid(MailwardenError):
+    code = "invalid_tenant_uid"
+
+
+class PayloadTooLarge(MailwardenError):
+    code = "payload_too_large"
+
+
+# What the request names
+
+
+class TenantNotFound(MailwardenError):
+    code = "tenant_not_found"
+
+
+class MessageNotFound(MailwardenError):
+    code = "message_not_found"
+
+
+class IdempotencyConflict(MailwardenError):
+    code = "idempotency_conflict"
+
+
+# What the service cannot do now
+
+
+class CoreUnreachable(MailwardenError):
+    """No guard could be reached."""
+
+    code = "core_unreachable"
+
+
+class CoreError(MailwardenError):
+    """A guard answered what no guard answers."""
+
+    code = "core_error"
+
+
+class Overloaded(MailwardenError):
+    code = "overloaded"
+
+
+class ScanningDisabled(MailwardenError):
+    code = "scanning_disabled"
+
+
+class StorageUnavailable(MailwardenError):
+    code = "storage_unavailable"
+
+
+class ShuttingDown(MailwardenError):
+    code = "shutting_down"
+
+
+class EngineUnavailable(MailwardenError):
+    code = "engine_unavailable"
+
+
+class AnalysisTimeout(MailwardenError):
+    code = "analysis_timeout"
+
+
+# What stops a process from starting, or a command from doing its work
+
+
+class ConfigurationError(MailwardenError):
+    """The configuration has mistakes; the message lists every one with its place."""
+
+    code = "configuration_error"
+
+
+class CommandError(MailwardenError):
+    """A command cannot go on; the message says why and what to do."""
+
+    code = "command_error"

@@ -1,0 +1,149 @@
+"""guard's configuration: `guard/core/guard.yml`."""
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from mailwarden.settings.shared import Database, Listen, Log, Tls
+
+PATH = "guard/core/guard.yml"
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+
+
+class RestApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that takes messages from abby; it has no settings of its own."""
+
+
+class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    rest_api: Annotated[
+        RestApi | None,
+        Meta(description="`restApi: {}` enables the Email Scanning API; without it scanning is disabled."),
+    ] = None
+
+
+class Rspamd(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    address: Annotated[str, Meta(description="Rspamd's normal worker: `unix:/path/to/socket` or `tcp:host:port`.")] = (
+        "tcp:127.0.0.1:11333"
+    )
+    timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer, in milliseconds.")] = 20_000
+    max_concurrency: Annotated[
+        Count, Meta(description="Scans at once; beyond about 200 a worker Rspamd loses symbols silently.")
+    ] = 32
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _address_mistakes(self.address)
+
+
+class Clamav(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    address: Annotated[str, Meta(description="clamd: `unix:/path/to/socket` or `tcp:host:port`.")] = (
+        "tcp:127.0.0.1:3310"
+    )
+    timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer, in milliseconds.")] = 60_000
+    max_concurrency: Annotated[Count, Meta(description="Scans at once; clamd's MaxThreads or less.")] = 16
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _address_mistakes(self.address)
+
+
+class Engines(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    rspamd: Rspamd = Rspamd()
+    clamav: Clamav = Clamav()
+
+
+class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The killable processes that parse hostile bytes."""
+
+    count: Annotated[int | None, Meta(description="Worker processes; the number of cores if unset.")] = None
+    memory: Annotated[int, Meta(ge=256, le=65_536, description="Memory limit of one worker, in MiB.")] = 1_024
+    structure_timeout: Annotated[Milliseconds, Meta(description="Longest structure check, in milliseconds.")] = 1_000
+    parse_timeout: Annotated[Milliseconds, Meta(description="Longest parse, in milliseconds.")] = 10_000
+    analyzer_timeout: Annotated[
+        Milliseconds, Meta(description="Longest run of one local analyzer, in milliseconds.")
+    ] = 5_000
+
+    @property
+    def effective_count(self) -> int:
+        return self.count or os.cpu_count() or 1
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.count is not None and not 1 <= self.count <= 512:
+            yield "count", "must be between 1 and 512"
+
+
+class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    buffer: Annotated[
+        Count,
+        Meta(description="Finished guard requests kept in memory while the database is away; the oldest go first."),
+    ] = 20_000
+    retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
+
+
+class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    scan_sources: Annotated[ScanSources, Meta(description="The ways into guard.")] = ScanSources()
+    main_worker_count: Annotated[
+        Count | None, Meta(description="Guard requests this guard is sized for; 20 if unset.")
+    ] = None
+    max_guard_requests_in_processing: Annotated[
+        Count | None,
+        Meta(description="Guard requests in processing at which further ones are refused; `mainWorkerCount` if unset."),
+    ] = None
+    guard_request_throttle_threshold: Annotated[
+        Count | None,
+        Meta(description="Guard requests in processing at which linear throttling starts; `mainWorkerCount` if unset."),
+    ] = None
+    max_throttle_delay: Annotated[
+        Milliseconds, Meta(description="Longest delay of the throttling band, in milliseconds.")
+    ] = 2_000
+    max_bytes_in_flight: Annotated[
+        int,
+        Meta(ge=52_428_800, description="Bytes of messages held at once; beyond it guard requests are refused."),
+    ] = 536_870_912
+    on_engine_failure: Annotated[
+        Literal["undecided", "tempfail"],
+        Meta(description="`undecided` answers 200 with decision undecided; `tempfail` answers 503 engine_unavailable."),
+    ] = "undecided"
+    analysis_timeout: Annotated[Milliseconds, Meta(description="Longest analysis of one message, in milliseconds.")] = (
+        90_000
+    )
+    shutdown_grace_period: Annotated[
+        Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
+    ] = 30_000
+    name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
+    listen: Annotated[Listen, Meta(description="Where guard listens for abby.")] = Listen("127.0.0.1", 9785)
+    tls: Annotated[Tls, Meta(description="guard's certificate; callers must show one signed by `ca`.")] = Tls(
+        "tls/guard.crt", "tls/guard.key"
+    )
+    engines: Engines = Engines()
+    workers: Workers = Workers()
+    history: History = History()
+    database: Database = Database()
+    spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
+    log: Log = Log()
+
+    @property
+    def max_in_processing(self) -> int:
+        return self.max_guard_requests_in_processing or self.main_worker_count or 20
+
+    @property
+    def throttle_threshold(self) -> int:
+        return self.guard_request_throttle_threshold or self.main_worker_count or 20
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.throttle_threshold > self.max_in_processing:
+            threshold, maximum = self.throttle_threshold, self.max_in_processing
+            problem = f"is {threshold}, above maxGuardRequestsInProcessing ({maximum}): throttling could never start"
+            yield "guardRequestThrottleThreshold", problem
+
+
+def _address_mistakes(address: str) -> Iterator[tuple[str, str]]:
+    kind, _, rest = address.partition(":")
+    if kind == "unix" and rest.startswith("/"):
+        return
+    host, _, port = rest.rpartition(":")
+    if kind == "tcp" and host and port.isdigit() and 0 < int(port) < 65536:
+        return
+    yield "address", f"`{address}` is not an address: write unix:/path/to/socket or tcp:host:port"

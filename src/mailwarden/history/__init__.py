@@ -1,0 +1,1 @@
+"""Finished guard requests, kept."""

@@ -1,0 +1,43 @@
+"""What a message looks like once parsed: headers and parts, as every local analyzer is given them."""
+
+from msgspec import Struct
+
+
+class Header(Struct, frozen=True):
+    """One header field: its name in lower case, its unfolded value with encoded words decoded, within limits."""
+
+    name: str
+    value: str
+
+
+class Part(Struct, frozen=True):
+    """One leaf of the MIME tree, decoded. Two parsers look at a message; `seen_by` tells which saw this part."""
+
+    path: str  # "1.2": second child of the first child; "0" where the message is not multipart
+    media_type: str  # as declared, lower case, e.g. "text/html"
+    name: str  # file name as declared, "" where there is none
+    disposition: str  # "attachment", "inline" or ""
+    charset: str
+    content: bytes
+    sha256: str
+    seen_by: str = "both"  # "first", "second" or "both"
+
+    @property
+    def place(self) -> str:
+        """Say where this part is, in the words an analyst reads."""
+        return f"part {self.path} ({self.name})" if self.name else f"part {self.path}"
+
+
+class Message(Struct, frozen=True):
+    size: int
+    sha256: str
+    headers: tuple[Header, ...]
+    parts: tuple[Part, ...]
+    ambiguities: tuple[str, ...] = ()  # sentences: where readers of this message may disagree
+
+    def header(self, name: str) -> str:
+        """Return the first value of a header, or "" where it is absent."""
+        return next((header.value for header in self.headers if header.name == name), "")
+
+    def all_headers(self, name: str) -> tuple[str, ...]:
+        return tuple(header.value for header in self.headers if header.name == name)

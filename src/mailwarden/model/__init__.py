@@ -1,0 +1,1 @@
+"""The words of the contract as frozen data."""

@@ -1,0 +1,68 @@
+"""Evidence: everything the analyzers noticed about one message, and everything they could not finish."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from msgspec import Struct
+
+Fact = str | int | float | bool
+
+
+class Finding(Struct, frozen=True):
+    """One thing an analyzer noticed: its name (`analyzer.what`), where in the message, and the facts for people."""
+
+    name: str
+    place: str = ""
+    facts: dict[str, Fact] = {}
+
+
+class FailureKind(StrEnum):
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    UNREACHABLE = "unreachable"
+    UNFINISHED = "unfinished"
+
+
+class Failure(Struct, frozen=True):
+    """An analyzer that could not finish, and why, as a sentence."""
+
+    analyzer: str
+    kind: FailureKind
+    sentence: str
+
+
+class Status(StrEnum):
+    FINISHED = "finished"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Report(Struct, frozen=True):
+    """What one analyzer did with one message."""
+
+    analyzer: str
+    required: bool
+    status: Status
+    milliseconds: float
+    findings: tuple[Finding, ...] = ()
+    failure: Failure | None = None
+    engine: str = ""  # the outside program and its version, where one was asked
+
+
+class Evidence(Struct, frozen=True):
+    reports: tuple[Report, ...]
+
+    @property
+    def findings(self) -> Iterator[tuple[str, Finding]]:
+        """Yield every finding with the name of its analyzer, in the analyzers' order."""
+        for report in self.reports:
+            for finding in report.findings:
+                yield report.analyzer, finding
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(report.failure for report in self.reports if report.failure)
+
+    @property
+    def missing_required(self) -> tuple[Failure, ...]:
+        return tuple(report.failure for report in self.reports if report.failure and report.required)

@@ -1,0 +1,28 @@
+"""What a message is (verdict) and what happens to it (decision): two types, never mixed."""
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What the message IS; the order of the members is the order in which they are considered."""
+
+    MALWARE = "malware"
+    PHISHING = "phishing"
+    FRAUD = "fraud"
+    SPOOF = "spoof"
+    BLOCKED = "blocked"
+    SPAM = "spam"
+    SUSPICIOUS = "suspicious"
+    BULK = "bulk"
+    CLEAN = "clean"
+    UNKNOWN = "unknown"
+
+
+class Decision(StrEnum):
+    """What HAPPENS to the message."""
+
+    UNDECIDED = "undecided"
+    DELIVER = "deliver"
+    QUARANTINE = "quarantine"
+    BOUNCE = "bounce"
+    DROP = "drop"

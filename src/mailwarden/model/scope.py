@@ -1,0 +1,22 @@
+"""The scope every stored thing belongs to: one tenant, or the whole deployment."""
+
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class Scope(Struct, frozen=True):
+    """Which tenants a store may touch: `None` is every tenant, otherwise exactly those named."""
+
+    tenants: frozenset[UUID] | None = None
+
+    @classmethod
+    def deployment(cls) -> "Scope":
+        return cls(None)
+
+    @classmethod
+    def of(cls, *tenants: UUID) -> "Scope":
+        return cls(frozenset(tenants))
+
+    def allows(self, tenant: UUID) -> bool:
+        return self.tenants is None or tenant in self.tenants

@@ -1,0 +1,35 @@
+"""A tenant: one customer of the deployment, with the recipient domains that belong to it."""
+
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class Profile(StrEnum):
+    """How strictly a tenant's verdicts become decisions."""
+
+    BALANCED = "balanced"
+    STRICT = "strict"
+
+
+class Tenant(Struct, frozen=True):
+    uid: UUID
+    name: str
+    is_default: bool = False
+    profile: Profile = Profile.BALANCED
+    domains: tuple[str, ...] = ()
+
+
+class AssignedBy(StrEnum):
+    """How a guard request came to its tenant."""
+
+    REQUEST = "request"
+    DOMAINS = "domains"
+    DEFAULT = "default"
+
+
+class Assignment(Struct, frozen=True):
+    tenant: UUID
+    by: AssignedBy
+    profile: Profile = Profile.BALANCED

@@ -1,0 +1,1 @@
+"""From evidence to verdict to decision, as data and pure functions."""

@@ -1,0 +1,1 @@
+"""What both HTTP processes share: the hardened server, uploads, errors as answers, TLS."""

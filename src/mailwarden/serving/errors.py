@@ -1,0 +1,62 @@
+"""The one table from error to HTTP status, and the one place that turns an error into an answer."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from mailwarden import errors
+from mailwarden.errors import MailwardenError, MethodNotAllowed
+from mailwarden.wire.scanning import ErrorBody
+
+STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
+    errors.BadRequest: HTTPStatus.BAD_REQUEST,
+    errors.MalformedMultipart: HTTPStatus.BAD_REQUEST,
+    errors.MissingPart: HTTPStatus.BAD_REQUEST,
+    errors.DuplicatePart: HTTPStatus.BAD_REQUEST,
+    errors.UnexpectedPart: HTTPStatus.BAD_REQUEST,
+    errors.EmptyEmail: HTTPStatus.BAD_REQUEST,
+    errors.InvalidJson: HTTPStatus.BAD_REQUEST,
+    errors.SchemaViolation: HTTPStatus.BAD_REQUEST,
+    errors.InvalidTenantUid: HTTPStatus.BAD_REQUEST,
+    errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    errors.InvalidCredentials: HTTPStatus.UNAUTHORIZED,
+    errors.Forbidden: HTTPStatus.FORBIDDEN,
+    errors.TenantForbidden: HTTPStatus.FORBIDDEN,
+    errors.GlobalScopeForbidden: HTTPStatus.FORBIDDEN,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.TenantNotFound: HTTPStatus.NOT_FOUND,
+    errors.MessageNotFound: HTTPStatus.NOT_FOUND,
+    errors.MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
+    errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
+    errors.IdempotencyConflict: HTTPStatus.CONFLICT,
+    errors.PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    errors.ParametersContentTypeRequired: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    errors.InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.CoreUnreachable: HTTPStatus.BAD_GATEWAY,
+    errors.CoreError: HTTPStatus.BAD_GATEWAY,
+    errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ScanningDisabled: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ShuttingDown: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.EngineUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.AnalysisTimeout: HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+DEFAULT_RETRY_AFTER = 2
+
+
+def answer_for(error: MailwardenError) -> web.Response:
+    """Return the HTTP answer for an error: its status, its body, and the headers that belong to it."""
+    status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+    headers = {}
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="mailwarden"'
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(error.retry_after or DEFAULT_RETRY_AFTER)
+    if isinstance(error, MethodNotAllowed):
+        headers["Allow"] = ", ".join(error.allowed)
+    body = ErrorBody(error=error.code, message=error.message, details=tuple(map(dict, error.details)))
+    return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json", headers=headers)

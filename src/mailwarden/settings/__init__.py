@@ -1,0 +1,1 @@
+"""Reading YAML configuration and reporting every mistake in it."""

@@ -1,0 +1,190 @@
+"""Reads one YAML file into a frozen record, or reports every mistake in it with file, line and key."""
+
+import difflib
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from mailwarden.errors import ConfigurationError
+
+T = TypeVar("T")
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """One mistake, where a person finds it."""
+
+    file: str
+    line: int
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file}:{self.line}: {self.key}: {self.problem}"
+            if self.key
+            else f"{self.file}:{self.line}: {self.problem}"
+        )
+
+
+class Mistakes(ConfigurationError):
+    """Every mistake of one or more files."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(map(str, mistakes)))
+        self.mistakes = tuple(mistakes)
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """Return the file's content as `kind`, or raise Mistakes with all that is wrong with it."""
+    node = _load(path)
+    mistakes = list(_Checker(str(path)).check(node, kind, "", 1))
+    if mistakes:
+        raise Mistakes(sorted(mistakes, key=lambda mistake: mistake.line))
+    return msgspec.convert(node, kind)
+
+
+def _load(path: Path) -> object:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Mistakes([Mistake(str(path), 1, "", f"cannot be read: {error}")]) from None
+    try:
+        node = YAML(typ="rt").load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise Mistakes([Mistake(str(path), mark.line + 1 if mark else 1, "", f"not YAML: {problem}")]) from None
+    return {} if node is None else node
+
+
+class _Checker:
+    """Walks a document beside the type that it should have."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def check(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
+        inner = _without_none(_bare(kind))
+        if node is None and inner is not _bare(kind):
+            return
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from self._check_record(node, inner, key, line)
+        elif get_origin(inner) in (list, tuple):
+            yield from self._check_items(node, kind, get_args(inner)[0], key, line)
+        elif get_origin(inner) is dict:
+            yield from self._check_entries(node, get_args(inner)[1], key, line)
+        else:
+            yield from self._check_value(node, kind, key, line)
+
+    def _check_record(self, node: object, kind: type[msgspec.Struct], key: str, line: int) -> Iterator[Mistake]:
+        if not isinstance(node, Mapping):
+            yield self._mistake(line, key, _not_a_mapping(node, key))
+            return
+        hints = get_type_hints(kind, include_extras=True)
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        found = [
+            self._mistake(_line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
+            for name in node
+            if name not in fields
+        ]
+        for name, field in fields.items():
+            if name in node:
+                at = _line_of(node, name, line)
+                found.extend(self.check(node[name], hints[field.name], _join(key, name), at))
+            elif field.required:
+                found.append(self._mistake(line, _join(key, name), "is required and missing"))
+        yield from found
+        if not found:
+            yield from self._check_meaning(node, kind, key, line)
+
+    def _check_meaning(
+        self, node: Mapping[object, object], kind: type[msgspec.Struct], key: str, line: int
+    ) -> Iterator[Mistake]:
+        try:
+            record = msgspec.convert(node, kind)
+        except msgspec.ValidationError as error:
+            yield self._mistake(line, key, str(error))
+            return
+        mistakes = getattr(record, "mistakes", None)
+        problems: Iterable[tuple[str, str]] = mistakes() if mistakes else ()
+        for name, problem in problems:
+            yield self._mistake(_line_of(node, name, line), _join(key, name), problem)
+
+    def _check_items(self, node: object, kind: object, item: object, key: str, line: int) -> Iterator[Mistake]:
+        if not isinstance(node, Sequence) or isinstance(node, str):
+            yield self._mistake(line, key, f"must be a list, not {_describe(node)}")
+            return
+        before = False
+        for index, value in enumerate(node):
+            for mistake in self.check(value, item, f"{key}[{index}]", _line_of(node, index, line)):
+                before = True
+                yield mistake
+        if not before:
+            yield from self._check_value(node, kind, key, line)
+
+    def _check_entries(self, node: object, value: object, key: str, line: int) -> Iterator[Mistake]:
+        if not isinstance(node, Mapping):
+            yield self._mistake(line, key, _not_a_mapping(node, key))
+            return
+        for name in node:
+            yield from self.check(node[name], value, _join(key, name), _line_of(node, name, line))
+
+    def _check_value(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
+        try:
+            msgspec.convert(node, kind)
+        except msgspec.ValidationError as error:
+            text = str(error).split(" - at ")[0]
+            yield self._mistake(line, key, f"{text[0].lower()}{text[1:]}")
+
+    def _mistake(self, line: int, key: str, problem: str) -> Mistake:
+        return Mistake(self._file, line, key, problem)
+
+
+def _bare(kind: object) -> object:
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return kind
+
+
+def _without_none(kind: object) -> object:
+    if get_origin(kind) in (Union, types.UnionType):
+        rest = [_bare(arg) for arg in get_args(kind) if arg is not type(None)]
+        if len(rest) == 1:
+            return rest[0]
+    return kind
+
+
+def _line_of(node: object, key: object, default: int) -> int:
+    """Return the line of a key or an item, as ruamel.yaml remembers it."""
+    marks = getattr(node, "lc", None)
+    try:
+        return int(marks.data[key][0]) + 1 if marks else default
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return default
+
+
+def _join(key: str, name: object) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def _describe(node: object) -> str:
+    return "nothing" if node is None else f"`{node}`"[:60]
+
+
+def _not_a_mapping(node: object, key: str) -> str:
+    if isinstance(node, str) and node.replace(" ", "").endswith("{}"):
+        name = node.replace("{", "").replace("}", "").strip()
+        return f"must be a mapping: write `{name}: {{}}` with a colon"
+    return f"must be a mapping of keys to values, not {_describe(node)}"
+
+
+def _unknown(name: str, fields: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, fields, n=1)
+    return (
+        f"unknown key; did you mean `{close[0]}`?" if close else f"unknown key; known are {', '.join(sorted(fields))}"
+    )

@@ -1,0 +1,134 @@
+"""The record of `GET /v1/messages/{ggrid}`: why a message was judged so."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.model.record import FinishedRequest
+
+
+class ReasonRecord(Struct, frozen=True, rename="camel"):
+    rule: str
+    analyzer: str
+    verdict: str
+    weight: int
+    summary: str
+    place: str
+    tag: str
+
+
+class EngineRecord(Struct, frozen=True, rename="camel"):
+    """What one analyzer did: finished, failed (with the reason) or skipped, and how long it took."""
+
+    analyzer: str
+    status: str
+    milliseconds: float
+    required: bool
+    engine: str
+    failure: str
+
+
+class StepRecord(Struct, frozen=True, rename="camel"):
+    step: str
+    outcome: str
+
+
+class PartRecord(Struct, frozen=True, rename="camel"):
+    path: str
+    media_type: str
+    name: str
+    size: int
+    sha256: str
+
+
+class EnvelopeRecord(Struct, frozen=True, rename="camel"):
+    envelope_from: str
+    envelope_recipients: tuple[str, ...]
+    remote_address: str | None
+    sender_helo: str | None
+
+
+class MessageRecord(Struct, frozen=True, rename="camel"):
+    """What is kept of the message itself; never its body."""
+
+    size: int
+    sha256: str
+    from_address: str
+    from_name: str
+    reply_to: str
+    to: tuple[str, ...]
+    subject: str
+    message_id: str
+    date: str
+    parts: tuple[PartRecord, ...]
+    url_hosts: tuple[str, ...]
+
+
+class MessageExplanation(Struct, frozen=True, rename="camel"):
+    ggrid: UUID
+    tenant_uid: UUID
+    created: datetime
+    completed: datetime
+    decision: str
+    verdict: str
+    tags: tuple[str, ...]
+    summary: str
+    reasons: tuple[ReasonRecord, ...]
+    points: dict[str, int]
+    engines: tuple[EngineRecord, ...]
+    list_entry: dict[str, str] | None
+    decision_trace: tuple[StepRecord, ...]
+    source: str
+    guard: str
+    envelope: EnvelopeRecord
+    message: MessageRecord
+
+
+def explanation_of(request: FinishedRequest) -> MessageExplanation:
+    """Put a finished guard request into the words of the API."""
+    envelope, kept = request.envelope, request.summary
+    return MessageExplanation(
+        ggrid=request.ggrid,
+        tenant_uid=request.tenant,
+        created=request.created,
+        completed=request.completed,
+        decision=request.ruling.decision,
+        verdict=request.judgement.verdict,
+        tags=request.tags,
+        summary=request.judgement.summary,
+        reasons=tuple(
+            ReasonRecord(r.rule, r.analyzer, r.verdict, r.weight, r.summary, r.place, r.tag)
+            for r in request.judgement.reasons
+        ),
+        points=request.judgement.points,
+        engines=tuple(
+            EngineRecord(
+                analyzer=r.analyzer,
+                status=r.status,
+                milliseconds=r.milliseconds,
+                required=r.required,
+                engine=r.engine,
+                failure=r.failure.sentence if r.failure else "",
+            )
+            for r in request.evidence.reports
+        ),
+        list_entry=None,
+        decision_trace=tuple(StepRecord(s.step, s.outcome) for s in request.ruling.trace),
+        source=request.source,
+        guard=request.guard,
+        envelope=EnvelopeRecord(envelope.sender, envelope.recipients, envelope.remote_address, envelope.helo),
+        message=MessageRecord(
+            size=kept.size,
+            sha256=kept.sha256,
+            from_address=kept.from_address,
+            from_name=kept.from_name,
+            reply_to=kept.reply_to,
+            to=kept.to,
+            subject=kept.subject,
+            message_id=kept.message_id,
+            date=kept.date,
+            parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in kept.parts),
+            url_hosts=kept.url_hosts,
+        ),
+    )

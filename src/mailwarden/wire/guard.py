@@ -1,0 +1,33 @@
+"""What abby and guard tell each other besides the public records: headers of a submission, and guard's status."""
+
+from msgspec import Struct
+
+GGRID_HEADER = "Mailwarden-Ggrid"
+DEADLINE_HEADER = "Mailwarden-Deadline-Ms"
+REQUEST_ID_HEADER = "X-Request-Id"
+TENANT_HEADER = "Mailwarden-Tenant"
+TENANT_BY_HEADER = "Mailwarden-Tenant-By"
+PROFILE_HEADER = "Mailwarden-Profile"
+
+SUBMIT_PATH = "/v1/messageQueue/submitEmail"
+GUARD_STATUS_PATH = "/v1/guard/status"
+
+
+class EngineState(Struct, frozen=True, rename="camel"):
+    name: str
+    up: bool
+    required: bool
+    detail: str = ""
+
+
+class GuardStatus(Struct, frozen=True, rename="camel"):
+    """How one guard is doing, as abby asks it for the status colour."""
+
+    name: str
+    version: str
+    in_processing: int
+    max_in_processing: int
+    engines: tuple[EngineState, ...]
+    database_up: bool
+    scanning_enabled: bool
+    stopping: bool = False

@@ -1,0 +1,35 @@
+"""From the `parameters` part of an upload to the envelope, or to the error that says what is wrong with it."""
+
+import ipaddress
+
+from mailwarden.model.envelope import Envelope
+from mailwarden.wire.scanning import MessageAnalysisRequest
+from mailwarden.wire.strict_json import convert, read_object, violation_at
+
+
+def read_parameters(raw: bytes) -> MessageAnalysisRequest:
+    """Read and check the whole record; every field that a later reader trusts is checked here."""
+    value = read_object(raw)
+    request = convert(value, MessageAnalysisRequest)
+    border = request.border_mta_data
+    for index, recipient in enumerate(border.envelope_recipients):
+        if any(0xD800 <= ord(c) <= 0xDFFF for c in recipient):
+            raise violation_at(f"/borderMtaData/envelopeRecipients/{index}", "Holds a lone surrogate")
+    if border.remote_address is not None:
+        try:
+            ipaddress.ip_address(border.remote_address)
+        except ValueError:
+            raise violation_at("/borderMtaData/remoteAddress", "Not an IPv4 or IPv6 address") from None
+        if "%" in border.remote_address:
+            raise violation_at("/borderMtaData/remoteAddress", "An address with a zone cannot be judged")
+    return request
+
+
+def envelope_of(request: MessageAnalysisRequest) -> Envelope:
+    border = request.border_mta_data
+    return Envelope(
+        sender="" if border.envelope_from == "<>" else border.envelope_from,
+        recipients=border.envelope_recipients,
+        remote_address=border.remote_address,
+        helo=border.sender_helo or None,
+    )

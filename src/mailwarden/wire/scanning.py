@@ -1,0 +1,64 @@
+"""The records of the Email Scanning API (specification, section 2), in the spelling of the specification."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+MAX_RECIPIENTS = 1_000
+
+# Envelope text never holds a control character: written into an engine's header it could become another header.
+_NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*$"
+
+EnvelopeText = Annotated[str, Meta(max_length=1_024, pattern=_NO_CONTROL)]
+EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=_NO_CONTROL)]
+
+
+class BorderMtaData(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """Data retrieved at the border MTA that received the email."""
+
+    envelope_from: Annotated[EnvelopeText, Meta(description='Envelope FROM address; "" or "<>" is the null sender.')]
+    envelope_recipients: Annotated[
+        tuple[EnvelopeAddress, ...],
+        Meta(min_length=1, max_length=MAX_RECIPIENTS, description="Envelope TO addresses."),
+    ]
+    remote_address: Annotated[
+        str | None, Meta(description="IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.")
+    ] = None
+    sender_helo: Annotated[
+        EnvelopeText | None,
+        Meta(description="HELO or EHLO of the sending mail client, as seen at the border MTA."),
+    ] = None
+
+
+class MessageAnalysisRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The `parameters` part of the scan upload."""
+
+    border_mta_data: BorderMtaData
+    tenant_uid: Annotated[UUID | None, Meta(description="Tenant to which the resulting guard request is assigned.")] = (
+        None
+    )
+
+
+class MessageAnalysisResult(Struct, frozen=True, rename="camel"):
+    """The outcome of one analysis: exactly the six fields of the specification."""
+
+    ggrid: Annotated[UUID, Meta(description="Unique ID of the message analysis.")]
+    created: Annotated[datetime, Meta(description="Time the analysis result was created.")]
+    completed: Annotated[datetime, Meta(description="Time the analysis concluded.")]
+    decision: Annotated[str, Meta(description="What happens to the message.")]
+    verdict: Annotated[str, Meta(description="What the message is.")]
+    tags: Annotated[tuple[str, ...], Meta(description="All tags associated with the message, sorted.")]
+
+
+class SystemStatus(Struct, frozen=True, rename="camel"):
+    message_queue_status: Annotated[str, Meta(description="Status of the message queue: GREEN, YELLOW or RED.")]
+
+
+class ErrorBody(Struct, frozen=True, omit_defaults=True):
+    """The body of every answer that is not a success."""
+
+    error: Annotated[str, Meta(description="Machine-readable error code.")]
+    message: Annotated[str, Meta(description="What was wrong, where, and what to do.")] = ""
+    details: Annotated[tuple[dict[str, object], ...], Meta(description="One object per mistake, where it helps.")] = ()

@@ -1,0 +1,81 @@
+"""Reading JSON strictly: what a lenient parser would let pass silently is an error with its place.
+
+Security: reads hostile bytes. Duplicate keys, NaN, bad UTF-8, NUL and lone surrogates are refused.
+"""
+
+import json
+import re
+from typing import Never, TypeVar
+
+import msgspec
+
+from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r" - at `\$(.*?)`$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+def read_object(raw: bytes) -> dict[str, object]:
+    """Return the one JSON object in `raw`, or raise InvalidJson."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"The JSON is not valid UTF-8 (byte {error.start}).") from None
+    try:
+        value = json.loads(text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InvalidJson(f"Not JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
+    except RecursionError:
+        raise InvalidJson("The JSON is nested too deeply.") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InvalidJson(f"Not JSON that can be read: {error}.") from None
+    if not isinstance(value, dict):
+        raise InvalidJson("The JSON must be an object.")
+    return value
+
+
+def convert(value: dict[str, object], kind: type[T]) -> T:
+    """Return `value` as a record of `kind`, or raise SchemaViolation with a JSON pointer."""
+    try:
+        record = msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise _violation(str(error)) from None
+    return record
+
+
+def violation_at(pointer: str, problem: str) -> SchemaViolation:
+    return SchemaViolation(f"{problem} (at {pointer or '/'})", details=[{"pointer": pointer, "problem": problem}])
+
+
+def _violation(text: str) -> SchemaViolation | InvalidTenantUid:
+    match = _PLACE.search(text)
+    problem = text[: match.start()] if match else text
+    pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(match.group(1))) if match else ""
+    if pointer == "/tenantUid":
+        return InvalidTenantUid(
+            f"tenantUid is not a UUID: {problem}.", details=[{"pointer": pointer, "problem": problem}]
+        )
+    return violation_at(pointer, problem)
+
+
+def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidJson(f"The key {key[:64]!r} stands twice in one object.")
+        found[_clean(key)] = _clean(value) if isinstance(value, str) else value
+    return found
+
+
+def _clean(text: str) -> str:
+    if "\x00" in text:
+        raise InvalidJson("A string holds the NUL character.")
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise InvalidJson("A string holds a lone surrogate, which is no character.")
+    return text
+
+
+def _refuse_constant(name: str) -> Never:
+    raise InvalidJson(f"{name} is not JSON.")
