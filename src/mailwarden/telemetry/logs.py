@@ -1,0 +1,46 @@
+"""JSON logs, one object a line, with the request id and the ggrid of the work they speak of.
+
+No line carries a Subject, an address, a token or a body: what identifies a message is its ggrid.
+"""
+
+import logging
+import sys
+from typing import cast
+
+import orjson
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def start_logging(program: str, level: str = "info") -> None:
+    """Send our lines and the libraries' lines to standard error as JSON."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(serializer=orjson.dumps),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(program=program)
+    logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
+
+
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(logger=name))
+
+
+class _ToStructlog(logging.Handler):
+    """Passes a library's log line on, in our form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        get_logger(record.name).log(
+            record.levelno, record.getMessage(), **({"exception": repr(failure)} if failure else {})
+        )
