@@ -1,0 +1,113 @@
+"""Brings a database to this version's tables: numbered SQL files, each applied once, in one transaction."""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+from msgspec import Struct
+
+from mailwarden.database.failures import storage_unavailable
+from mailwarden.database.pool import CONNECT_TIMEOUT, Connection
+from mailwarden.errors import CommandError
+
+FOLDER = Path(__file__).parent / "migrations"
+STATEMENT_TIMEOUT = 600.0
+_FILE_NAME = re.compile(r"^[0-9]{4}_[a-z0-9_]+$")
+_LOCK = 0x6D61696C77617264  # any number will do, as long as every version uses the same one
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS applied_migrations (
+    name text PRIMARY KEY,
+    checksum text NOT NULL,
+    applied timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+
+class Migration(Struct, frozen=True):
+    """One file of SQL; a published one never changes, which its checksum proves."""
+
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def known_migrations(folder: Path = FOLDER) -> Sequence[Migration]:
+    """Return the migrations of this version in their order."""
+    found = [Migration(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.sql"))]
+    for number, migration in enumerate(found, 1):
+        if not _FILE_NAME.match(migration.name) or int(migration.name[:4]) != number:
+            raise CommandError(f"{migration.name}.sql is out of order: expected number {number:04d}.")
+    return found
+
+
+async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
+    """Apply what is missing and return the names applied; two at once do the work once."""
+    known = known_migrations(folder)
+    applied = []
+    async with _connected(url) as connection:
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)  # let go when the connection closes
+        await connection.execute(_TABLE)
+        for migration in _missing(known, await _checksums(connection)):
+            async with connection.transaction():
+                await connection.execute(migration.sql)
+                await connection.execute(
+                    "INSERT INTO applied_migrations (name, checksum) VALUES ($1, $2)",
+                    migration.name,
+                    migration.checksum,
+                )
+            applied.append(migration.name)
+    return applied
+
+
+async def pending(url: str, folder: Path = FOLDER) -> list[str]:
+    """Return the names of the migrations that `migrate` would apply, changing nothing."""
+    known = known_migrations(folder)
+    async with _connected(url) as connection:
+        exists = await connection.fetchval("SELECT to_regclass('applied_migrations') IS NOT NULL")
+        checksums = await _checksums(connection) if exists else {}
+        return [migration.name for migration in _missing(known, checksums)]
+
+
+async def _checksums(connection: Connection) -> dict[str, str]:
+    rows = await connection.fetch("SELECT name, checksum FROM applied_migrations ORDER BY name")
+    return {str(row["name"]): str(row["checksum"]) for row in rows}
+
+
+def _missing(known: Sequence[Migration], applied: dict[str, str]) -> Sequence[Migration]:
+    names = {migration.name for migration in known}
+    for name in applied:
+        if name not in names:
+            raise CommandError(
+                f"The database has migration {name}, which this version does not know: "
+                "it was made by a newer Mailwarden. Install that version, or restore an older backup."
+            )
+    for migration in known:
+        if applied.get(migration.name, migration.checksum) != migration.checksum:
+            raise CommandError(
+                f"Migration {migration.name} has changed since it was applied to this database. "
+                "A published migration never changes: install the files of a release."
+            )
+    return [migration for migration in known if migration.name not in applied]
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Connection]:
+    connection = None
+    try:
+        connection = await asyncpg.connect(url, timeout=CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
+        yield connection
+    except Exception as error:
+        unavailable = storage_unavailable(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
+    finally:
+        if connection is not None:
+            await connection.close(timeout=CONNECT_TIMEOUT)

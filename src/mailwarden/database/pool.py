@@ -1,0 +1,132 @@
+"""The PostgreSQL connections of one process: opened when first needed, opened again after an outage.
+
+Making a `Database` touches no network, so a process starts while PostgreSQL is away. Whatever goes wrong with
+a connection reaches the caller as StorageUnavailable, within the time it gave.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+import asyncpg
+
+from mailwarden.database.failures import is_away, storage_unavailable
+from mailwarden.errors import StorageUnavailable
+
+COMMAND_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 3.0
+PROBE_TIMEOUT = 2.0
+_RELEASE_TIMEOUT = 1.0
+
+
+class Row(Protocol):
+    """One row of an answer, read by column name."""
+
+    def __getitem__(self, column: str) -> object: ...
+
+
+class Connection(Protocol):
+    """What our stores use of a connection."""
+
+    async def execute(self, query: str, *args: object) -> str: ...
+
+    async def fetch(self, query: str, *args: object) -> Sequence[Row]: ...
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
+
+    async def fetchval(self, query: str, *args: object) -> object: ...
+
+    def transaction(
+        self, *, isolation: str | None = None, readonly: bool = False
+    ) -> AbstractAsyncContextManager[None]: ...
+
+
+class Database:
+    """A bounded set of connections to one PostgreSQL database."""
+
+    def __init__(self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT) -> None:
+        self.up = False  # as last seen
+        self._url = url
+        self._pool_size = pool_size
+        self._command_timeout = command_timeout
+        self._pool: asyncpg.Pool | None = None
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self, wait: float = CONNECT_TIMEOUT) -> AsyncIterator[Connection]:
+        """Lend a connection for the statements inside the block; `wait` is the longest wait for it, in seconds.
+
+        Only SQL belongs in the block: an OSError raised there is taken for the database's.
+        """
+        held = None
+        pool = await self._opened()
+        try:
+            held = await pool.acquire(timeout=wait)
+            yield held
+        except Exception as error:
+            broken = held is None or held.is_closed()
+            if is_away(error, broken=broken):
+                self._give_up(held)
+            unavailable = storage_unavailable(error, broken=broken)
+            if unavailable is None:
+                raise
+            raise unavailable from error
+        else:
+            self.up = True
+        finally:
+            if held is not None:
+                with suppress(Exception):  # a connection that cannot be released is closed by the pool
+                    await pool.release(held, timeout=_RELEASE_TIMEOUT)
+
+    async def probe(self) -> bool:
+        """Ask the server the cheapest question there is, and remember whether it answered."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT), self.connection(PROBE_TIMEOUT) as connection:
+                await connection.fetchval("SELECT 1")
+        except (StorageUnavailable, TimeoutError):
+            self.up = False
+        return self.up
+
+    async def close(self, deadline: float = 5.0) -> None:
+        """Wait for the statements in hand at most `deadline` seconds, then cut the connections."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(deadline):
+                await pool.close()
+        except Exception:  # the server may be away just now; what matters is that nothing stays open
+            pool.terminate()
+
+    async def _opened(self) -> asyncpg.Pool:
+        if self._closed:
+            raise StorageUnavailable("The database connections are closed.", retry_after=1)
+        if self._pool is None:
+            # With no connection to hold ready this returns without touching the network.
+            self._pool = asyncpg.create_pool(
+                self._url,
+                min_size=0,
+                max_size=self._pool_size,
+                timeout=CONNECT_TIMEOUT,
+                command_timeout=self._command_timeout,
+                server_settings={
+                    "application_name": "mailwarden",
+                    "statement_timeout": str(int(self._command_timeout * 1000)),
+                    "jit": "off",
+                },
+                reset=_keep_session,
+            )
+        await self._pool
+        return self._pool
+
+    def _give_up(self, held: asyncpg.Connection | None) -> None:
+        self.up = False
+        if held is not None:
+            # It may hang on a server that stands still: closing it now makes the next caller dial anew.
+            held.terminate()
+
+
+async def _keep_session(_: object) -> None:
+    """Save the round trip of a reset: our statements leave nothing behind in a session."""
