@@ -13,12 +13,12 @@ _AWAY = (
     asyncpg.OperatorInterventionError,  # shutting down, starting up, statement cancelled
     asyncpg.InsufficientResourcesError,  # too many connections, disk full, out of memory
     asyncpg.PostgresSystemError,  # the server's own input and output
-    asyncpg.TransactionRollbackError,  # deadlock
-    asyncpg.LockNotAvailableError,
     asyncpg.InvalidAuthorizationSpecificationError,  # wrong password: the operator's to mend, never the caller's
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby that has not been promoted yet
 )
+# The server is well, and the statement lost against another one.
+_BUSY = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
 
 
 def is_away(error: BaseException, *, broken: bool = True) -> bool:
@@ -26,8 +26,6 @@ def is_away(error: BaseException, *, broken: bool = True) -> bool:
 
     The driver has one class for a closed connection and for a wrong call: `broken` says which it was.
     """
-    if isinstance(error, asyncpg.DataError):
-        return False
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return broken
     return isinstance(error, _AWAY)
@@ -38,6 +36,8 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
     if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
         sentence = "The database lacks a table of this version: run `mailwarden database migrate`."
         return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
+    if isinstance(error, _BUSY):
+        return StorageUnavailable("The database is busy.", retry_after=RETRY_AFTER)
     if not is_away(error, broken=broken):
         return None
     if isinstance(error, TimeoutError):

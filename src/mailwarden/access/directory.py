@@ -1,0 +1,114 @@
+"""Which tenant a guard request belongs to, answered from memory while PostgreSQL is asked for changes behind it.
+
+The snapshot is replaced whole, so that an answer never mixes two states, and it is kept while the database is away.
+A tenant is never guessed: whatever does not point at exactly one tenant goes to the default tenant.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.access.domains import domain_of_recipient
+from mailwarden.access.tenants import TenantStore
+from mailwarden.errors import MailwardenError, StorageUnavailable, TenantNotFound
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import AssignedBy, Assignment, Tenant
+from mailwarden.telemetry.logs import get_logger
+
+REFRESH_INTERVAL = 1.0
+REFRESH_TIMEOUT = 15.0
+
+_log = get_logger("access.directory")
+
+
+class Snapshot(Struct, frozen=True):
+    """All tenants as of one version."""
+
+    version: int
+    tenants: Mapping[UUID, Tenant]
+    by_domain: Mapping[str, Tenant]
+    default: Tenant
+
+    @classmethod
+    def of(cls, version: int, tenants: Iterable[Tenant]) -> "Snapshot":
+        """Index the tenants; a deployment without a default tenant cannot be served from."""
+        by_uid = {tenant.uid: tenant for tenant in tenants}
+        default = next((tenant for tenant in by_uid.values() if tenant.is_default), None)
+        if default is None:
+            raise StorageUnavailable("The database has no default tenant: run `mailwarden database migrate`.")
+        by_domain = {domain: tenant for tenant in by_uid.values() for domain in tenant.domains}
+        return cls(version, by_uid, by_domain, default)
+
+
+def assign(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> Assignment:
+    """Return the tenant of a guard request, and how it came to it."""
+    if tenant_uid is not None:
+        named = snapshot.tenants.get(tenant_uid)
+        if named is None:
+            raise TenantNotFound(f"There is no tenant {tenant_uid}.")
+        return Assignment(named.uid, AssignedBy.REQUEST, named.profile)
+    domains = {domain_of_recipient(recipient) for recipient in recipients}
+    owners = [snapshot.by_domain.get(domain) if domain else None for domain in domains]
+    owner = owners[0] if owners else None
+    if owner is not None and all(other is not None and other.uid == owner.uid for other in owners):
+        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile)
+    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile)
+
+
+class TenantDirectory:
+    """The newest snapshot this process has, refreshed in the background."""
+
+    def __init__(self, store: TenantStore, interval: float = REFRESH_INTERVAL) -> None:
+        self._store = store
+        self._interval = interval
+        self._snapshot: Snapshot | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def loaded(self) -> bool:
+        return self._snapshot is not None
+
+    def assign(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> Assignment:
+        """Return the tenant of a guard request; raise StorageUnavailable where the tenants were never read."""
+        if self._snapshot is None:
+            raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
+        return assign(self._snapshot, tenant_uid, recipients)
+
+    async def refresh(self) -> bool:
+        """Read the tenants again if they changed; return whether they did."""
+        async with asyncio.timeout(REFRESH_TIMEOUT):
+            scope = Scope.deployment()
+            if self._snapshot is not None and await self._store.version(scope) == self._snapshot.version:
+                return False
+            version, tenants = await self._store.snapshot(scope)
+            self._snapshot = Snapshot.of(version, tenants)
+            return True
+
+    async def start(self) -> None:
+        """Read the tenants once if the database is there, and keep reading behind the caller's back."""
+        await self._try_to_refresh()
+        self._task = asyncio.create_task(self._keep_fresh(), name="tenant directory")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self._try_to_refresh()
+
+    async def _try_to_refresh(self) -> None:
+        try:
+            await self.refresh()
+        except (MailwardenError, TimeoutError) as error:
+            _log.debug("tenants_not_refreshed", reason=str(error))
+        except Exception:
+            # Whatever it is, the last state stands and the next round tries again.
+            _log.exception("tenants_not_refreshed")

@@ -1,0 +1,129 @@
+"""History in PostgreSQL: one row for each ggrid, in the partition of the day the ggrid carries."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+
+from mailwarden.database.pool import Connection, Database
+from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
+from mailwarden.history.partitions import drop_days, make_days
+from mailwarden.history.records import as_joined, as_text, decode, encode
+from mailwarden.model.ggrid import day_of
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
+
+_log = get_logger("history.postgresql")
+
+_INSERT = """
+INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
+                     subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
+SELECT day, ggrid, tenant, created, completed, source, guard, envelope_from, string_to_array(recipients, E'\\x1f'),
+       from_address, subject, message_id, sha256, verdict, decision, string_to_array(tags, E'\\x1f'),
+       string_to_array(url_hosts, E'\\x1f'), record
+FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],
+            $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
+            $16::text[], $17::text[], $18::bytea[])
+     AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
+               subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
+ON CONFLICT (day, ggrid) DO NOTHING
+"""
+_FIND = """
+SELECT record FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
+"""
+
+Line = tuple[object, ...]
+
+
+class PostgresqlHistoryStore:
+    """The HistoryStore of a deployment with PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._days: set[date] = set()
+
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
+        lines = [line for request in requests if scope.allows(request.tenant) and (line := _line(request))]
+        if not lines:
+            return 0
+        # The same order in every guard, so that two that tell of the same requests cannot wait for each other.
+        lines.sort(key=lambda line: line[:2])
+        async with self._database.connection() as connection:
+            return await self._insert(connection, await self._with_a_day(connection, lines))
+
+    async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
+        day = day_of(ggrid)
+        if day is None:
+            return None
+        tenants = None if scope.tenants is None else sorted(scope.tenants)
+        async with self._database.connection() as connection:
+            record = await connection.fetchval(_FIND, day, ggrid, tenants)
+        return None if record is None else decode(cast("bytes", record))
+
+    async def forget(self, scope: Scope, before: date) -> int:
+        if scope.tenants is not None:
+            raise GlobalScopeForbidden("A day of history holds every tenant: only the whole deployment may forget it.")
+        async with self._database.connection() as connection:
+            self._days.clear()
+            return await drop_days(connection, before)
+
+    async def _with_a_day(self, connection: Connection, lines: Sequence[Line]) -> Sequence[Line]:
+        """Make the days that are missing and return the lines whose day is there."""
+        days = {cast("date", line[0]) for line in lines}
+        if not days <= self._days:
+            self._days = await make_days(connection, days)
+        for line in lines:
+            if line[0] not in self._days:
+                _log.error("history_without_a_day", ggrid=str(line[1]), day=str(line[0]))
+        return [line for line in lines if line[0] in self._days]
+
+    async def _insert(self, connection: Connection, lines: Sequence[Line]) -> int:
+        """Insert the lines in one statement; only where that fails, by halves, until the bad one is alone."""
+        if not lines:
+            return 0
+        try:
+            await connection.execute(_INSERT, *map(list, zip(*lines, strict=True)))
+        except asyncpg.CheckViolationError:
+            # Another process dropped a day that we remember: the next try asks which days there are.
+            self._days.clear()
+            raise StorageUnavailable("A day of history was dropped just now.", retry_after=1) from None
+        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError):
+            if len(lines) == 1:
+                _log.exception("history_not_kept", ggrid=str(lines[0][1]))
+                return 0
+        else:
+            return len(lines)
+        middle = len(lines) // 2
+        return await self._insert(connection, lines[:middle]) + await self._insert(connection, lines[middle:])
+
+
+def _line(request: FinishedRequest) -> Line | None:
+    """Return the columns of a request, or None for an id that is none of ours."""
+    day = day_of(request.ggrid)
+    if day is None:
+        _log.error("history_not_kept", ggrid=str(request.ggrid), reason="not a guard request's id")
+        return None
+    summary = request.summary
+    return (
+        day,
+        request.ggrid,
+        request.tenant,
+        request.created,
+        request.completed,
+        as_text(request.source),
+        as_text(request.guard),
+        as_text(request.envelope.sender),
+        as_joined(request.envelope.recipients),
+        as_text(summary.from_address),
+        as_text(summary.subject),
+        as_text(summary.message_id),
+        as_text(summary.sha256),
+        request.judgement.verdict,
+        request.ruling.decision,
+        as_joined(request.tags),
+        as_joined(summary.url_hosts),
+        encode(request),
+    )

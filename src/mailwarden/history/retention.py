@@ -1,0 +1,50 @@
+"""Forgets the days of history that are older than the deployment keeps."""
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+from mailwarden.errors import MailwardenError
+from mailwarden.history.partitions import today
+from mailwarden.history.store import HistoryStore
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
+
+INTERVAL = 3_600.0
+
+_log = get_logger("history.retention")
+
+
+class Retention:
+    """Looks once an hour; several guards may do so at once, for a day can only be dropped once."""
+
+    def __init__(self, store: HistoryStore, days: int, interval: float = INTERVAL) -> None:
+        self._store = store
+        self._days = days
+        self._interval = interval
+        self._task: asyncio.Task[None] | None = None
+
+    async def forget(self) -> int:
+        """Forget every day before the oldest one to keep; return how many went."""
+        return await self._store.forget(Scope.deployment(), today() - timedelta(days=self._days))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="history retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if days := await self.forget():
+                    _log.info("history_forgotten", days=days)
+            except MailwardenError as error:
+                _log.warning("history_not_forgotten", reason=error.message)
+            except Exception:
+                _log.exception("history_not_forgotten")
+            await asyncio.sleep(self._interval)
