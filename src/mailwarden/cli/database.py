@@ -1,0 +1,58 @@
+"""`mailwarden database`: brings the database to this version's tables."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.cli.command import Command, add_config_option
+from mailwarden.database.migrations import migrate
+from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.settings.reader import read
+
+
+def add_database_options(parser: argparse.ArgumentParser) -> None:
+    """Add what tells which database to use: its address, or the configuration that holds it."""
+    add_config_option(parser)
+    parser.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: that of abby.yml)")
+
+
+def database_url(options: argparse.Namespace) -> str:
+    """Return the address that was given, or the one in abby's configuration."""
+    if options.database_url:
+        return str(options.database_url)
+    folder: Path = options.config
+    return read(folder / PATH, AbbyConfig).database.url
+
+
+def unreachable(error: StorageUnavailable) -> CommandError:
+    """Say what a person at the terminal needs besides: what the driver said."""
+    reason = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
+    return CommandError(f"{error.message}{reason} Check the address with `mailwarden doctor`.")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    action = actions.add_parser("migrate", help="apply the migrations that are missing", description="Apply them.")
+    add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        applied = asyncio.run(migrate(database_url(options)))
+    except StorageUnavailable as error:
+        raise unreachable(error) from None
+    for name in applied:
+        print(f"applied {name}")
+    if not applied:
+        print("The database is up to date.")
+    return 0
+
+
+COMMAND = Command(
+    name="database",
+    help="bring the database to this version's tables",
+    example="mailwarden database migrate",
+    arguments=_arguments,
+    run=_run,
+)
