@@ -20,7 +20,8 @@ def start_logging(program: str, level: str = "info") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            # Without local variables: they hold tokens, addresses and bodies.
+            structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=orjson.dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
@@ -33,7 +34,7 @@ def start_logging(program: str, level: str = "info") -> None:
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(logger=name))
+    return cast("structlog.typing.FilteringBoundLogger", structlog.get_logger(room=name))
 
 
 class _ToStructlog(logging.Handler):

@@ -1,0 +1,204 @@
+"""Reads multipart/form-data as it arrives, and tells where in the body each part's bytes lie.
+
+The grammar is the narrow one of RFC 2046 that form encoders write: nothing but an optional CRLF before the first
+boundary, nothing but an optional CRLF after the last, CRLF line ends in part headers, no folded headers, no padding
+after a boundary. A part ends only at CRLF, two hyphens and the whole boundary at the beginning of a line, followed by
+CRLF or two hyphens; anything else that begins so is refused, so that nothing can be cut off silently.
+
+Security: reads hostile bytes. Every wait for a boundary keeps at most the boundary's length; headers are bounded.
+"""
+
+import re
+from collections.abc import Generator, Iterator
+from enum import Enum, auto
+
+from mailwarden.errors import MalformedMultipart, UnsupportedMediaType
+
+MAX_HEADER_BYTES = 8_192
+MAX_HEADERS = 16
+
+_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_OPTION = re.compile(rf';[ \t]*({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))[ \t]*', re.DOTALL)
+_FIELD_NAME = re.compile(_WORD)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
+
+
+class Part:
+    """One part: what its headers say, and the window of the body that holds its bytes."""
+
+    __slots__ = ("content_type", "declared_size", "name", "offset", "size")
+
+    def __init__(self, name: str, content_type: str, declared_size: int | None, offset: int) -> None:
+        self.name = name
+        self.content_type = content_type
+        self.declared_size = declared_size
+        self.offset = offset
+        self.size = 0
+
+
+class _State(Enum):
+    START = auto()
+    HEADERS = auto()
+    BODY = auto()
+    END = auto()
+
+
+class FormDataReader:
+    """Takes the body chunk by chunk; yields a Part when one begins, its bytes, and None when it ends."""
+
+    def __init__(self, boundary: str) -> None:
+        self._delimiter = b"\r\n--" + boundary.encode("ascii")
+        self._buffer = b""
+        self._position = 0  # where in the body the buffer begins
+        self._state = _State.START
+        self._part: Part | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[Part | bytes | None]:
+        self._buffer = self._buffer + chunk if self._buffer else chunk
+        while True:
+            match self._state:
+                case _State.START:
+                    if not self._read_first_boundary():
+                        return
+                case _State.HEADERS:
+                    part = self._read_headers()
+                    if part is None:
+                        return
+                    yield part
+                case _State.BODY:
+                    found = yield from self._read_body()
+                    if not found:
+                        return
+                case _State.END:
+                    if self._buffer not in (b"", b"\r", b"\r\n"):
+                        raise MalformedMultipart("Bytes follow the last boundary of the multipart body.")
+                    return
+
+    def finish(self) -> None:
+        """Say that the body is at its end; a body without its last boundary was truncated on its way."""
+        if self._state is not _State.END or self._buffer == b"\r":
+            raise MalformedMultipart("The multipart body ends before its last boundary: it was truncated.")
+
+    def _advance(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._position += count
+
+    def _read_first_boundary(self) -> bool:
+        opening = self._delimiter[2:]
+        start = 2 if self._buffer.startswith(b"\r\n") else 0
+        seen = self._buffer[start : start + len(opening)]
+        if self._buffer == b"\r" or (len(seen) < len(opening) and opening.startswith(seen)):
+            return False
+        if seen != opening:
+            raise MalformedMultipart("The multipart body does not begin with its boundary.")
+        return self._read_boundary_end(start + len(opening))
+
+    def _read_boundary_end(self, end: int) -> bool:
+        """Step over the boundary that ends at `end`; its line break stays, as the headers' search begins with it."""
+        tail = self._buffer[end : end + 2]
+        if tail == b"\r\n":
+            self._state = _State.HEADERS
+            self._advance(end)
+            return True
+        if tail == b"--":
+            self._state = _State.END
+            self._advance(end + 2)
+            return True
+        if len(tail) == 2 or tail not in (b"", b"\r", b"-"):
+            raise MalformedMultipart("A boundary of the multipart body is followed by other bytes on its line.")
+        return False
+
+    def _read_headers(self) -> Part | None:
+        end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEADER_BYTES + 4)
+        if end < 0:
+            if len(self._buffer) > MAX_HEADER_BYTES:
+                raise MalformedMultipart(f"The headers of a part are longer than {MAX_HEADER_BYTES} bytes.")
+            return None
+        block = self._buffer[2:end] if end else b""
+        self._advance(end + 4)
+        self._part = read_part_headers(block, self._position)
+        self._state = _State.BODY
+        return self._part
+
+    def _read_body(self) -> Generator[bytes | None, None, bool]:
+        """Yield the part's bytes up to its boundary; return whether the boundary was there, whole."""
+        assert self._part is not None
+        end = self._buffer.find(self._delimiter)
+        payload = self._buffer[: end if end >= 0 else self._sure_length()]
+        if payload:
+            self._part.size += len(payload)
+            self._advance(len(payload))
+            yield payload
+        if end < 0 or not self._read_boundary_end(len(self._delimiter)):
+            return False
+        declared = self._part.declared_size
+        if declared is not None and declared != self._part.size:
+            raise MalformedMultipart(f"The part {self._part.name!r} is not as long as its Content-Length says.")
+        yield None
+        return True
+
+    def _sure_length(self) -> int:
+        """Return how much of the buffer cannot be the beginning of a boundary."""
+        index = self._buffer.rfind(b"\r", max(0, len(self._buffer) - len(self._delimiter) + 1))
+        if index >= 0 and self._delimiter.startswith(self._buffer[index:]):
+            return index
+        return len(self._buffer)
+
+
+def boundary_of(content_type: str) -> str:
+    """Return the boundary that a request's Content-Type gives, or raise the error that says what is wrong."""
+    media_type, options = parse_options(content_type)
+    if media_type != "multipart/form-data":
+        raise UnsupportedMediaType("The body must be multipart/form-data.")
+    boundary = options.get("boundary") if options is not None else None
+    if boundary is None or not _BOUNDARY.fullmatch(boundary):
+        raise MalformedMultipart("Content-Type gives no usable boundary (1 to 70 characters of RFC 2046).")
+    return boundary
+
+
+def read_part_headers(block: bytes, offset: int) -> Part:
+    """Read the headers of one part, whose bytes begin at `offset`."""
+    headers = _fields(block)
+    kind, options = parse_options(headers.get("content-disposition", ""))
+    if kind != "form-data" or options is None or "name" not in options or "name*" in options:
+        raise MalformedMultipart("A part needs `Content-Disposition: form-data` with a name.")
+    encoding = headers.get("content-transfer-encoding", "binary").strip().lower()
+    if encoding not in _PLAIN_ENCODINGS:
+        raise MalformedMultipart("A part is encoded; parts are sent as they are (binary).")
+    length = headers.get("content-length")
+    if length is not None and not (length.isascii() and length.isdigit() and len(length) < 12):
+        raise MalformedMultipart("A part has a Content-Length that is no number.")
+    return Part(options["name"], headers.get("content-type", ""), int(length) if length else None, offset)
+
+
+def parse_options(value: str) -> tuple[str, dict[str, str] | None]:
+    """Split `kind; name=value; ...`; the options are None where they break the grammar or name one twice."""
+    kind, _, _ = value.partition(";")
+    options: dict[str, str] = {}
+    position = len(kind)
+    while position < len(value.rstrip()):
+        match = _OPTION.match(value, position)
+        if match is None or match.group(1).lower() in options:
+            return kind.strip().lower(), None
+        quoted, bare = match.group(2), match.group(3)
+        options[match.group(1).lower()] = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        position = match.end()
+    return kind.strip().lower(), options
+
+
+def _fields(block: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    lines = block.split(b"\r\n") if block else []
+    if len(lines) > MAX_HEADERS:
+        raise MalformedMultipart(f"A part has more than {MAX_HEADERS} headers.")
+    for line in lines:
+        try:
+            name, colon, value = line.decode("utf-8").partition(":")
+        except UnicodeDecodeError:
+            raise MalformedMultipart("A part's header is not UTF-8.") from None
+        if not colon or not _FIELD_NAME.fullmatch(name) or _CONTROL.search(value) or name.lower() in headers:
+            raise MalformedMultipart("A part has a header that is malformed, folded or given twice.")
+        headers[name.lower()] = value.strip(" \t")
+    return headers

@@ -1,0 +1,167 @@
+"""The front door of both HTTP processes: finds the route, keeps the request id, turns errors into answers, logs.
+
+One wrapper instead of a chain of middlewares: a scan is about a millisecond of work, and every layer costs some of it.
+"""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+from aiohttp import web
+
+from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
+from mailwarden.serving.errors import answer_for
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+
+REQUEST_ID = "X-Request-Id"
+API_VERSION = "1.1.0"
+MAX_HEAD = 32_768
+_USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NO_VARIABLES: Mapping[str, str] = {}
+
+log = get_logger("front_door")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on its way through: what a handler is given."""
+
+    request: web.BaseRequest
+    request_id: str
+    variables: Mapping[str, str]  # what stood at {name} in the route's path
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the route table; `permission` None means that no credential is asked for."""
+
+    method: str
+    path: str
+    handler: Handler = field(repr=False)
+    permission: str | None = None
+    quiet: bool = False  # asked every few seconds by machines: no line in the log
+
+
+class FrontDoor:
+    """Answers every request of one process; counts what is in hand, and says no once it is stopping."""
+
+    def __init__(self, routes: Sequence[Route], metrics: Metrics) -> None:
+        self.routes = tuple(routes)
+        self.in_hand = 0
+        self.stopping = False
+        self._idle = asyncio.Event()
+        self._fixed: dict[str, dict[str, Route]] = {}
+        self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
+        self._counted = metrics.counter("http_requests", "Requests by route and status.", "route", "status")
+        self._seconds = metrics.histogram("http_request_seconds", "Seconds a request took.", "route")
+        for route in self.routes:
+            self._add(route)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, whatever happens."""
+        began = time.perf_counter()
+        request_id = request_id_of(request)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        self.in_hand += 1
+        route: Route | None = None
+        try:
+            route, variables = self._find(request)
+            if self.stopping:
+                raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301
+            response = await route.handler(Call(request, request_id, variables))
+        except MailwardenError as error:
+            response = answer_for(error)
+        except ConnectionError:
+            log.info("caller went away", route=route.path if route else None)
+            raise
+        except Exception:
+            log.exception("request failed")
+            response = answer_for(InternalError("Something went wrong on our side; the log has it by this request id."))
+        finally:
+            self.in_hand -= 1
+            if self.stopping and not self.in_hand:
+                self._idle.set()
+        if not response.prepared:
+            finish_headers(response, request_id, request.path)
+            if self.stopping or not request.content.is_eof():  # what is left of a body is not worth waiting for
+                response.force_close()
+        self._record(request, route, response.status, time.perf_counter() - began)
+        return response
+
+    async def stop(self, seconds: float) -> None:
+        """Take no new work from now on, and wait for the work in hand, at most so long."""
+        self.stopping = True
+        if self.in_hand:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), seconds)
+
+    def _find(self, request: web.BaseRequest) -> tuple[Route, Mapping[str, str]]:
+        _check_head(request)
+        path, variables = request.path, _NO_VARIABLES
+        methods = self._fixed.get(path)
+        if methods is None:
+            for pattern, candidates in self._patterns:
+                if match := pattern.fullmatch(path):
+                    methods, variables = candidates, match.groupdict()
+                    break
+            else:
+                raise NotFound("There is nothing at this path.")
+        route = methods.get(request.method)
+        if route is None:
+            raise MethodNotAllowed("This path does not take this method.", allowed=sorted(methods))
+        return route, variables
+
+    def _add(self, route: Route) -> None:
+        if "{" not in route.path:
+            self._fixed.setdefault(route.path, {})[route.method] = route
+            return
+        pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path))
+        for known, methods in self._patterns:
+            if known == pattern:
+                methods[route.method] = route
+                return
+        self._patterns.append((pattern, {route.method: route}))
+
+    def _record(self, request: web.BaseRequest, route: Route | None, status: int, seconds: float) -> None:
+        name = route.path if route else "none"
+        self._counted.labels(name, status).inc()
+        self._seconds.labels(name).observe(seconds)
+        if route is None or not route.quiet:
+            log.info("request", method=request.method, route=name, status=status, ms=round(seconds * 1000, 2))
+
+
+def request_id_of(request: web.BaseRequest) -> str:
+    """Return the caller's request id where it is usable, else a new one."""
+    given = request.headers.get(REQUEST_ID, "")
+    return given if _USABLE_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def finish_headers(response: web.StreamResponse, request_id: str, path: str) -> None:
+    """Set the headers that every answer carries."""
+    headers = response.headers
+    headers[REQUEST_ID] = request_id
+    headers["Server"] = "mailwarden"
+    headers["Cache-Control"] = "no-store"
+    headers["X-Content-Type-Options"] = "nosniff"
+    if path.startswith("/v1/"):
+        headers["X-API-Version"] = API_VERSION
+
+
+def _check_head(request: web.BaseRequest) -> None:
+    """Refuse heads that two readers could understand differently."""
+    hosts = request.headers.getall("Host", ())
+    if len(hosts) > 1 or (not hosts and request.version >= (1, 1)):
+        raise BadRequest("The request needs exactly one Host header.")
+    if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MAX_HEAD:
+        raise BadRequest("The request's head is too large.")
+    if request.headers.get("Expect", "100-continue").lower() != "100-continue":
+        raise BadRequest("The only expectation that can be met is 100-continue.")

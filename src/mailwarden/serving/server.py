@@ -1,0 +1,208 @@
+"""The hardened HTTP server of both processes: limits on heads, deadlines for slow callers, and an orderly stop.
+
+Security: reads hostile bytes, by aiohttp's parser. What it lacks is here: a deadline for a whole request head, a
+bound on connections, and errors of the parser in our own form.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from mailwarden.errors import BadRequest, InternalError, MailwardenError, Overloaded, RequestTimeout
+from mailwarden.serving.errors import answer_for
+from mailwarden.serving.front_door import MAX_HEAD, FrontDoor, finish_headers
+from mailwarden.settings.shared import Listen
+from mailwarden.telemetry.logs import get_logger
+
+KEEP_ALIVE_SECONDS = 75.0
+HANDSHAKE_SECONDS = 10.0
+LAST_WRITE_SECONDS = 1.0  # answers that are made but not yet written when the stop comes
+MAX_LINE = 8_190
+MAX_HEADERS = 64
+_FIRST_INHERITED_SOCKET = 3
+
+log = get_logger("server")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one process allows its callers."""
+
+    header_timeout_ms: int = 15_000
+    max_connections: int = 10_000
+
+
+class Server(web.Server):
+    """Makes the connections of one listener."""
+
+    def __init__(self, door: FrontDoor, limits: Limits) -> None:
+        super().__init__(door.answer)
+        self._limits = limits
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._connections) > self._limits.max_connections
+
+    def __call__(self) -> "Connection":
+        return Connection(self, self._loop, self._limits)
+
+
+class Connection(web.RequestHandler):
+    """One connection: aiohttp's, with a deadline for every request head and our own words for errors."""
+
+    __slots__ = ("_head_bytes", "_head_timer", "_header_timeout")
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            access_log=None,  # type: ignore[arg-type]  # the front door writes the line
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+        )
+        self._header_timeout = limits.header_timeout_ms / 1000
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._start_head_timer()
+        if isinstance(self._manager, Server) and self._manager.is_full:
+            self._refuse(Overloaded("Too many connections; try again."))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        waits_for_head = self._request_count == 0 or (self._waiter is not None and not self._waiter.done())
+        if not waits_for_head:
+            self._stop_head_timer()
+        elif data:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self._refuse(BadRequest("The request's head is too large."))
+            elif self._head_timer is None:
+                self._start_head_timer()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what never reached the front door: bytes that are no request."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("The answer has begun; another cannot follow it.")
+        error = BadRequest("The bytes are not a request that can be read.") if status < 500 else InternalError("")
+        request_id = secrets.token_hex(8)
+        log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
+        response = answer_for(error)
+        finish_headers(response, request_id, "")
+        response.force_close()
+        return response
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self._loop.call_later(self._header_timeout, self._on_slow_head)
+
+    def _stop_head_timer(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_slow_head(self) -> None:
+        self._head_timer = None
+        if self._head_bytes:
+            self._refuse(RequestTimeout("The request's head did not come in time."))
+        else:
+            self.force_close()
+
+    def _refuse(self, error: MailwardenError) -> None:
+        """Answer before there is a request to answer, and hang up."""
+        request_id = secrets.token_hex(8)
+        log.info("request refused", request_id=request_id, error=error.code)
+        response = answer_for(error)
+        body = response.body if isinstance(response.body, bytes) else b""
+        head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
+        finish_headers(response, request_id, "")
+        response.headers["Content-Length"] = str(len(body))
+        response.headers["Connection"] = "close"
+        head += "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
+        if self.transport is not None:
+            self.transport.write(head.encode() + b"\r\n" + body)
+        self.force_close()
+
+
+@asynccontextmanager
+async def serving(
+    door: FrontDoor, listen: Listen, ssl_context: ssl.SSLContext | None, limits: Limits, *, grace_ms: int = 1_000
+) -> AsyncIterator[int]:
+    """Listen while the block runs, yielding the port; at its end finish the work in hand within the grace period."""
+    loop = asyncio.get_running_loop()
+    server = Server(door, limits)
+    handshake = HANDSHAKE_SECONDS if ssl_context else None
+    inherited = _inherited_socket()
+    if inherited is not None:
+        listener = await loop.create_server(server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake)
+    else:
+        listener = await loop.create_server(
+            server, listen.host, listen.port, ssl=ssl_context, ssl_handshake_timeout=handshake, backlog=1_024
+        )
+    host, port = listener.sockets[0].getsockname()[:2]
+    log.info("listening", host=host, port=port, tls=ssl_context is not None)
+    try:
+        yield port
+    finally:
+        listener.close()
+        await door.stop(grace_ms / 1000)
+        server.pre_shutdown()
+        await server.shutdown(LAST_WRITE_SECONDS)
+        log.info("stopped", unfinished=door.in_hand)
+
+
+async def serve_until_stopped(
+    door: FrontDoor,
+    listen: Listen,
+    ssl_context: ssl.SSLContext | None,
+    limits: Limits,
+    *,
+    grace_ms: int,
+    on_stop: Callable[[], None] | None = None,
+) -> None:
+    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is told when that begins."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, asked.set)
+    try:
+        async with serving(door, listen, ssl_context, limits, grace_ms=grace_ms):
+            await asked.wait()
+            log.info("stopping", in_hand=door.in_hand)
+            if on_stop is not None:
+                on_stop()
+    finally:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(name)
+
+
+def _inherited_socket() -> socket.socket | None:
+    """Return the listening socket that systemd opened for us, if it did."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    inherited = socket.socket(fileno=_FIRST_INHERITED_SOCKET)
+    inherited.setblocking(False)
+    return inherited

@@ -1,0 +1,197 @@
+"""Receives the scan upload: two parts under a hard limit, the message byte for byte, spooled where it is large.
+
+Security: reads hostile bytes. The size is refused before the body is read where it is declared, and while it streams
+where it is not; a sender that dawdles is cut off.
+"""
+
+import asyncio
+from enum import Enum, auto
+from pathlib import Path
+
+from aiohttp import web
+
+from mailwarden.errors import (
+    BadRequest,
+    DuplicatePart,
+    EmptyEmail,
+    MissingPart,
+    ParametersContentTypeRequired,
+    PayloadTooLarge,
+    RequestTimeout,
+    UnexpectedPart,
+    UnsupportedMediaType,
+)
+from mailwarden.serving.form_data import FormDataReader, Part, boundary_of, parse_options
+from mailwarden.serving.spool import Spooled, SpoolWriter
+
+MAX_BODY = 52_428_800
+MAX_PARAMETERS = 1_048_576
+MIN_BYTES_PER_SECOND = 4_096  # a body slower than this on average, after its first wait, is cut off
+_PARTS = ("parameters", "email")
+
+
+class Keep(Enum):
+    """What a receiver needs of the body: abby forwards all of it, guard reads the message alone."""
+
+    BODY = auto()
+    EMAIL = auto()
+
+
+class Upload:
+    """A received upload; `body` is there for a receiver that keeps it, and `email` is a window into it."""
+
+    __slots__ = ("body", "content_type", "email", "parameters")
+
+    def __init__(self, content_type: str, parameters: bytes, email: Spooled, body: Spooled | None) -> None:
+        self.content_type = content_type
+        self.parameters = parameters
+        self.email = email
+        self.body = body
+
+    def close(self) -> None:
+        (self.body or self.email).close()
+
+    def __enter__(self) -> "Upload":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_upload_head(request: web.BaseRequest) -> str:
+    """Check what the head of an upload says of its body, before a byte of it is read; return the boundary."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise _too_large()
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.")
+    if len(request.headers.getall("Content-Type", [])) > 1:
+        raise UnsupportedMediaType("Content-Type is given twice.")
+    return boundary_of(request.headers.get("Content-Type", ""))
+
+
+async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int, keep: Keep) -> Upload:
+    """Read the whole body; the caller closes the upload it gets."""
+    receiver = UploadReceiver(check_upload_head(request), spool, keep)
+    await grant_body(request)
+    try:
+        async with BodyClock(body_timeout_ms) as clock:
+            while chunk := await clock.next_chunk(request):
+                await receiver.take(chunk)
+        return await receiver.finish(request.headers["Content-Type"])
+    finally:
+        receiver.discard()
+
+
+async def grant_body(request: web.BaseRequest) -> None:
+    """Tell a caller that asked first (Expect: 100-continue) that its body is welcome."""
+    if "Expect" in request.headers and request.version >= (1, 1):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself has not begun
+
+
+class BodyClock:
+    """Limits the wait for the next bytes of a body, and the average pace of all of them."""
+
+    def __init__(self, body_timeout_ms: int) -> None:
+        self._patience = body_timeout_ms / 1000
+        self._started = asyncio.get_running_loop().time()
+        self._received = 0
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> "BodyClock":
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, None)
+        except TimeoutError:
+            raise RequestTimeout("The body came too slowly.") from None
+
+    async def next_chunk(self, request: web.BaseRequest) -> bytes:
+        """Return the next bytes, or none at the end of the body."""
+        now = asyncio.get_running_loop().time()
+        pace = self._started + self._patience + self._received / MIN_BYTES_PER_SECOND
+        self._timeout.reschedule(min(now + self._patience, pace))
+        try:
+            chunk = await request.content.readany()
+        except web.RequestPayloadError:
+            raise BadRequest("The body's framing is broken.") from None
+        except RuntimeError:  # what the stream says once its connection is closed
+            raise ConnectionResetError("The caller went away.") from None
+        self._timeout.reschedule(None)
+        self._received += len(chunk)
+        if self._received > MAX_BODY:
+            raise _too_large()
+        return chunk
+
+
+class UploadReceiver:
+    """Sorts the body's bytes into the two parts."""
+
+    def __init__(self, boundary: str, spool: Path, keep: Keep) -> None:
+        self._reader = FormDataReader(boundary)
+        self._writer = SpoolWriter(spool)
+        self._keep = keep
+        self._parts: dict[str, Part] = {}
+        self._current: Part | None = None
+        self._parameters: list[bytes] = []
+
+    async def take(self, chunk: bytes) -> None:
+        for event in self._reader.feed(chunk):
+            if isinstance(event, Part):
+                self._begin(event)
+            elif event is None:
+                self._end()
+            elif self._current is not None and self._current.name == "parameters":
+                self._take_parameters(event)
+            elif self._keep is Keep.EMAIL:
+                await self._writer.write(event)
+        if self._keep is Keep.BODY:
+            await self._writer.write(chunk)
+
+    async def finish(self, content_type: str) -> Upload:
+        self._reader.finish()
+        for name in _PARTS:
+            if name not in self._parts:
+                raise MissingPart(f"The part `{name}` is missing.")
+        kept = await self._writer.finish()
+        parameters = b"".join(self._parameters)
+        if self._keep is Keep.EMAIL:
+            return Upload(content_type, parameters, kept, None)
+        email = self._parts["email"]
+        return Upload(content_type, parameters, kept.window(email.offset, email.size), kept)
+
+    def discard(self) -> None:
+        self._writer.discard()
+
+    def _begin(self, part: Part) -> None:
+        if part.name not in _PARTS:
+            raise UnexpectedPart("Only the parts `parameters` and `email` are expected.")
+        if part.name in self._parts:
+            raise DuplicatePart(f"The part `{part.name}` is there twice.")
+        if part.name == "parameters" and not _is_json(part.content_type):
+            raise ParametersContentTypeRequired("The part `parameters` must say `Content-Type: application/json`.")
+        self._parts[part.name] = self._current = part
+
+    def _end(self) -> None:
+        assert self._current is not None
+        if self._current.name == "email" and not self._current.size:
+            raise EmptyEmail("The part `email` is empty.")
+        self._current = None
+
+    def _take_parameters(self, piece: bytes) -> None:
+        self._parameters.append(piece)
+        if self._current is not None and self._current.size > MAX_PARAMETERS:
+            raise PayloadTooLarge(f"The part `parameters` is larger than {MAX_PARAMETERS} bytes.")
+
+
+def _is_json(content_type: str) -> bool:
+    media_type, options = parse_options(content_type)
+    if media_type != "application/json" or options is None:
+        return False
+    return options.get("charset", "utf-8").lower() in ("utf-8", "utf8")
+
+
+def _too_large() -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request body is larger than {MAX_BODY} bytes (50 MiB).")
