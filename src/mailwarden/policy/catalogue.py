@@ -1,0 +1,67 @@
+"""The catalogue for machines: every verdict with its decisions, every tag with its sentence, every rule."""
+
+from msgspec import Struct
+
+from mailwarden.policy.rules import Policy
+
+
+class VerdictEntry(Struct, frozen=True, rename="camel"):
+    verdict: str
+    meaning: str
+    decisions: dict[str, str]
+
+
+class TagEntry(Struct, frozen=True, rename="camel"):
+    """A tag, what it says, and the rules that carry it; a tag without rules is added by the decision itself."""
+
+    tag: str
+    sentence: str
+    rules: tuple[str, ...]
+
+
+class RuleEntry(Struct, frozen=True, rename="camel"):
+    id: str
+    name: str
+    description: str
+    verdict: str
+    weight: int
+    tag: str
+    severity: str
+    false_positives: str
+    technique: str
+    forces_quarantine: bool
+
+
+class Catalogue(Struct, frozen=True, rename="camel"):
+    verdicts: tuple[VerdictEntry, ...]
+    tags: tuple[TagEntry, ...]
+    rules: tuple[RuleEntry, ...]
+
+
+def catalogue(policy: Policy) -> Catalogue:
+    """Return all that may be answered, in the order in which people read it."""
+    return Catalogue(
+        verdicts=tuple(
+            VerdictEntry(verdict.value, row.meaning, {"balanced": row.balanced.value, "strict": row.strict.value})
+            for verdict, row in policy.verdicts.items()
+        ),
+        tags=tuple(
+            TagEntry(tag, text, tuple(rule.id for rule in policy.rules if rule.tag == tag))
+            for tag, text in policy.tags.items()
+        ),
+        rules=tuple(
+            RuleEntry(
+                id=rule.id,
+                name=rule.name,
+                description=rule.description,
+                verdict=rule.verdict.value,
+                weight=rule.weight,
+                tag=rule.tag,
+                severity=rule.severity.value,
+                false_positives=rule.false_positives,
+                technique=rule.technique,
+                forces_quarantine=rule.forces_quarantine,
+            )
+            for rule in policy.rules
+        ),
+    )

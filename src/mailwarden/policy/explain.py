@@ -1,0 +1,84 @@
+"""Sentences for people: rule templates filled with facts, and the one sentence of a judgement.
+
+Security: facts come from hostile messages. They are shortened, stripped of control, format and bidirectional
+characters, and put in by plain substitution: nothing in a fact is ever read as a template.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from mailwarden.model.evidence import Fact, Report, Status
+from mailwarden.model.outcome import Verdict
+
+FACT_LENGTH = 80
+SENTENCE_LENGTH = 240
+MISSING = "(unknown)"
+
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z_]*)\}")
+_LABELS = {Verdict.UNKNOWN: "Not decided"}
+
+
+def template_problems(template: str) -> Iterator[str]:
+    """Say what is wrong with a summary template."""
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
+        yield "has a brace that is not part of a {fact} in lower-case letters"
+    if not template[:1].isalpha():
+        yield "must begin with a word, not with a fact"
+    if template.rstrip().endswith((".", "!", "?")):
+        yield "must not end with a full stop: it is put where the sentence ends"
+
+
+def fill(template: str, facts: Mapping[str, Fact]) -> str:
+    """Put the facts into a template; a fact that is missing is said to be unknown."""
+    return _PLACEHOLDER.sub(lambda match: show(facts.get(match[1], MISSING)), template)
+
+
+def show(value: Fact) -> str:
+    """Write one fact as a person may safely read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return shorten(str(value), FACT_LENGTH) or MISSING
+
+
+def shorten(text: str, length: int) -> str:
+    """Return at most `length` printable characters of a text, on one line."""
+    text = text[: 4 * length]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
+    text = text.strip()
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def sentence(body: str) -> str:
+    """Return a body as a sentence of its own."""
+    return f"{body[:1].upper()}{body[1:]}."
+
+
+def conclusion(verdict: Verdict, body: str, more: int = 0) -> str:
+    """Return the one sentence of a judgement: the verdict, what carries it, and how much more there is."""
+    label = _LABELS.get(verdict, verdict.capitalize())
+    rest = f" ({more} more {'reason' if more == 1 else 'reasons'})" if more else ""
+    return f"{label}: {body}{rest}."
+
+
+def missing_body(missing: Sequence[Report]) -> str:
+    """Say which required analyzers did not finish."""
+    if not missing:
+        return "no analyzer finished, and nothing convicts"
+    first = min(missing, key=lambda report: report.analyzer)
+    said = first.failure.sentence if first.failure else f"the analyzer {first.analyzer} did not finish"
+    others = f" and {len(missing) - 1} more required did not finish" if len(missing) > 1 else ""
+    return f"{shorten(said, SENTENCE_LENGTH).rstrip('.')}{others}, and nothing else convicts"
+
+
+def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None) -> str:
+    """Say how complete the analysis was, and what was found but does not weigh enough."""
+    finished = sum(report.status is Status.FINISHED for report in reports)
+    who = f"all {finished}" if finished == len(reports) else f"{finished} of {len(reports)}"
+    noun = "analyzer" if len(reports) == 1 else "analyzers"
+    if highest:
+        verdict, points = highest
+        return f"{who} {noun} finished and what was found weighs too little ({verdict}: {points} points)"
+    return f"{who} {noun} finished and nothing was found"

@@ -1,0 +1,151 @@
+"""From evidence to a judgement: which rules speak, how many points each verdict gathers, and which verdict it is.
+
+Pure: the same evidence and policy give the same judgement, in whatever order the findings come.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
+from mailwarden.model.judgement import Judgement, Reason
+from mailwarden.model.outcome import Verdict
+from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence, shorten
+from mailwarden.policy.rule import CONVICTION, Rule
+from mailwarden.policy.rules import Policy
+
+SUSPICION = 50
+REASONS_PER_RULE = 5
+PLACE_LENGTH = 200
+INCOMPLETE_TAG = "analysis.incomplete"
+
+CONVICTIONS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.BLOCKED, Verdict.SPAM)
+THREATS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SUSPICIOUS)
+_ORDER = {verdict: position for position, verdict in enumerate(Verdict)}
+
+Occurrence = tuple[str, Finding]
+Spoken = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the reason's sentence
+
+
+def judge(evidence: Evidence, policy: Policy) -> Judgement:
+    """Let every rule speak whose findings are there, and conclude."""
+    spoken = sorted(_spoken(_present(evidence), policy), key=_weightiest_first)
+    points: dict[str, int] = {}
+    for _, reason, _ in spoken:
+        points[reason.verdict] = points.get(reason.verdict, 0) + reason.weight
+    forces_quarantine = any(rule.forces_quarantine for rule, _, _ in spoken)
+    missing = _missing(evidence, forces_quarantine=forces_quarantine)
+    incomplete = bool(missing) or not any(report.status is Status.FINISHED for report in evidence.reports)
+    verdict = _conclude(points, forces_quarantine=forces_quarantine, incomplete=incomplete)
+    tags = {reason.tag for _, reason, _ in spoken if reason.tag}
+    if incomplete:
+        tags.add(INCOMPLETE_TAG)
+    return Judgement(
+        verdict=verdict,
+        summary=_summarise(verdict, spoken, points, evidence, missing),
+        reasons=tuple(reason for _, reason, _ in spoken),
+        points=points,
+        tags=tuple(sorted(tags)),
+        incomplete=incomplete,
+        forces_quarantine=forces_quarantine,
+    )
+
+
+def _conclude(points: Mapping[str, int], *, forces_quarantine: bool, incomplete: bool) -> Verdict:
+    """Read top to bottom: the first line that applies is the verdict."""
+    for verdict in CONVICTIONS:  # a conviction never waits for an analyzer that failed
+        if points.get(verdict, 0) >= CONVICTION:
+            return verdict
+    if forces_quarantine:
+        return Verdict.SUSPICIOUS
+    if incomplete:  # never clean, and never suspicious, which may be delivered
+        return Verdict.UNKNOWN
+    if sum(max(0, points.get(verdict, 0)) for verdict in THREATS) >= SUSPICION:
+        return Verdict.SUSPICIOUS
+    if points.get(Verdict.BULK, 0) >= CONVICTION:
+        return Verdict.BULK
+    return Verdict.CLEAN
+
+
+def _missing(evidence: Evidence, *, forces_quarantine: bool) -> tuple[Report, ...]:
+    """Return the required analyzers that did not finish.
+
+    One that was skipped counts as missing too, unless a structure limit, which forces quarantine, is why.
+    """
+    return tuple(
+        report
+        for report in evidence.reports
+        if report.required
+        and (report.status is not Status.FINISHED or report.failure)
+        and not (report.status is Status.SKIPPED and forces_quarantine)
+    )
+
+
+def _present(evidence: Evidence) -> dict[str, list[Occurrence]]:
+    present: dict[str, list[Occurrence]] = defaultdict(list)
+    for analyzer, finding in evidence.findings:
+        present[finding.name].append((analyzer, finding))
+    for occurrences in present.values():
+        if len(occurrences) > 1:
+            occurrences.sort(key=_stable)
+    return present
+
+
+def _spoken(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iterator[Spoken]:
+    for name in present:
+        for rule in policy.rules_by_finding.get(name, ()):
+            if all(need in present for need in rule.needs) and not any(other in present for other in rule.unless):
+                yield from _reasons(rule, present)
+
+
+def _reasons(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:
+    """Give a reason for each occurrence within bounds; the weights add up to what the rule counts."""
+    occurrences = present[rule.needs[0]]
+    if len(rule.needs) > 1:  # a combination is one thing, told with the facts of all its findings
+        facts: dict[str, Fact] = {}
+        for need in reversed(rule.needs):
+            facts.update(present[need][0][1].facts)
+        analyzer, first = occurrences[0]
+        occurrences = [(analyzer, Finding(first.name, first.place, facts))]
+    for position, (analyzer, finding) in enumerate(occurrences[:REASONS_PER_RULE]):
+        weight = _weight(rule, position)
+        body = fill(rule.summary, {"place": finding.place or "the message", **finding.facts})
+        place = shorten(finding.place, PLACE_LENGTH)
+        yield rule, Reason(rule.id, analyzer, rule.verdict, weight, sentence(body), place, rule.tag), body
+
+
+def _weight(rule: Rule, position: int) -> int:
+    if rule.counts == "each":
+        return max(0, min(rule.weight, rule.cap - position * rule.weight))
+    return rule.weight if position == 0 else 0
+
+
+def _summarise(
+    verdict: Verdict, spoken: Sequence[Spoken], points: Mapping[str, int], evidence: Evidence, missing: Sequence[Report]
+) -> str:
+    """Return the one sentence that carries the verdict."""
+    if verdict is Verdict.UNKNOWN:
+        return conclusion(verdict, missing_body(missing))
+    if verdict is Verdict.CLEAN:
+        most, name = max(((count, name) for name, count in points.items()), default=(0, ""))
+        return conclusion(verdict, clean_body(evidence.reports, (Verdict(name), most) if most > 0 else None))
+    carriers = THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
+    carrying = [
+        (rule, reason, body)
+        for rule, reason, body in spoken
+        if reason.verdict in carriers and (reason.weight > 0 or rule.forces_quarantine)
+    ]
+    # What forces quarantine explains it best; otherwise the weightiest reason does.
+    _, _, body = max(
+        carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and item[0].forces_quarantine, item[1].weight)
+    )
+    return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1)
+
+
+def _stable(occurrence: Occurrence) -> tuple[str, str, str]:
+    analyzer, finding = occurrence
+    return analyzer, finding.place, str(sorted(finding.facts.items()))
+
+
+def _weightiest_first(item: Spoken) -> tuple[int, int, str, str, str]:
+    _, reason, _ = item
+    return _ORDER[reason.verdict], -reason.weight, reason.rule, reason.place, reason.summary

@@ -1,0 +1,37 @@
+"""What each verdict means and which decision it brings under each profile."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import Profile
+
+
+class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    meaning: Annotated[str, Meta(min_length=1)]
+    balanced: Decision
+    strict: Decision
+
+    def decision(self, profile: Profile) -> Decision:
+        return self.strict if profile is Profile.STRICT else self.balanced
+
+
+class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    verdicts: dict[Verdict, VerdictRow]
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Refuse a table with a gap, and the three decisions that no profile may make."""
+        for verdict in Verdict:
+            if verdict not in self.verdicts:
+                yield "verdicts", f"says nothing about `{verdict}`"
+        for verdict, row in self.verdicts.items():
+            for profile in Profile:
+                decision = row.decision(profile)
+                if verdict is Verdict.MALWARE and decision is Decision.DELIVER:
+                    yield "verdicts", f"{verdict}, {profile}: malware is never delivered"
+                if decision is Decision.DROP:
+                    yield "verdicts", f"{verdict}, {profile}: drop is never a default"
+                if (verdict is Verdict.UNKNOWN) != (decision is Decision.UNDECIDED):
+                    yield "verdicts", f"{verdict}, {profile}: `undecided` and `unknown` belong together"

@@ -1,0 +1,92 @@
+"""The decision follows from the verdict, the tenant's profile and the state of the SMTP session."""
+
+from uuid import UUID
+
+import pytest
+
+from mailwarden.model.judgement import Judgement
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.policy.decide import STEPS, decide, severest
+
+TABLE = [
+    ("malware", "quarantine", "quarantine"),
+    ("phishing", "quarantine", "quarantine"),
+    ("fraud", "quarantine", "quarantine"),
+    ("spoof", "quarantine", "quarantine"),
+    ("blocked", "quarantine", "quarantine"),
+    ("spam", "quarantine", "quarantine"),
+    ("suspicious", "deliver", "quarantine"),
+    ("bulk", "deliver", "deliver"),
+    ("clean", "deliver", "deliver"),
+    ("unknown", "undecided", "undecided"),
+]
+
+
+def judged(verdict: str, *, tags: tuple[str, ...] = (), incomplete: bool = False, forced: bool = False) -> Judgement:
+    return Judgement(Verdict(verdict), "", (), {}, tags, incomplete, forced)
+
+
+def assigned(profile: Profile = Profile.BALANCED, by: AssignedBy = AssignedBy.REQUEST) -> Assignment:
+    return Assignment(UUID(int=1), by, profile)
+
+
+def test_the_table_has_every_verdict_in_order():
+    assert [row[0] for row in TABLE] == [verdict.value for verdict in Verdict]
+
+
+@pytest.mark.contract("2")
+@pytest.mark.parametrize(("verdict", "balanced", "strict"), TABLE)
+def test_each_verdict_brings_the_decision_of_the_contract(policy, verdict, balanced, strict):
+    assert decide(judged(verdict), assigned(), policy).decision.value == balanced
+    assert decide(judged(verdict), assigned(Profile.STRICT), policy).decision.value == strict
+
+
+@pytest.mark.contract("2")
+def test_suspicious_is_delivered_with_a_warning(policy):
+    assert decide(judged("suspicious"), assigned(), policy).tags == ("policy.warn",)
+    assert decide(judged("suspicious"), assigned(Profile.STRICT), policy).tags == ()
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_a_tripped_limit_is_quarantined_in_every_profile_without_a_warning(policy, profile):
+    ruling = decide(judged("suspicious", forced=True), assigned(profile), policy)
+    assert (ruling.decision, ruling.tags) == (Decision.QUARANTINE, ())
+
+
+@pytest.mark.parametrize("verdict", ["suspicious", "bulk", "clean"])
+def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(policy, verdict):
+    assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED
+
+
+@pytest.mark.contract("2")
+def test_a_blocked_address_bounces_only_while_the_session_is_open(policy):
+    blocked = judged("blocked", tags=("list.ip-block",))
+    assert decide(blocked, assigned(), policy, session_open=True).decision is Decision.BOUNCE
+    ruling = decide(blocked, assigned(), policy)
+    assert (ruling.decision, ruling.tags) == (Decision.QUARANTINE, ("policy.bounce-suppressed",))
+
+
+@pytest.mark.contract("3")
+def test_the_default_tenant_is_tagged(policy):
+    assert decide(judged("clean"), assigned(by=AssignedBy.DEFAULT), policy).tags == ("policy.default-tenant",)
+    assert decide(judged("clean"), assigned(by=AssignedBy.DOMAINS), policy).tags == ()
+
+
+def test_every_step_leaves_a_line_in_the_trace(policy):
+    trace = decide(judged("spam"), assigned(), policy).trace
+    assert [step.step for step in trace] == [name for name, _ in STEPS]
+    assert "spam under the profile balanced: quarantine" in [step.outcome for step in trace]
+
+
+def test_the_malware_floor_is_the_first_step(policy):
+    assert STEPS[0][0] == "malware floor"
+
+
+@pytest.mark.contract("2")
+def test_the_most_severe_decision_is_answered():
+    assert severest([Decision.DELIVER, Decision.QUARANTINE]) is Decision.QUARANTINE
+    assert severest([Decision.DELIVER, Decision.UNDECIDED]) is Decision.UNDECIDED
+    assert severest([Decision.QUARANTINE, Decision.UNDECIDED]) is Decision.QUARANTINE
+    assert severest(Decision) is Decision.DROP
+    assert severest([]) is Decision.UNDECIDED
