@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 MAX_RECIPIENTS = 1_000
 
 # Envelope text never holds a control character: written into an engine's header it could become another header.
-_NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*$"
+# The pattern ends in \Z: `$` would let one line break pass at the very end.
+_NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
 
 EnvelopeText = Annotated[str, Meta(max_length=1_024, pattern=_NO_CONTROL)]
 EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=_NO_CONTROL)]
