@@ -1,0 +1,117 @@
+"""DNS: unbound with the test domains; about every other name it says at once that there is none."""
+
+import base64
+from pathlib import Path
+
+import dkim
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from rig.folders import make_folder
+from rig.ports import free_port
+from rig.process import RigError, ServerProcess
+from rig.programs import find_program
+from rig.zones import DEAD_ZONES, NETWORK, SELECTOR, ZONES, Zone
+
+HOST = "127.0.0.1"
+SECONDS_TO_LIVE = 300
+TEXT_PIECE = 255
+SIGNED_HEADERS = [b"from", b"to", b"subject", b"date", b"message-id", b"mime-version", b"content-type"]
+
+
+class Dns(ServerProcess):
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self.port = free_port()
+        self.address = f"{HOST}:{self.port}"
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._private_key = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        public_key = key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        configuration = folder / "unbound.conf"
+        text = _configuration(folder, self.port, base64.b64encode(public_key).decode("ascii"))
+        configuration.write_text(text, "ascii")
+        super().__init__(
+            "dns", [find_program("unbound"), "-d", "-c", str(configuration)], folder / "unbound.log", self._answers
+        )
+
+    def sign(self, message: bytes, domain: str) -> bytes:
+        """Put a DKIM signature of this domain in front of a message."""
+        if not any(zone.name == domain and zone.dkim for zone in ZONES):
+            raise RigError(f"{domain} publishes no DKIM key: rig/zones.py has those that do")
+        signature = dkim.sign(
+            message,
+            SELECTOR.encode("ascii"),
+            domain.encode("ascii"),
+            self._private_key,
+            canonicalize=(b"relaxed", b"relaxed"),
+            include_headers=SIGNED_HEADERS,
+        )
+        assert isinstance(signature, bytes)
+        return signature + message
+
+    def look_up(self, name: str, kind: str, timeout: float = 5.0) -> list[str]:
+        """Ask for the records of a name; none where it does not exist."""
+        answer = dns.query.udp(dns.message.make_query(name, kind), HOST, timeout=timeout, port=self.port)
+        return [record.to_text() for rrset in answer.answer for record in rrset]
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.look_up(ZONES[0].name, "A", timeout=0.1))
+        except dns.exception.DNSException:
+            return False
+
+
+def _configuration(folder: Path, port: int, public_key: str) -> str:
+    lines = [
+        "server:",
+        f'  directory: "{folder}"',
+        '  chroot: ""',
+        '  username: ""',
+        '  pidfile: ""',
+        '  logfile: ""',
+        "  use-syslog: no",
+        "  do-daemonize: no",
+        f"  interface: {HOST}",
+        f"  port: {port}",
+        "  do-ip6: no",
+        "  access-control: 127.0.0.0/8 allow",
+        '  module-config: "iterator"',
+        '  local-zone: "." static',
+        f'  local-zone: "{NETWORK}." static',
+        *(line for zone in ZONES for line in _zone_lines(zone, public_key)),
+        *(f'  local-zone: "{zone.name}." {zone.kind}' for zone in DEAD_ZONES),
+        "remote-control:",
+        "  control-enable: no",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _zone_lines(zone: Zone, public_key: str) -> list[str]:
+    records = [
+        f"{zone.name}. {SECONDS_TO_LIVE} IN A {zone.address}",
+        f"{zone.name}. {SECONDS_TO_LIVE} IN MX 10 {zone.mail_host}.",
+        f"{zone.mail_host}. {SECONDS_TO_LIVE} IN A {zone.address}",
+        f"{zone.address.rpartition('.')[2]}.{NETWORK}. {SECONDS_TO_LIVE} IN PTR {zone.mail_host}.",
+    ]
+    texts = dict(zone.texts)
+    if zone.spf is not None:
+        texts[zone.name] = zone.spf
+    if zone.dmarc is not None:
+        texts[f"_dmarc.{zone.name}"] = zone.dmarc
+    if zone.dkim:
+        texts[f"{SELECTOR}._domainkey.{zone.name}"] = f"v=DKIM1; k=rsa; p={public_key}"
+    records.extend(f"{name}. {SECONDS_TO_LIVE} IN TXT {_quoted(text)}" for name, text in texts.items())
+    return [f'  local-zone: "{zone.name}." static', *(f"  local-data: '{record}'" for record in records)]
+
+
+def _quoted(text: str) -> str:
+    """Write a text record; its pieces hold 255 characters at most."""
+    return " ".join(f'"{text[start : start + TEXT_PIECE]}"' for start in range(0, len(text), TEXT_PIECE))

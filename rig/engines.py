@@ -1,0 +1,87 @@
+"""All five servers together: started side by side, stopped together."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rig.clamd import Clamd
+from rig.dns import Dns
+from rig.folders import empty_folder, remove_folder, servants_can_enter, temporary_folder
+from rig.postgresql import Postgresql
+from rig.process import ServerProcess
+from rig.redis import Redis
+from rig.rspamd import Rspamd
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The servers that Mailwarden needs, in a folder that is theirs alone; leaving the context stops them."""
+
+    folder: Path
+    temporary: bool
+    postgresql: Postgresql
+    redis: Redis
+    dns: Dns
+    clamd: Clamd
+    rspamd: Rspamd
+
+    @property
+    def servers(self) -> tuple[ServerProcess, ...]:
+        return (self.postgresql, self.redis, self.dns, self.clamd, self.rspamd)
+
+    def stop(self) -> None:
+        """Stop them all; what one of them does wrong does not keep the others running."""
+        with ThreadPoolExecutor(len(self.servers)) as threads, contextlib.ExitStack() as stack:
+            if self.temporary:
+                stack.callback(remove_folder, self.folder)
+            for stopping in [threads.submit(server.stop) for server in self.servers]:
+                stack.callback(stopping.result)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start_engines(
+    folder: Path | None = None, *, rspamd_workers: int = 2, progress: Callable[[str], None] = lambda _: None
+) -> Engines:
+    """Start all servers and return when every one of them answers.
+
+    The folder is emptied first and stays afterwards, for its logs. Without one, or where the users that root runs
+    servers as cannot get to it, the servers work in a temporary folder that goes when they stop.
+    """
+    usable = folder is not None and servants_can_enter(folder)
+    place = empty_folder(folder) if folder is not None and usable else temporary_folder()
+    redis, dns = Redis(place / "redis"), Dns(place / "dns")
+    engines = Engines(
+        place,
+        not usable,
+        Postgresql(place / "postgresql"),
+        redis,
+        dns,
+        Clamd(place / "clamd"),
+        Rspamd(place / "rspamd", redis=redis.address, dns=dns.address, workers=rspamd_workers),
+    )
+    began = time.monotonic()
+
+    def start(server: ServerProcess) -> None:
+        server.start()
+        progress(f"{server.name} answers after {time.monotonic() - began:.1f} s")
+
+    try:
+        with ThreadPoolExecutor(len(engines.servers)) as threads:
+            for starting in [threads.submit(start, server) for server in engines.servers]:
+                starting.result()
+    except BaseException:
+        engines.stop()
+        raise
+    return engines

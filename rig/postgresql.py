@@ -1,0 +1,107 @@
+"""PostgreSQL: a cluster of its own on a loopback port, and databases in it."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+from rig.folders import make_folder, servant
+from rig.ports import free_port
+from rig.process import RigError, ServerProcess
+from rig.programs import find_postgresql
+
+HOST = "127.0.0.1"
+SUPERUSER = "postgres"
+OWNER = "mailwarden"
+COMMAND_SECONDS = 60.0
+# fsync and synchronous_commit stay on, as tests that kill the server count what it promised to keep.
+SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "wal_compression": "lz4",
+    "log_min_messages": "warning",
+    # Shared memory lives in the cluster's folder, so that a killed server leaves nothing elsewhere.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+class Postgresql(ServerProcess):
+    """Its databases belong to a role without special rights, as in production."""
+
+    def __init__(self, folder: Path) -> None:
+        # PostgreSQL refuses to run as root.
+        self._servant = servant("postgres")
+        self._programs = find_postgresql()
+        self.port = free_port()
+        self.address = self.url("postgres")
+        self.data = make_folder(folder, self._servant) / "data"
+        settings = [f"--{key}={value}" for key, value in SETTINGS.items()]
+        super().__init__(
+            "postgresql",
+            [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings],
+            folder / "postgresql.log",
+            self._answers,
+            user=self._servant,
+            stop_signal=signal.SIGINT,  # Fast shutdown: does not wait for clients to leave.
+        )
+
+    def url(self, name: str) -> str:
+        return f"postgresql://{OWNER}@{HOST}:{self.port}/{name}"
+
+    def start(self) -> None:
+        """Start the server, and make the cluster and the role first where they are missing."""
+        fresh = not self.data.exists()
+        if fresh:
+            self._initialise()
+        super().start()
+        if fresh:
+            self.execute(f"CREATE ROLE {OWNER} LOGIN CREATEDB")
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, as a copy of another where one is named, and return its address."""
+        copied = f" TEMPLATE {_quote(template)}" if template is not None else ""
+        self.execute(f"CREATE DATABASE {_quote(name)} OWNER {OWNER}{copied}")
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database if it exists, along with the connections to it."""
+        self.execute(f"DROP DATABASE IF EXISTS {_quote(name)} WITH (FORCE)")
+
+    def execute(self, statement: str, database: str = "postgres") -> str:
+        """Run a statement as the superuser and return its rows as text."""
+        options = ["-XAqt", "-v", "ON_ERROR_STOP=1", "-h", HOST, "-p", str(self.port), "-U", SUPERUSER, "-d", database]
+        done = subprocess.run(
+            [str(self._programs / "psql"), *options, "-c", statement],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+        )
+        if done.returncode != 0:
+            raise RigError(f"PostgreSQL refused `{statement}`: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def _initialise(self) -> None:
+        # The cluster's files are synchronised by the server's first checkpoint; doing it twice costs a second.
+        options = ["--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8"]
+        done = subprocess.run(
+            [str(self._programs / "initdb"), "-D", str(self.data), "-U", SUPERUSER, *options],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            user=self._servant,
+            group=self._servant,
+            extra_groups=None if self._servant is None else [],
+            cwd=self.log.parent,
+        )
+        if done.returncode != 0:
+            raise RigError(f"initdb failed: {done.stderr.strip()}")
+
+    def _answers(self) -> bool:
+        probe = [str(self._programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port), "-t", "1"]
+        return subprocess.run(probe, check=False).returncode == 0
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,207 @@
+"""The product itself: abby and any number of guards as processes, set up by `mailwarden init`."""
+
+import http.client
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ruamel.yaml import YAML
+
+from rig.engines import Engines
+from rig.ports import free_port
+from rig.process import RigError, ServerProcess
+
+HOST = "127.0.0.1"
+INIT_SECONDS = 60.0
+# A little more than the product's own shutdownGracePeriod.
+GRACE_SECONDS = 35.0
+CONFIGURATION_FILES = {"abby": Path("abby/abby/abby.yml"), "guard": Path("guard/core/guard.yml")}
+
+Scalar = str | int | float | bool | None
+Overrides = Mapping[str, "Scalar | Overrides | Sequence[Scalar | Overrides]"]
+
+
+class Service(ServerProcess):
+    """abby or a guard with a configuration folder of its own, which may be changed between two starts."""
+
+    def __init__(self, name: str, kind: str, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+        self.url = self.address = f"https://{HOST}:{port}"
+        self._kind = kind
+        super().__init__(
+            name,
+            [sys.executable, "-m", "mailwarden", "serve", kind, "--config", str(folder)],
+            folder.parent / f"{name}.log",
+            self.is_healthy,
+            grace=GRACE_SECONDS,
+        )
+
+    def configure(self, overrides: Overrides) -> None:
+        """Merge these keys into the configuration file; a running process takes them up at its restart."""
+        path = self.folder / CONFIGURATION_FILES[self._kind]
+        yaml = YAML()
+        configuration = yaml.load(path.read_text("utf-8")) or {}
+        _merge(configuration, overrides)
+        with path.open("w", encoding="utf-8") as file:
+            yaml.dump(configuration, file)
+
+    def is_healthy(self) -> bool:
+        """Ask /healthz, showing abby's certificate as guard demands."""
+        tls = self.folder / "tls"
+        context = ssl.create_default_context(cafile=tls / "ca.crt")
+        context.load_cert_chain(tls / "abby.crt", tls / "abby.key")
+        connection = http.client.HTTPSConnection(HOST, self.port, timeout=2.0, context=context)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except http.client.HTTPException:
+            return False
+        finally:
+            connection.close()
+
+
+@dataclass(slots=True)
+class Product:
+    """abby and its guards; leaving the context stops them."""
+
+    folder: Path
+    abby: Service
+    guards: list[Service] = field(default_factory=list)
+
+    @property
+    def services(self) -> list[Service]:
+        return [self.abby, *self.guards]
+
+    @property
+    def url(self) -> str:
+        return self.abby.url
+
+    @property
+    def ca(self) -> Path:
+        return self.abby.folder / "tls" / "ca.crt"
+
+    @property
+    def token(self) -> str:
+        """A static token that may do everything."""
+        return (self.abby.folder / "token").read_text("ascii").strip()
+
+    def start(self) -> None:
+        """Start what is not running yet, side by side."""
+        waiting = [service for service in self.services if not service.running]
+        with ThreadPoolExecutor(len(self.services)) as threads:
+            for starting in [threads.submit(service.start) for service in waiting]:
+                starting.result()
+
+    def stop(self) -> None:
+        """Stop abby first, so that no guard loses a request that abby has already taken."""
+        self.abby.stop()
+        with ThreadPoolExecutor(max(1, len(self.guards))) as threads:
+            for stopping in [threads.submit(guard.stop) for guard in self.guards]:
+                stopping.result()
+
+    def kill(self) -> None:
+        for service in self.services:
+            service.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def install_product(
+    folder: Path,
+    engines: Engines,
+    database_url: str,
+    *,
+    guards: Sequence[Overrides] = ({},),
+    abby: Overrides | None = None,
+    abby_port: int | None = None,
+    guard_port: int | None = None,
+) -> Product:
+    """Set the product up without starting it, in FOLDER/config and FOLDER/config-N for the guards after the first.
+
+    `guards` has one mapping a guard, merged into its guard.yml; `abby` is merged into abby.yml.
+    """
+    folder = folder.absolute()
+    for stale in (*folder.glob("config"), *folder.glob("config-*")):
+        shutil.rmtree(stale)
+    folder.mkdir(parents=True, exist_ok=True)
+    first = folder / "config"
+    ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
+    product = Product(folder, Service("abby", "abby", first, free_port(abby_port)))
+    _initialise(first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
+    for number, (port, overrides) in enumerate(zip(ports, guards, strict=True), 1):
+        place = first if number == 1 else first.with_name(f"config-{number}")
+        if number > 1:
+            shutil.copytree(first, place)
+        guard = Service(f"guard-{number}", "guard", place, port)
+        guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
+        guard.configure(overrides)
+        product.guards.append(guard)
+    product.abby.configure({"serviceProviders": {"core": {"hosts": [guard.url for guard in product.guards]}}})
+    product.abby.configure(abby or {})
+    return product
+
+
+def start_product(
+    folder: Path,
+    engines: Engines,
+    database_url: str,
+    *,
+    guards: Sequence[Overrides] = ({},),
+    abby: Overrides | None = None,
+) -> Product:
+    """Set the product up and start it; see `install_product`."""
+    product = install_product(folder, engines, database_url, guards=guards, abby=abby)
+    try:
+        product.start()
+    except BaseException:
+        product.kill()
+        raise
+    return product
+
+
+def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int) -> None:
+    options = {
+        "--database-url": database_url,
+        "--rspamd": engines.rspamd.address,
+        "--clamav": engines.clamd.address,
+        "--host": HOST,
+        "--abby-port": str(abby_port),
+        "--guard-port": str(guard_port),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mailwarden", "init", str(folder), *(word for pair in options.items() for word in pair)],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=INIT_SECONDS,
+        env=os.environ,
+    )
+    if done.returncode != 0:
+        raise RigError(f"`mailwarden init` ended with code {done.returncode}\n{done.stdout.strip()}")
+
+
+def _merge(configuration: dict[str, object], overrides: Overrides) -> None:
+    """Merge mappings key by key; anything else, lists among them, replaces what was there."""
+    for key, value in overrides.items():
+        present = configuration.get(key)
+        if isinstance(value, Mapping) and isinstance(present, dict):
+            _merge(present, value)
+        else:
+            configuration[key] = value

@@ -1,0 +1,25 @@
+"""Redis: keeps what Rspamd learns, in memory only."""
+
+import socket
+from pathlib import Path
+
+from rig.folders import make_folder
+from rig.ports import free_port
+from rig.process import ServerProcess
+from rig.programs import find_program
+
+HOST = "127.0.0.1"
+
+
+class Redis(ServerProcess):
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self.port = free_port()
+        self.address = f"{HOST}:{self.port}"
+        options = ["--bind", HOST, "--port", str(self.port), "--dir", str(folder), "--save", "", "--appendonly", "no"]
+        super().__init__("redis", [find_program("redis-server"), *options], folder / "redis.log", self.ping)
+
+    def ping(self) -> bool:
+        with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")

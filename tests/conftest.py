@@ -1,0 +1,40 @@
+"""The real servers, started once a test run, and a database of its own for each test that asks for one."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rig.engines import Engines, start_engines
+
+TEMPLATE = "mailwarden_template"
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Engines]:
+    with start_engines() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def database_template(engines: Engines) -> str:
+    """Return the name of a database with this version's tables, which is copied for each test."""
+    from mailwarden.database.migrations import migrate
+
+    url = engines.postgresql.create_database(TEMPLATE)
+    # A thread of its own has no event loop yet, whatever kind of test asks first.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(migrate(url))).result()
+    return TEMPLATE
+
+
+@pytest.fixture
+def database_url(engines: Engines, database_template: str) -> Iterator[str]:
+    """Return the address of a fresh database with this version's tables."""
+    name = f"test_{next(_numbers)}"
+    yield engines.postgresql.create_database(name, template=database_template)
+    engines.postgresql.drop_database(name)
