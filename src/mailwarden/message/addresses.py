@@ -1,0 +1,78 @@
+"""Addresses of From, To and Reply-To: (name, address) pairs out of a decoded header value.
+
+Security: works on hostile text; one pass, no recursion, at most `limits.addresses` pairs.
+"""
+
+import re
+from typing import NamedTuple
+
+from mailwarden.message.limits import LIMITS, Limits
+
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*+"|\((?:[^()\\]|\\.)*+\)|<[^<>]*+>|[,;]|[^"(<,;]++|.', re.DOTALL)
+_GROUP = re.compile(r"^[^@<>\"]{0,200}:(?!//)")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+class Address(NamedTuple):
+    name: str
+    address: str
+
+    @property
+    def domain(self) -> str:
+        return self.address.rpartition("@")[2] if "@" in self.address else ""
+
+
+def read_addresses(value: str, limits: Limits = LIMITS) -> tuple[Address, ...]:
+    """Read a list of mailboxes as a lenient client does; groups are flattened, routes and comments dropped."""
+    found: list[Address] = []
+    words: list[str] = []
+    comment = address = ""
+    for match in _PIECE.finditer(value[: limits.long_header]):
+        piece = match.group()
+        sign = piece[0]
+        if sign in ",;":
+            _finish(found, words, address, comment)
+            words, comment, address = [], "", ""
+            if len(found) >= limits.addresses:
+                return tuple(found)
+        elif sign == '"' and len(piece) > 1:
+            words.append(_ESCAPE.sub(r"\1", piece[1:-1]))
+        elif sign == "(" and len(piece) > 1:
+            comment = comment or piece[1:-1]
+        elif sign == "<" and len(piece) > 1:
+            address = address or piece[1:-1]
+        elif stripped := piece.strip():
+            words.append(stripped)
+    _finish(found, words, address, comment)
+    return tuple(found)
+
+
+def first_address(value: str, limits: Limits = LIMITS) -> Address:
+    """Return the first mailbox of a value, or an empty one."""
+    found = read_addresses(value[:8_192], limits)
+    return found[0] if found else Address("", "")
+
+
+def _finish(found: list[Address], words: list[str], address: str, comment: str) -> None:
+    text = " ".join(words)
+    if ":" in text:
+        text = _GROUP.sub("", text).strip()
+    if address:
+        found.append(Address(text[:1_000], _clean(address)))
+    elif "@" in text:
+        # A quoted local part was taken for a word of the name: join it again.
+        joined = text.replace(" @", "@").replace("@ ", "@")
+        bare = joined if " " not in joined else next((word for word in joined.split() if "@" in word), joined)
+        name = comment if bare == joined else joined.replace(bare, "").strip()
+        found.append(Address(name[:1_000], _clean(bare)))
+    elif text or comment:
+        found.append(Address((text or comment)[:1_000], ""))
+
+
+def _clean(address: str) -> str:
+    """Drop a source route and white space; the domain is lower case, the local part stays as written."""
+    address = "".join(address.split())[:1_000]
+    if address.startswith("@") and ":" in address:
+        address = address.partition(":")[2]
+    local, at, domain = address.rpartition("@")
+    return f"{local}@{domain.lower().rstrip('.')}" if at else address

@@ -1,0 +1,218 @@
+"""Archives opened in memory: what files an attachment holds, under limits, and never trusting declared sizes.
+
+Security: unpacks hostile archives inside a killable worker; nothing is written to disk, sizes are counted while
+bytes come out, and it never raises but for want of memory.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from hashlib import sha256
+from typing import Protocol
+
+from msgspec import Struct
+
+from mailwarden.message.limits import LIMITS, Limits
+
+# Recognised by their first bytes, with the offset of those; these we do not open.
+_SEALED = (
+    (0, b"Rar!\x1a\x07", "rar"), (0, b"7z\xbc\xaf\x27\x1c", "7z"), (0, b"MSCF", "cab"), (7, b"**ACE**", "ace"),
+    (0, b"\x60\xea", "arj"), (32_769, b"CD001", "iso"), (0, b"xar!", "xar"), (2, b"-lh", "lzh"),
+    (0, b"\x28\xb5\x2f\xfd", "zstandard"), (0, b"\x1f\x9d", "compress"), (0, b"LZIP", "lzip"),
+)  # fmt: skip
+_CHUNK = 262_144
+_KEPT = 16 * 1024 * 1024  # of a member's content for type detection and nested archives
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
+           NotImplementedError, RuntimeError, KeyError, OverflowError, IndexError, UnicodeError, AttributeError,
+           TypeError)  # fmt: skip  # what the readers of the standard library raise on broken input
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Member(Struct, frozen=True):
+    """One file of an archive: its path such as `a.zip > b.exe`, its real size, its first bytes."""
+
+    path: str
+    size: int
+    encrypted: bool = False
+    head: bytes = b""
+    sha256: str = ""
+    content: bytes = b""  # whole where it is small enough to be kept, else empty
+
+
+class ArchiveReport(Struct, frozen=True):
+    kind: str  # "" where the content is no archive
+    members: tuple[Member, ...] = ()
+    encrypted: bool = False
+    tripped: tuple[str, ...] = ()  # sentences: limits that the archive ran into
+    unreadable: tuple[str, ...] = ()  # sentences: what could not be opened
+
+
+class _Tripped(Exception):
+    """A limit was reached: nothing more of this attachment is opened."""
+
+
+def archive_kind(content: bytes) -> str:
+    """Tell an archive by its content, never by its name."""
+    if content[:4] in (b"PK\x03\x04", b"PK\x05\x06") or content[:8] == b"PK\x07\x08PK\x03\x04":
+        return "zip"
+    if content[:3] == b"\x1f\x8b\x08":
+        return "gzip"
+    if content[:3] == b"BZh" and content[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
+        return "bzip2"
+    if content[:6] == b"\xfd7zXZ\x00":
+        return "xz"
+    if content[257:262] == b"ustar":
+        return "tar"
+    for offset, magic, kind in _SEALED:
+        if content[offset : offset + len(magic)] == magic and (kind != "arj" or len(content) > 40):
+            return kind
+    # A zip may stand behind other bytes: readers start from its end.
+    return "zip" if content.rfind(b"PK\x05\x06", max(len(content) - 65_557, 0)) > 0 else ""
+
+
+def open_archive(name: str, content: bytes, limits: Limits = LIMITS) -> ArchiveReport:
+    """Look into an archive, and into the archives inside it."""
+    kind = archive_kind(content)
+    if not kind:
+        return ArchiveReport("")
+    opener = _Opener(limits)
+    try:
+        opener.open(kind, name or "attachment", content, 1)
+    except _Tripped as tripped:
+        opener.tripped.append(str(tripped))
+    return ArchiveReport(
+        kind, tuple(opener.members), opener.encrypted, tuple(opener.tripped), tuple(dict.fromkeys(opener.unreadable))
+    )
+
+
+class _Opener:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.members: list[Member] = []
+        self.tripped: list[str] = []
+        self.unreadable: list[str] = []
+        self.encrypted = False
+        self._total = 0
+
+    def open(self, kind: str, path: str, content: bytes, depth: int) -> None:
+        if depth > self.limits.archive_depth:
+            raise _Tripped(f"Archives are nested more than {self.limits.archive_depth} deep.")
+        readers: dict[str, Callable[[bytes], Iterator[tuple[str, _Stream | None, int]]]] = {
+            "zip": self._walk_zip, "tar": _walk_tar, "gzip": _walk_gzip, "bzip2": _walk_bzip2, "xz": _walk_xz,
+        }  # fmt: skip
+        reader = readers.get(kind)
+        if reader is None:
+            self.unreadable.append(f"{path} is a {kind} archive, which is not opened.")
+            return
+        try:
+            for name, stream, packed in reader(content):
+                self._take(f"{path} > {name[:255]}", stream, packed, depth)
+        except _BROKEN as broken:
+            self.unreadable.append(f"{path} cannot be read as {kind}: {type(broken).__name__}.")
+
+    def _take(self, path: str, stream: _Stream | None, packed: int, depth: int) -> None:
+        if len(self.members) >= self.limits.archive_files:
+            raise _Tripped(f"An archive holds more than {self.limits.archive_files:,} files.")
+        path = path[:1_000]
+        if stream is None:
+            self.encrypted = True
+            self.members.append(Member(path, 0, encrypted=True))
+            return
+        try:
+            with closing(stream):
+                member = self._read(path, stream, packed)
+        except _BROKEN as broken:
+            self.unreadable.append(f"{path} cannot be read: {type(broken).__name__}.")
+            self.members.append(Member(path, 0))
+            return
+        self.members.append(member)
+        kind = archive_kind(member.content) if member.content else ""
+        if kind:
+            self.open(kind, path, member.content, depth + 1)
+        elif not member.content and member.size > _KEPT and archive_kind(member.head):
+            self.unreadable.append(f"{path} is an archive too large to be looked into.")
+
+    def _read(self, path: str, stream: _Stream, packed: int) -> Member:
+        """Read a member to its end, counting what really comes out."""
+        digest = sha256()
+        kept: list[bytes] = []
+        size = 0
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            self._total += len(chunk)
+            if size > self.limits.archive_member:
+                raise _Tripped(f"{path} is larger than {self.limits.archive_member:,} bytes.")
+            if self._total > self.limits.archive_bytes:
+                raise _Tripped(f"An archive unpacks to more than {self.limits.archive_bytes:,} bytes.")
+            if size > self.limits.archive_ratio_from and size > self.limits.archive_ratio * max(packed, 1):
+                raise _Tripped(f"{path} unpacks to more than {self.limits.archive_ratio} times its size.")
+            digest.update(chunk)
+            if size <= _KEPT:
+                kept.append(chunk)
+        content = b"".join(kept)
+        return Member(path, size, False, content[:8_192], digest.hexdigest(), content if size <= _KEPT else b"")
+
+    def _walk_zip(self, content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+        # The directory is counted before it is read: a million entries would be built in memory first.
+        if content.count(b"PK\x01\x02") > self.limits.archive_files:
+            raise _Tripped(f"An archive holds more than {self.limits.archive_files:,} files.")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+            self._refuse_overlaps(entries, len(content))
+            if content.count(b"PK\x03\x04") < len(entries):
+                self.unreadable.append("A zip archive lists files that it does not hold.")
+            for entry in entries:
+                if entry.is_dir():
+                    continue
+                if entry.flag_bits & 1:
+                    yield entry.filename, None, entry.compress_size
+                    continue
+                try:
+                    stream = archive.open(entry)
+                except _BROKEN as broken:
+                    self.unreadable.append(f"{entry.filename[:255]} cannot be read: {type(broken).__name__}.")
+                    self.members.append(Member(entry.filename[:255], 0))
+                    continue
+                yield entry.filename, stream, entry.compress_size
+
+    def _refuse_overlaps(self, entries: list[zipfile.ZipInfo], size: int) -> None:
+        """Refuse files that share bytes: only bombs and tricks do."""
+        end = 0
+        for entry in sorted(entries, key=lambda each: each.header_offset):
+            if entry.header_offset < end:
+                raise _Tripped("Files of a zip archive overlap each other.")
+            end = entry.header_offset + 30 + max(entry.compress_size, 0)
+        if end > size + 30:
+            self.unreadable.append("A zip archive declares more bytes than it has.")
+
+
+def _walk_tar(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+        for entry in archive:
+            if entry.isreg() and (stream := archive.extractfile(entry)) is not None:
+                # A sparse file claims what the archive does not hold.
+                yield entry.name, stream, len(content) if entry.sparse is None else 1
+
+
+def _walk_gzip(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+    yield "content", gzip.GzipFile(fileobj=io.BytesIO(content)), len(content)
+
+
+def _walk_bzip2(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+    yield "content", bz2.BZ2File(io.BytesIO(content)), len(content)
+
+
+def _walk_xz(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+    stream = lzma.open(io.BytesIO(content))  # noqa: SIM115  # closed by who reads it
+    yield "content", stream, len(content)

@@ -1,0 +1,197 @@
+"""What an HTML body holds: links with their visible text, forms, scripts, frames, data URIs, hidden text.
+
+Security: parses hostile HTML with lexbor inside a killable worker; every list is bounded, and it never raises.
+"""
+
+import re
+
+from msgspec import Struct
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from mailwarden.message.limits import LIMITS, Limits
+
+_HIDDEN_STYLE = re.compile(
+    r"display\s{0,9}:\s{0,9}none|visibility\s{0,9}:\s{0,9}hidden|font-size\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|"
+    r"opacity\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|text-indent\s{0,9}:\s{0,9}-\d{3}|max-height\s{0,9}:\s{0,9}0(?![.\d]*[1-9])",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"<[a-zA-Z!/]")
+_DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30}+)")
+_REFRESH = re.compile(r"url\s{0,9}=\s{0,9}[\"']?([^\"'\s>]{1,8192})", re.IGNORECASE)
+_SPACES = re.compile(r"\s+")
+_TEXT = 1_000
+_NODES = 200_000
+
+
+class Link(Struct, frozen=True):
+    """A place the reader can be led to: the address as written, the text that is seen, the tag it stands in."""
+
+    href: str
+    text: str
+    tag: str = "a"
+
+
+class Form(Struct, frozen=True):
+    action: str
+    method: str
+    has_password: bool
+
+
+class HtmlDocument(Struct, frozen=True):
+    links: tuple[Link, ...] = ()
+    forms: tuple[Form, ...] = ()
+    scripts: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
+    refreshes: tuple[str, ...] = ()
+    data_uris: tuple[str, ...] = ()  # the first bytes of each, enough to tell the type
+    images: tuple[str, ...] = ()
+    handlers: int = 0  # attributes such as onclick
+    hidden: int = 0  # elements whose style hides them
+    tags: int = 0
+    text: str = ""
+    title: str = ""
+    base: str = ""
+    cut: bool = False  # a bound was reached: there is more than is listed here
+
+
+def read_html(text: str, limits: Limits = LIMITS) -> HtmlDocument:
+    """Read an HTML body; extraction goes on to the last tag, bounded by number of URLs and by bytes."""
+    cut = len(text) > limits.html
+    if cut:
+        text = text[: limits.html]
+    tags = len(_TAG.findall(text))
+    if tags > 2_000 and _too_deep(text):
+        # A tree thousands of levels deep costs the parser quadratic time: read it flat.
+        text = _DEPTH_TAGS.sub(_flatten, text)
+        cut = True
+    try:
+        parser = LexborHTMLParser(text)
+    except (ValueError, RuntimeError, UnicodeError):
+        return HtmlDocument(tags=tags, cut=True)
+    return _Reader(parser, limits, tags, cut).read()
+
+
+class _Reader:
+    def __init__(self, parser: LexborHTMLParser, limits: Limits, tags: int, cut: bool) -> None:
+        self._parser = parser
+        self._limits = limits
+        self._tags = tags
+        self._cut = cut
+        self._links: list[Link] = []
+        self._data: list[str] = []
+
+    def read(self) -> HtmlDocument:
+        for node in self._select("a[href], area[href]"):
+            self._add_link(node.attributes.get("href"), _visible(node), node.tag or "a")
+        frames = [self._note(node, "src") for node in self._select("iframe, frame, embed")]
+        frames += [self._note(node, "data") for node in self._select("object")]
+        images = [self._note(node, "src") for node in self._select("img[src]")]
+        forms = tuple(self._read_form(node) for node in self._select("form")[:200])
+        scripts = self._read_scripts()
+        body = self._parser.body
+        title = self._parser.css_first("title")
+        base = self._parser.css_first("base[href]")
+        hidden = handlers = 0
+        for node in self._select("[style]"):
+            hidden += bool(_HIDDEN_STYLE.search((node.attributes.get("style") or "")[:4_096]))
+        hidden += len(self._select("[hidden]"))
+        handlers = len(self._select("[onload], [onclick], [onerror], [onsubmit], [onmouseover], [onfocus]"))
+        return HtmlDocument(
+            links=tuple(self._links),
+            forms=forms,
+            scripts=scripts,
+            frames=tuple(frame for frame in frames if frame),
+            refreshes=self._read_refreshes(),
+            data_uris=tuple(self._data[:1_000]),
+            images=tuple(image for image in images if image),
+            handlers=handlers,
+            hidden=hidden,
+            tags=self._tags,
+            text=self._read_text(body),
+            title=(title.text(deep=True)[:_TEXT].strip() if title else ""),
+            base=(base.attributes.get("href") or "")[: self._limits.url] if base else "",
+            cut=self._cut,
+        )
+
+    def _select(self, selector: str) -> list[LexborNode]:
+        found = self._parser.css(selector)
+        if len(found) > self._limits.urls:
+            self._cut = True
+            return found[: self._limits.urls]
+        return found
+
+    def _add_link(self, href: str | None, text: str, tag: str) -> None:
+        if href is None:
+            return
+        if href[:5].lower() == "data:":
+            self._data.append(href[:256])
+        if len(self._links) < self._limits.urls:
+            self._links.append(Link(href[: self._limits.url].strip(), text, tag))
+        else:
+            self._cut = True
+
+    def _note(self, node: LexborNode, attribute: str) -> str:
+        """Return an address that the message loads; data URIs are noted apart."""
+        value = node.attributes.get(attribute) or ""
+        if value[:5].lower() == "data:":
+            self._data.append(value[:256])
+            return ""
+        return value[: self._limits.url].strip()
+
+    def _read_form(self, node: LexborNode) -> Form:
+        action = (node.attributes.get("action") or "")[: self._limits.url].strip()
+        method = (node.attributes.get("method") or "get")[:10].lower()
+        return Form(action, method, node.css_first('input[type="password" i]') is not None)
+
+    def _read_scripts(self) -> tuple[str, ...]:
+        kept: list[str] = []
+        room = self._limits.html_scripts
+        for node in self._select("script")[:1_000]:
+            source = node.attributes.get("src")
+            script = source[: self._limits.url] if source else node.text(deep=True)
+            kept.append(script[:room])
+            room -= len(kept[-1])
+            if room <= 0:
+                self._cut = True
+                break
+        return tuple(script for script in kept if script)
+
+    def _read_refreshes(self) -> tuple[str, ...]:
+        metas = [
+            (node.attributes.get("content") or "")[:16_384]
+            for node in self._select("meta[http-equiv]")[:1_000]
+            if (node.attributes.get("http-equiv") or "").strip().lower() == "refresh"
+        ]
+        return tuple(match[1] for content in metas if (match := _REFRESH.search(content)))
+
+    def _read_text(self, body: LexborNode | None) -> str:
+        if body is None:
+            return ""
+        for selector in ("script", "style"):
+            for node in self._parser.css(selector)[:_NODES]:
+                node.decompose()
+        text = body.text(deep=True, separator=" ")
+        return _SPACES.sub(" ", text[: self._limits.html_text]).strip()
+
+
+def _visible(node: LexborNode) -> str:
+    text = node.text(deep=True)
+    return _SPACES.sub(" ", text[: 4 * _TEXT]).strip()[:_TEXT]
+
+
+def _too_deep(text: str) -> bool:
+    depth = deepest = 0
+    void = {"br", "img", "hr", "meta", "link", "input", "area", "base", "col", "embed", "source", "wbr", "p", "li"}
+    for closes, name in _DEPTH_TAGS.findall(text):
+        if name.lower() in void:
+            continue
+        depth = max(depth - 1, 0) if closes else depth + 1
+        deepest = max(deepest, depth)
+    return deepest > 2_000
+
+
+def _flatten(match: re.Match[str]) -> str:
+    name = match[2].lower()
+    return (
+        match.group() if name in {"a", "img", "form", "input", "script", "iframe", "meta", "area"} else f"<{match[1]}br"
+    )

@@ -1,0 +1,60 @@
+"""What is remembered of a message: addresses, subject, parts and the hosts its links lead to.
+
+Security: works on a parsed hostile message; every field is bounded.
+"""
+
+import re
+
+from mailwarden.message.addresses import first_address, read_addresses
+from mailwarden.message.charsets import decode_text
+from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.message import Message, Part
+from mailwarden.message.urls import host_of
+from mailwarden.model.summary import MessageSummary, PartSummary
+
+_SUBJECT = 998
+_HOSTS = 256
+_SHOWN_ADDRESSES = 100
+# The host of a link needs no HTML parser: this finds it in attributes and in text alike.
+_HOST = re.compile(rb"(?:https?|ftp):(?:/|\\|&#47;|&#x2f;){1,8}+([^\s<>\"'/?#\\]{1,300}+)", re.IGNORECASE)
+
+
+def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
+    sender = first_address(message.header("from"), limits)
+    return MessageSummary(
+        size=message.size,
+        sha256=message.sha256,
+        from_address=sender.address,
+        from_name=sender.name,
+        reply_to=first_address(message.header("reply-to"), limits).address,
+        to=tuple(each.address for each in read_addresses(message.header("to"), limits) if each.address)[
+            :_SHOWN_ADDRESSES
+        ],
+        subject=message.header("subject")[:_SUBJECT],
+        message_id=message.header("message-id")[:_SUBJECT],
+        date=message.header("date")[:200],
+        parts=tuple(
+            PartSummary(part.path, part.media_type[:200], part.name[:255], len(part.content), part.sha256)
+            for part in message.parts[: limits.parts]
+        ),
+        url_hosts=_hosts(message, limits),
+    )
+
+
+def _hosts(message: Message, limits: Limits) -> tuple[str, ...]:
+    found: set[bytes] = set()
+    room = limits.urls
+    for part in message.parts:
+        if part.media_type.startswith("text/") and room > 0:
+            hosts = _HOST.findall(_readable(part))[:room]
+            room -= len(hosts)
+            found.update(hosts)
+    names = {host_of("http://" + authority.decode("utf-8", "replace")) for authority in found}
+    return tuple(sorted(name for name in names if "." in name and name.isprintable()))[:_HOSTS]
+
+
+def _readable(part: Part) -> bytes:
+    """Return the text in a charset that keeps ASCII as it is, which only UTF-16 and its kin do not."""
+    if part.charset.startswith(("utf-16", "utf-32")):
+        return decode_text(part.content, part.charset).encode("utf-8", "replace")
+    return part.content

@@ -1,0 +1,87 @@
+"""URLs in text: found in linear time, and brought to the form in which hosts are compared.
+
+Security: works on hostile text; bounded by number and length, and it never raises.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import unquote
+
+import idna
+from publicsuffixlist import PublicSuffixList
+
+from mailwarden.message.limits import LIMITS, Limits
+
+_URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]{1,8192}+|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}+[^\s<>\"']{0,4096}+",
+                  re.IGNORECASE)  # fmt: skip
+_HINT = re.compile(r"://|www\.", re.IGNORECASE)
+_SCHEME = re.compile(r"\s*+([a-z][a-z0-9+.-]{0,30}+):", re.IGNORECASE)
+_AUTHORITY_END = re.compile(r"[/?#\\]")
+_DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
+_WEB = frozenset({"http", "https", "ftp"})
+
+
+def find_urls(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
+    """Find the URLs of a text in order, each once; trailing punctuation of the sentence is no part of them."""
+    if not _HINT.search(text):
+        return ()
+    found: dict[str, None] = {}
+    for match in _URL.finditer(text):
+        found[_trim(match.group())] = None
+        if len(found) >= limits.urls:
+            break
+    return tuple(found)
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL as browsers see it: lower case A-labels, without userinfo, port and trailing dot."""
+    url = url[:8_192].translate(_DROPPED).strip()
+    scheme = _SCHEME.match(url)
+    if scheme and scheme[1].lower() in _WEB:
+        rest = url[scheme.end() :].lstrip("/\\")
+    elif url.startswith(("//", "\\\\")):
+        rest = url.lstrip("/\\")
+    elif url[:4].lower() == "www.":
+        rest = url
+    else:
+        return ""
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
+    if authority.startswith("["):
+        return authority.partition("]")[0].lower() + "]"
+    return normalize_host(authority.partition(":")[0])
+
+
+@lru_cache(maxsize=4_096)
+def normalize_host(host: str) -> str:
+    """Bring a host to lower-case A-labels; what IDNA refuses is kept in lower case as it is."""
+    host = (unquote(host) if "%" in host else host).strip().strip(".").lower()[:1_000]
+    if host.isascii():
+        return host if len(host) <= 253 else ""
+    try:
+        return idna.encode(host[:253], uts46=True).decode("ascii")
+    except (idna.IDNAError, UnicodeError):
+        return host[:253].replace("\u3002", ".").replace("\uff0e", ".")
+
+
+@lru_cache(maxsize=1)
+def _suffixes() -> PublicSuffixList:
+    return PublicSuffixList()
+
+
+@lru_cache(maxsize=4_096)
+def registrable_domain(host: str) -> str:
+    """Return the domain that somebody registered, such as `shop.example.co.uk` -> `example.co.uk`, or ""."""
+    if not host or host.startswith("[") or host.replace(".", "").isdigit():
+        return ""
+    found = _suffixes().privatesuffix(host)
+    return str(found) if found else ""
+
+
+def _trim(url: str) -> str:
+    url = url.rstrip(".,;:!?*_~")
+    while url.endswith((")", "]", ">")) and url.count("(") < url.count(")") + url.count("]"):
+        shorter = url[:-1].rstrip(".,;:!?")
+        if url.endswith("]") and "[" in url:
+            break
+        url = shorter
+    return url
