@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from rig.engines import Engines, start_engines
 from rig.process import RigError
@@ -30,8 +31,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: ./run)")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
-    # SIGTERM must unwind as Ctrl-C does, so that everything is stopped in order.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _break_off)
     try:
         with _sole_use(folder), start_engines(folder / "engines", progress=_say) as engines:
             if arguments.what == "engines":
@@ -79,6 +80,13 @@ def _show_product(folder: Path, engines: Engines, product: Product) -> None:
         f"  -F 'email=@{samples}/plain.eml' \\\n"
         f"  {product.url}/v1/messageQueue/submitEmail\n"
     )
+
+
+def _break_off(_number: int, _frame: FrameType | None) -> None:
+    """Unwind, so that everything is stopped in order; an impatient second Ctrl-C must not disturb that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def _wait() -> None:

@@ -1,9 +1,10 @@
 """All five servers together: started side by side, stopped together."""
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -78,10 +79,20 @@ def start_engines(
         progress(f"{server.name} answers after {time.monotonic() - began:.1f} s")
 
     try:
-        with ThreadPoolExecutor(len(engines.servers)) as threads:
-            for starting in [threads.submit(start, server) for server in engines.servers]:
-                starting.result()
+        start_together([functools.partial(start, server) for server in engines.servers], engines.servers)
     except BaseException:
         engines.stop()
         raise
     return engines
+
+
+def start_together(starts: Sequence[Callable[[], None]], servers: Sequence[ServerProcess]) -> None:
+    """Run the starts side by side; the first that fails, or Ctrl-C, breaks off the others at once."""
+    with ThreadPoolExecutor(max(1, len(starts))) as threads:
+        try:
+            for starting in as_completed([threads.submit(start) for start in starts]):
+                starting.result()
+        except BaseException:
+            for server in servers:
+                server.kill()
+            raise

@@ -148,19 +148,21 @@ class ServerProcess:
 
     def _end(self, pids: Sequence[int]) -> None:
         """Make sure that the program and the workers it had are gone, and forget them."""
-        assert self._process is not None
-        if self.running:
-            pids = [*pids, *watcher.signal_tree(self.pid, signal.SIGKILL)]
-        self._process.wait(KILL_SECONDS)
+        process = self._process
+        if process is None:  # Another thread was faster, as when a start is broken off.
+            return
+        if process.poll() is None:
+            pids = [*pids, *watcher.signal_tree(process.pid, signal.SIGKILL)]
+        process.wait(KILL_SECONDS)
         end = time.monotonic() + KILL_SECONDS
         # Workers end by themselves after their parent did; the ones that are slow are helped along.
-        while left := [pid for pid in pids if pid != self.pid and watcher.is_running(pid)]:
+        while left := [pid for pid in pids if pid != process.pid and watcher.is_running(pid)]:
             for pid in left:
                 watcher.send(pid, signal.SIGKILL)
             if time.monotonic() > end:
                 raise RigError(f"{self.name} left processes {left} that do not end")
             time.sleep(POLL_SECONDS)
-        tell_watcher(f"forget {self.pid} {self._began}")
+        tell_watcher(f"forget {process.pid} {self._began}")
         self._process = None
 
 

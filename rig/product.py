@@ -15,7 +15,7 @@ from typing import Self
 
 from ruamel.yaml import YAML
 
-from rig.engines import Engines
+from rig.engines import Engines, start_together
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
 
@@ -97,9 +97,7 @@ class Product:
     def start(self) -> None:
         """Start what is not running yet, side by side."""
         waiting = [service for service in self.services if not service.running]
-        with ThreadPoolExecutor(len(self.services)) as threads:
-            for starting in [threads.submit(service.start) for service in waiting]:
-                starting.result()
+        start_together([service.start for service in waiting], waiting)
 
     def stop(self) -> None:
         """Stop abby first, so that no guard loses a request that abby has already taken."""

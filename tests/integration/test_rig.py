@@ -11,9 +11,10 @@ import asyncpg
 import pytest
 
 from rig import watcher
-from rig.engines import Engines, start_engines
+from rig.engines import Engines, start_engines, start_together
 from rig.folders import remove_folder, temporary_folder
 from rig.process import RigError, ServerProcess
+from rig.product import Service
 from rig.samples import EICAR, malware_message, plain_message, spam_message
 
 pytestmark = pytest.mark.slow
@@ -234,6 +235,30 @@ def test_a_server_that_ignores_the_request_to_stop_is_killed(tmp_path):
     server.stop()
 
     assert not watcher.is_running(pid)
+
+
+def test_a_start_that_fails_breaks_off_the_other_starts_at_once(tmp_path):
+    slow = ServerProcess("slow", ["sleep", "60"], tmp_path / "slow.log", lambda: False)
+    broken = ServerProcess("broken", ["false"], tmp_path / "broken.log", lambda: False)
+    began = time.monotonic()
+
+    with pytest.raises(RigError, match="broken ended with code 1"):
+        start_together([slow.start, broken.start], [slow, broken])
+
+    assert time.monotonic() - began < 5.0
+    assert not slow.running
+
+
+def test_a_service_is_configured_key_by_key_and_keeps_what_is_not_named(tmp_path):
+    path = tmp_path / "guard" / "core" / "guard.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("mainWorkerCount: 20 # sized\nlisten:\n  host: 127.0.0.1\n  port: 9785\n", "utf-8")
+
+    Service("guard-1", "guard", tmp_path, 20_001).configure({"listen": {"port": 20_001}, "name": "guard-1"})
+
+    assert path.read_text("utf-8") == (
+        "mainWorkerCount: 20 # sized\nlisten:\n  host: 127.0.0.1\n  port: 20001\nname: guard-1\n"
+    )
 
 
 def test_a_temporary_folder_is_open_to_every_user_and_goes_when_it_is_removed():
