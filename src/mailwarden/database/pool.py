@@ -65,7 +65,7 @@ class Database:
             held = await pool.acquire(timeout=wait)
             yield held
         except Exception as error:
-            broken = held is None or held.is_closed()
+            broken = _is_broken(held)
             if is_away(error, broken=broken):
                 self._give_up(held)
             unavailable = storage_unavailable(error, broken=broken)
@@ -125,7 +125,16 @@ class Database:
         self.up = False
         if held is not None:
             # It may hang on a server that stands still: closing it now makes the next caller dial anew.
-            held.terminate()
+            with suppress(asyncpg.InterfaceError):
+                held.terminate()
+
+
+def _is_broken(held: asyncpg.Connection | None) -> bool:
+    """Tell whether no statement can be sent; a connection that was cut has left the pool behind our back."""
+    try:
+        return held is None or bool(held.is_closed())
+    except asyncpg.InterfaceError:
+        return True
 
 
 async def _keep_session(_: object) -> None:

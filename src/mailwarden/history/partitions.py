@@ -7,9 +7,10 @@ from mailwarden.database.pool import Connection
 
 REACH = timedelta(days=2)  # a clock that is further off makes no partition
 _LOCK = 0x6D77686973746F72  # guards that make the same day at once do it one after the other
+# The catalogue as a table like any other: pg_partition_tree reads a cache that lags behind another guard's commit.
 _DAYS = """
-SELECT substring(relid::text from '[0-9]{8}$') AS day
-FROM pg_partition_tree('history') WHERE isleaf AND relid::text ~ 'history_[0-9]{8}$' ORDER BY 1
+SELECT right(relname, 8) AS day FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+WHERE inhparent = 'history'::regclass AND relname ~ '^history_[0-9]{8}$'
 """
 
 

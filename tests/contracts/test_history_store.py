@@ -1,0 +1,102 @@
+"""What every keeper of history promises, shown on each of them."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import GlobalScopeForbidden
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.store import HistoryStore
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scope import Scope
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+
+
+@pytest.fixture(params=["memory", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str | None:
+    return str(request.getfixturevalue("database_url")) if request.param == "postgresql" else None
+
+
+@pytest.fixture
+async def store(url: str | None) -> AsyncIterator[HistoryStore]:
+    if url is None:
+        yield MemoryHistoryStore()
+        return
+    database = Database(url)
+    yield PostgresqlHistoryStore(database)
+    await database.close()
+
+
+async def test_what_is_saved_is_found_again_with_every_field(store: HistoryStore) -> None:
+    requests = [finished_request() for _ in range(5)]
+    assert await store.save(ALL, requests) == 5
+    for request in requests:
+        assert await store.find(ALL, request.ggrid) == request
+
+
+async def test_a_ggrid_is_kept_once_and_the_first_stands(store: HistoryStore) -> None:
+    first = finished_request(guard="guard-1.example")
+    second = msgspec.structs.replace(first, guard="guard-2.example")
+    await store.save(ALL, [first])
+    assert await store.save(ALL, [second]) == 1
+    assert await store.find(ALL, first.ggrid) == first
+
+
+async def test_the_same_ggrid_twice_in_one_batch_is_kept_once(store: HistoryStore) -> None:
+    request = finished_request()
+    await store.save(ALL, [request, request])
+    assert await store.find(ALL, request.ggrid) == request
+
+
+async def test_a_scope_never_sees_the_row_of_another_tenant(store: HistoryStore) -> None:
+    request = finished_request(tenant=uuid4())
+    await store.save(ALL, [request])
+    assert await store.find(Scope.of(request.tenant), request.ggrid) == request
+    assert await store.find(Scope.of(uuid4(), request.tenant), request.ggrid) == request
+    assert await store.find(Scope.of(uuid4()), request.ggrid) is None
+    assert await store.find(Scope.of(), request.ggrid) is None
+
+
+async def test_a_scope_cannot_write_a_row_of_another_tenant(store: HistoryStore) -> None:
+    request = finished_request(tenant=uuid4())
+    assert await store.save(Scope.of(uuid4()), [request]) == 0
+    assert await store.find(ALL, request.ggrid) is None
+
+
+@pytest.mark.parametrize("ggrid", [uuid4(), UUID(int=0), UUID(int=(1 << 128) - 1), new_ggrid()])
+async def test_an_unknown_id_and_an_id_that_is_none_of_ours_find_nothing(store: HistoryStore, ggrid: UUID) -> None:
+    assert await store.find(ALL, ggrid) is None
+
+
+async def test_a_request_with_an_id_that_is_none_of_ours_does_not_stop_the_others(store: HistoryStore) -> None:
+    good, bad = finished_request(), finished_request(ggrid=uuid4())
+    assert await store.save(ALL, [bad, good]) == 1
+    assert await store.find(ALL, good.ggrid) == good
+
+
+async def test_days_before_the_given_one_are_forgotten_and_others_stay(store: HistoryStore) -> None:
+    today = datetime.now(UTC).date()
+    request = finished_request()
+    await store.save(ALL, [request])
+    await store.forget(ALL, today)
+    assert await store.find(ALL, request.ggrid) == request
+    assert await store.forget(ALL, today + timedelta(days=1)) == 1
+    assert await store.find(ALL, request.ggrid) is None
+    again = finished_request()
+    assert await store.save(ALL, [again]) == 1
+
+
+async def test_one_tenant_cannot_make_the_deployment_forget(store: HistoryStore) -> None:
+    with pytest.raises(GlobalScopeForbidden):
+        await store.forget(Scope.of(uuid4()), datetime.now(UTC).date())
+
+
+async def test_nothing_to_save_is_no_error(store: HistoryStore) -> None:
+    assert await store.save(ALL, []) == 0

@@ -1,0 +1,129 @@
+"""Connections to a real PostgreSQL, and what becomes of them when it does not answer."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import StorageUnavailable
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url, pool_size=2, command_timeout=1.0)
+    yield database
+    await database.close()
+
+
+async def test_a_database_is_up_once_it_answered(database: Database) -> None:
+    assert not database.up
+    assert await database.probe()
+    assert database.up
+
+
+async def test_a_refused_connection_is_storage_unavailable_at_once() -> None:
+    database = Database("postgresql://nobody@127.0.0.1:1/none")
+    began = time.perf_counter()
+    with pytest.raises(StorageUnavailable) as caught:
+        async with database.connection():
+            pass
+    assert caught.value.retry_after
+    assert time.perf_counter() - began < 1
+    assert not await database.probe()
+    await database.close()
+
+
+async def test_a_server_that_accepts_and_says_nothing_costs_the_wait_and_no_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        database = Database(f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/none?sslmode=disable")
+        began = time.perf_counter()
+        with pytest.raises(StorageUnavailable):
+            async with database.connection(0.2):
+                pass
+        assert time.perf_counter() - began < 1
+        await database.close(0.5)
+
+
+async def test_a_statement_that_takes_too_long_is_storage_unavailable(database: Database) -> None:
+    began = time.perf_counter()
+    with pytest.raises(StorageUnavailable):
+        async with database.connection() as connection:
+            await connection.execute("SELECT pg_sleep(30)")
+    assert time.perf_counter() - began < 3
+    assert await database.probe()
+
+
+async def test_a_full_pool_is_storage_unavailable_after_the_wait(database: Database) -> None:
+    async with database.connection(), database.connection():
+        with pytest.raises(StorageUnavailable):
+            async with database.connection(0.1):
+                pass
+    assert await database.probe()
+
+
+async def test_a_connection_that_was_cut_is_replaced(database: Database, database_url: str) -> None:
+    async with database.connection() as connection:
+        backend = await connection.fetchval("SELECT pg_backend_pid()")
+    other = await asyncpg.connect(database_url)
+
+    async def be_cut() -> None:
+        async with database.connection() as connection:
+            await other.execute("SELECT pg_terminate_backend($1)", backend)
+            await asyncio.sleep(0.1)
+            await connection.execute("SELECT 1")
+
+    with pytest.raises(StorageUnavailable):
+        await be_cut()
+    assert not database.up
+    assert await database.probe()
+    await other.close()
+
+
+async def test_a_wrong_call_is_a_bug_and_not_an_outage(database: Database) -> None:
+    with pytest.raises(asyncpg.InterfaceError):
+        async with database.connection() as connection:
+            await connection.fetchval("SELECT $1::int")
+    assert await database.probe()
+
+
+async def test_a_cancelled_caller_gives_its_connection_back(database: Database) -> None:
+    async def wait_long() -> None:
+        async with database.connection() as connection:
+            await connection.execute("SELECT pg_sleep(30)")
+
+    for _ in range(3):
+        task = asyncio.create_task(wait_long())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    async with database.connection(1), database.connection(1):
+        assert await asyncio.sleep(0, True)
+
+
+async def test_closed_connections_answer_storage_unavailable(database: Database) -> None:
+    await database.probe()
+    await database.close()
+    with pytest.raises(StorageUnavailable):
+        async with database.connection():
+            pass
+
+
+async def test_a_close_keeps_its_deadline_while_a_statement_runs(database_url: str) -> None:
+    database = Database(database_url, command_timeout=20)
+
+    async def wait_long() -> None:
+        async with database.connection() as connection:
+            await connection.execute("SELECT pg_sleep(15)")
+
+    task = asyncio.create_task(wait_long())
+    await asyncio.sleep(0.2)
+    began = time.perf_counter()
+    await database.close(0.3)
+    assert time.perf_counter() - began < 2
+    with pytest.raises(StorageUnavailable):
+        await task

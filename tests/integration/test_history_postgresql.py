@@ -1,0 +1,173 @@
+"""History in a real PostgreSQL: its columns, its partitions, and what hostile messages do to it."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import pytest
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import StorageUnavailable
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.retention import Retention
+from mailwarden.history.writer import HistoryWriter
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> PostgresqlHistoryStore:
+    return PostgresqlHistoryStore(database)
+
+
+def ggrid_of(moment: datetime) -> UUID:
+    """Make an id as if the clock had said `moment`."""
+    rest = int(new_ggrid()) & ((1 << 80) - 1)
+    return UUID(int=(int(moment.timestamp() * 1000) << 80) | rest)
+
+
+async def test_columns_for_searching_are_filled(store: PostgresqlHistoryStore, database_url: str) -> None:
+    request = finished_request()
+    await store.save(ALL, [request])
+    connection = await asyncpg.connect(database_url)
+    row = await connection.fetchrow("SELECT * FROM history")
+    await connection.close()
+    assert row["ggrid"] == request.ggrid
+    assert row["tenant"] == request.tenant
+    assert row["recipients"] == ["bob@acme.example", "eve@acme.example"]
+    assert row["tags"] == ["analysis.incomplete", "policy.default-tenant", "url.mismatch"]
+    assert row["url_hosts"] == ["bank.example", "evil.example"]
+    assert (row["verdict"], row["decision"]) == ("phishing", "quarantine")
+    assert row["subject"] == request.summary.subject
+
+
+async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: PostgresqlHistoryStore) -> None:
+    nul = finished_request(subject="a\x00b")
+    surrogate = finished_request(subject="a\ud800b")
+    plain = finished_request()
+    assert await store.save(ALL, [nul, surrogate, plain]) == 3
+    found = await store.find(ALL, surrogate.ggrid)
+    assert found is not None
+    assert found.summary.subject == "a\ufffdb"
+    assert await store.find(ALL, nul.ggrid) == nul
+
+
+async def test_a_fact_that_is_no_number_can_be_read_back(store: PostgresqlHistoryStore) -> None:
+    report = Report("rspamd", True, Status.FINISHED, 1.0, (Finding("x.y", "", {"score": float("nan"), "n": 1}),))
+    request = finished_request(evidence=Evidence((report,)))
+    await store.save(ALL, [request])
+    found = await store.find(ALL, request.ggrid)
+    assert found is not None
+    assert found.evidence.reports[0].findings[0].facts == {"score": "not a number", "n": 1}
+
+
+async def test_one_row_the_database_refuses_does_not_stop_the_others(store: PostgresqlHistoryStore) -> None:
+    requests = [finished_request() for _ in range(9)]
+    requests[4] = msgspec.structs.replace(requests[4], created="not a time")
+    assert await store.save(ALL, requests) == 8
+    assert await store.find(ALL, requests[3].ggrid) == requests[3]
+    assert await store.find(ALL, requests[4].ggrid) is None
+
+
+async def test_a_day_far_from_today_makes_no_partition_and_stops_nothing(
+    store: PostgresqlHistoryStore, database_url: str
+) -> None:
+    now = datetime.now(UTC)
+    near = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-2, -1, 0, 1, 2)]
+    far = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-400, -3, 3, 4_000)]
+    assert await store.save(ALL, [*far, *near]) == len(near)
+    for request in near:
+        assert await store.find(ALL, request.ggrid) == request
+    for request in far:
+        assert await store.find(ALL, request.ggrid) is None
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetchval("SELECT count(*) FROM pg_inherits WHERE inhparent = 'history'::regclass") == 5
+    await connection.close()
+
+
+async def test_the_next_day_is_made_before_it_begins(store: PostgresqlHistoryStore, database_url: str) -> None:
+    await store.save(ALL, [finished_request()])
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"history_{tomorrow:%Y%m%d}")
+    await connection.close()
+
+
+async def test_a_lookup_by_ggrid_touches_one_partition(store: PostgresqlHistoryStore, database_url: str) -> None:
+    now = datetime.now(UTC)
+    requests = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-2, -1, 0, 1)]
+    await store.save(ALL, requests)
+    connection = await asyncpg.connect(database_url)
+    for mode in ("force_custom_plan", "force_generic_plan"):
+        await connection.execute(f"SET plan_cache_mode = {mode}")
+        plan = await connection.fetch(
+            "EXPLAIN (ANALYZE, COSTS OFF) SELECT record FROM history WHERE day = $1 AND ggrid = $2",
+            now.date(),
+            requests[2].ggrid,
+        )
+        text = "\n".join(row[0] for row in plan)
+        assert text.count("Scan") == 1, text
+        assert f"history_{now:%Y%m%d}" in text
+    await connection.close()
+
+
+async def test_two_guards_that_tell_of_the_same_requests_leave_one_row_each(database_url: str) -> None:
+    import asyncio
+
+    databases = [Database(database_url, 1) for _ in range(4)]
+    requests = [finished_request() for _ in range(200)]
+    stores = [PostgresqlHistoryStore(database) for database in databases]
+    kept = await asyncio.gather(
+        *(store.save(ALL, requests[::step]) for store, step in zip(stores, (1, -1, 1, -1), strict=True))
+    )
+    assert kept == [200] * 4
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetchval("SELECT count(*) FROM history") == 200
+    await connection.close()
+    for database in databases:
+        await database.close()
+
+
+async def test_retention_forgets_the_days_that_are_too_old(store: PostgresqlHistoryStore) -> None:
+    now = datetime.now(UTC)
+    old, new = (finished_request(ggrid=ggrid_of(now - timedelta(days=days))) for days in (2, 0))
+    await store.save(ALL, [old, new])
+    assert await Retention(store, days=1).forget() == 1
+    assert await store.find(ALL, old.ggrid) is None
+    assert await store.find(ALL, new.ggrid) == new
+
+
+async def test_an_idle_guard_writes_within_a_moment(store: PostgresqlHistoryStore) -> None:
+    await store.save(ALL, [finished_request()])
+    writer = HistoryWriter(store, 1_000, Metrics())
+    writer.start()
+    request = finished_request()
+    began = time.perf_counter()
+    writer.save(request)
+    while await store.find(ALL, request.ggrid) is None:
+        assert time.perf_counter() - began < 2
+    await writer.stop(5)
+    assert writer.dropped == 0
+
+
+async def test_a_store_that_cannot_be_reached_says_so() -> None:
+    database = Database(f"postgresql://nobody@127.0.0.1:1/none?user=x{os.getpid()}")
+    with pytest.raises(StorageUnavailable):
+        await PostgresqlHistoryStore(database).save(ALL, [finished_request()])
+    await database.close()

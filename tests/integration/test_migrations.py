@@ -1,0 +1,73 @@
+"""Migrations against a real PostgreSQL."""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from mailwarden.database.migrations import known_migrations, migrate, pending
+from mailwarden.errors import CommandError, StorageUnavailable
+
+ALL_NAMES = [migration.name for migration in known_migrations()]
+
+
+async def run(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def empty(url: str) -> None:
+    await run(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+
+
+async def test_an_empty_database_gets_every_migration_once(database_url: str) -> None:
+    await empty(database_url)
+    assert await pending(database_url) == ALL_NAMES
+    assert await migrate(database_url) == ALL_NAMES
+    assert await migrate(database_url) == []
+    assert await pending(database_url) == []
+
+
+async def test_two_at_once_do_the_work_once(database_url: str) -> None:
+    await empty(database_url)
+    done = await asyncio.gather(*(migrate(database_url) for _ in range(4)))
+    assert sorted(map(len, done)) == [0, 0, 0, len(ALL_NAMES)]
+
+
+async def test_a_migration_that_changed_since_is_refused(database_url: str) -> None:
+    await run(database_url, "UPDATE applied_migrations SET checksum = 'other' WHERE name = '0001_tenants'")
+    for call in (migrate, pending):
+        with pytest.raises(CommandError, match="0001_tenants has changed"):
+            await call(database_url)
+
+
+async def test_a_database_of_a_newer_version_is_refused(database_url: str) -> None:
+    await run(database_url, "INSERT INTO applied_migrations (name, checksum) VALUES ('9999_future', 'x')")
+    with pytest.raises(CommandError, match=r"9999_future.*newer Mailwarden"):
+        await migrate(database_url)
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(database_url: str, tmp_path: Path) -> None:
+    await empty(database_url)
+    (tmp_path / "0001_good.sql").write_text("CREATE TABLE good (id int);")
+    (tmp_path / "0002_bad.sql").write_text("CREATE TABLE half (id int); SELECT nonsense();")
+    with pytest.raises(asyncpg.UndefinedFunctionError):
+        await migrate(database_url, tmp_path)
+    assert await pending(database_url, tmp_path) == ["0002_bad"]
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await run(database_url, "SELECT * FROM half")
+
+
+async def test_a_database_that_is_away_is_storage_unavailable() -> None:
+    with pytest.raises(StorageUnavailable):
+        await migrate("postgresql://nobody@127.0.0.1:1/none")
+
+
+async def test_there_is_one_default_tenant_and_never_two(database_url: str) -> None:
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await run(database_url, "INSERT INTO tenants (name, is_default) VALUES ('second', true)")
