@@ -1,0 +1,112 @@
+"""Puts abby together: the route table, who may call, the guards, the tenants, and the port it listens on."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import uvloop
+from aiohttp import web
+
+from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KnownHandler
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.abby.guard_client import GuardClient, open_session
+from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.health import Health
+from mailwarden.abby.messages import Messages
+from mailwarden.abby.openapi import describe
+from mailwarden.abby.scanning import Scanning
+from mailwarden.abby.status import ColourMemory, Status
+from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.idempotency import IdempotencyStore
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.serving.front_door import Call, FrontDoor, Route
+from mailwarden.serving.server import Limits, serve_until_stopped
+from mailwarden.serving.spool import prepare_spool
+from mailwarden.serving.tls import client_context, server_context
+from mailwarden.settings.reader import read
+from mailwarden.telemetry.logs import start_logging
+from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+
+
+@asynccontextmanager
+async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoor]:
+    """Start everything abby needs; end it in the opposite order."""
+    metrics = Metrics()
+    core = config.service_providers.core
+    async with AsyncExitStack() as stack:
+        database = Database(config.database.url, config.database.pool_size)
+        stack.push_async_callback(database.close)
+        directory = TenantDirectory(TenantStore(database))
+        await directory.start()
+        stack.push_async_callback(directory.stop)
+        tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
+        session = await stack.enter_async_context(open_session(tls))
+        watch = GuardWatch(session, core.hosts)
+        status = Status(watch, lambda: database.up, ColourMemory())
+        await watch.start(status.observe)
+        stack.push_async_callback(watch.stop)
+        scanning = Scanning(
+            GuardClient(session, watch, metrics),
+            directory,
+            IdempotencyStore(database),
+            prepare_spool(folder / config.spool),
+            metrics,
+            max_uploads=config.max_uploads,
+            body_timeout_ms=config.body_timeout,
+            long_request_timeout_ms=core.long_request_timeout,
+        )
+        yield FrontDoor(
+            build_routes(
+                Access(config.static_api_tokens),
+                metrics,
+                scanning=scanning,
+                status=status,
+                messages=Messages(PostgresqlHistoryStore(database)),
+                health=Health(lambda: directory.loaded and watch.any_usable),
+            ),
+            metrics,
+        )
+
+
+def build_routes(
+    access: Access, metrics: Metrics, *, scanning: Scanning, status: Status, messages: Messages, health: Health
+) -> list[Route]:
+    """Return the route table: every path of this API, who may use it, and what answers."""
+
+    async def show_metrics(*_: object) -> web.StreamResponse:
+        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def show_description(_: Call) -> web.StreamResponse:
+        return web.Response(body=description, content_type="application/json")
+
+    def protected(method: str, path: str, permission: str, handler: KnownHandler, *, quiet: bool = False) -> Route:
+        return Route(method, path, access.protect(permission, handler), permission, quiet=quiet)
+
+    routes = [
+        protected("POST", "/v1/messageQueue/submitEmail", SUBMIT, scanning.submit_email),
+        protected("GET", "/v1/messages/{ggrid}", READ, messages.explain),
+        protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
+        protected("GET", "/metrics", METRICS, show_metrics, quiet=True),
+        Route("GET", "/healthz", health.show_alive, quiet=True),
+        Route("GET", "/readyz", health.show_ready, quiet=True),
+        Route("GET", "/openapi.json", show_description),
+    ]
+    description = describe(routes)
+    return routes
+
+
+async def _serve(config: AbbyConfig, folder: Path) -> None:
+    tls = server_context(folder / config.tls.certificate, folder / config.tls.key)
+    async with built_abby(config, folder) as door:
+        limits = Limits(header_timeout_ms=config.header_timeout)
+        await serve_until_stopped(door, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
+
+
+def run_abby(folder: Path) -> int:
+    """Run abby with the configuration in the folder until SIGTERM; return the exit code."""
+    config = read(folder / PATH, AbbyConfig)
+    start_logging("abby", config.log.level)
+    uvloop.run(_serve(config, folder.resolve()))
+    return 0

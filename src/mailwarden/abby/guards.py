@@ -1,0 +1,118 @@
+"""The guards as abby sees them: how each is doing, and in which order to ask them for work."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
+
+ASK_TIMEOUT = 1.0
+ASK_EVERY = 1.0
+SHARED_FOR = 0.25
+MAX_STATUS_BYTES = 65_536
+
+log = get_logger("guards")
+_decode = msgspec.json.Decoder(GuardStatus).decode
+
+
+class Guard:
+    """One guard: its address, what it last said of itself, and how many messages it has from this abby."""
+
+    __slots__ = ("address", "in_flight", "in_flight_when_asked", "status")
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+        self.status: GuardStatus | None = None
+        self.in_flight = 0
+        self.in_flight_when_asked = 0
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self.address).netloc
+
+    @property
+    def usable(self) -> bool:
+        """Return whether the guard answered last time and takes messages."""
+        return self.status is not None and self.status.scanning_enabled and not self.status.stopping
+
+    @property
+    def load(self) -> float:
+        """Return the share of its places that are taken, with what was sent since it was asked."""
+        if self.status is None:
+            return float(self.in_flight)
+        others = max(0, self.status.in_processing - self.in_flight_when_asked)
+        return (others + self.in_flight) / max(1, self.status.max_in_processing)
+
+
+class GuardWatch:
+    """Asks every guard once a second, or when the colour is wanted, and never twice at once."""
+
+    def __init__(self, session: aiohttp.ClientSession, addresses: Sequence[str]) -> None:
+        self.guards = tuple(Guard(address) for address in addresses)
+        self._session = session
+        self._asked_at = float("-inf")
+        self._asking = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def statuses(self) -> tuple[GuardStatus | None, ...]:
+        return tuple(guard.status for guard in self.guards)
+
+    @property
+    def any_usable(self) -> bool:
+        return any(guard.usable for guard in self.guards)
+
+    def candidates(self) -> list[Guard]:
+        """Return all guards, the usable ones first, then the least loaded; equals in random order."""
+        return sorted(self.guards, key=lambda guard: (not guard.usable, guard.load, random.random()))  # noqa: S311
+
+    async def look(self) -> None:
+        """Ask all guards now, unless that was done a moment ago."""
+        async with self._asking:
+            loop = asyncio.get_running_loop()
+            if loop.time() - self._asked_at < SHARED_FOR:
+                return
+            await asyncio.gather(*(self._ask(guard) for guard in self.guards))
+            self._asked_at = loop.time()
+
+    async def start(self, observe: Callable[[], object]) -> None:
+        """Ask once, and from then on every second; `observe` is told after each time."""
+        await self.look()
+        observe()
+        self._task = asyncio.create_task(self._run(observe), name="guard watch")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self, observe: Callable[[], object]) -> None:
+        while True:
+            await asyncio.sleep(ASK_EVERY)
+            try:
+                await self.look()
+                observe()
+            except Exception:  # a guard that cannot be asked must not end the asking
+                log.exception("guards not asked")
+
+    async def _ask(self, guard: Guard) -> None:
+        before = guard.status
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT):
+                guard.in_flight_when_asked = guard.in_flight
+                async with self._session.get(guard.address + GUARD_STATUS_PATH, allow_redirects=False) as response:
+                    raw = await response.content.read(MAX_STATUS_BYTES)
+                    guard.status = _decode(raw) if response.status == 200 else None
+        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
+            guard.status = None
+            if before is not None:
+                log.warning("guard lost", guard=guard.name, problem=type(error).__name__)
+        if before is None and guard.status is not None:
+            log.info("guard found", guard=guard.name)

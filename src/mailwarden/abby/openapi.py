@@ -1,0 +1,148 @@
+"""The API description (OpenAPI 3.1), made from the route table and the records, so that it cannot drift from them."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mailwarden.abby.operations import ANYWHERE, OPERATIONS, WITH_CREDENTIAL, Errors, Operation
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.serving.errors import STATUS_OF
+from mailwarden.serving.front_door import API_VERSION, Route
+from mailwarden.serving.uploads import MAX_BODY
+from mailwarden.wire.explanation import MessageExplanation
+from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageAnalysisResult, SystemStatus
+
+Schema = dict[str, object]
+
+_RECORDS = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation)
+_COLOURS = ["GREEN", "YELLOW", "RED"]
+_ADDRESS: Schema = {
+    "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],
+    "description": "IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.",
+    "default": None,
+}
+_TAG: Schema = {"type": "string", "pattern": r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$"}
+
+
+def describe(routes: Sequence[Route]) -> bytes:
+    """Return the description of these routes as JSON."""
+    paths: dict[str, dict[str, Schema]] = {}
+    for route in routes:
+        operation = OPERATIONS[route.method, route.path]
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, operation)
+    document = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Mailwarden Email Scanning API",
+            "version": API_VERSION,
+            "description": "A raw message goes in; a decision, a verdict and tags come out.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "headers": {"X-Request-Id": {"description": "Names this call in the logs.", "schema": {"type": "string"}}},
+        },
+    }
+    return msgspec.json.encode(document, order="deterministic")
+
+
+def _schemas() -> dict[str, Schema]:
+    """Return the records' schemas, with what their types cannot say."""
+    _, schemas = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}", schema_hook=_any)
+    # The records end their patterns in \Z, which only Python knows; in a schema `$` means the same.
+    text = msgspec.json.encode(schemas).replace(rb"\\Z", b"$").replace(b"schemas/ErrorBody", b"schemas/Error")
+    fixed = msgspec.json.decode(text, type=dict[str, Schema])
+    fixed["Error"] = fixed.pop("ErrorBody")
+    for name in ("MessageAnalysisResult", "MessageExplanation"):
+        properties = _properties(fixed[name])
+        properties["decision"] = {"enum": list(Decision), "description": "What happens to the message."}
+        properties["verdict"] = {"enum": list(Verdict), "description": "What the message is."}
+        properties["tags"] = {"type": "array", "items": _TAG, "description": "All tags of the message, sorted."}
+    _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"enum": _COLOURS}
+    _properties(fixed["BorderMtaData"])["remoteAddress"] = _ADDRESS
+    return fixed
+
+
+def _any(kind: type) -> Schema:
+    return {}
+
+
+def _properties(schema: Schema) -> Schema:
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    return properties
+
+
+def _operation(route: Route, operation: Operation) -> Schema:
+    found: Schema = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "responses": {"200": _success(operation), **_failures(route, operation)},
+    }
+    parameters = _parameters(route, operation)
+    if parameters:
+        found["parameters"] = parameters
+    if route.permission is not None:
+        found["security"] = [{"token": []}]
+        found["description"] = f"Needs the permission `{route.permission}`."
+    if operation.takes_upload:
+        found["requestBody"] = _upload()
+    return found
+
+
+def _parameters(route: Route, operation: Operation) -> list[Schema]:
+    parameters: list[Schema] = []
+    if "{ggrid}" in route.path:
+        parameters.append(
+            {"name": "ggrid", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
+        )
+    if operation.takes_upload:
+        schema = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
+        text = "The same key with the same body within 24 hours answers the first result again."
+        parameters.append({"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema})
+    return parameters
+
+
+def _upload() -> Schema:
+    schema = {
+        "type": "object",
+        "required": ["parameters", "email"],
+        "additionalProperties": False,
+        "properties": {
+            "parameters": {"$ref": "#/components/schemas/MessageAnalysisRequest"},
+            "email": {"type": "string", "format": "binary", "minLength": 1, "description": "The raw message."},
+        },
+    }
+    encoding = {"parameters": {"contentType": "application/json"}, "email": {"contentType": "message/rfc822"}}
+    content = {"multipart/form-data": {"schema": schema, "encoding": encoding}}
+    return {"required": True, "description": f"At most {MAX_BODY} bytes.", "content": content}
+
+
+def _success(operation: Operation) -> Schema:
+    schema: Schema = {"type": "object"} if operation.media_type == "application/json" else {"type": "string"}
+    if operation.record is not None:
+        schema = {"$ref": f"#/components/schemas/{operation.record.__name__}"}
+    return {"description": "Success.", "headers": _headers(), "content": {operation.media_type: {"schema": schema}}}
+
+
+def _failures(route: Route, operation: Operation) -> dict[str, Schema]:
+    """Return one response a status, with the codes that it may carry."""
+    kinds: Errors = (*ANYWHERE, *(WITH_CREDENTIAL if route.permission else ()), *operation.errors)
+    codes: dict[int, list[str]] = {}
+    for kind in kinds:
+        codes.setdefault(STATUS_OF[kind], []).append(kind.code)
+    found: dict[str, Schema] = {}
+    for status, names in sorted(codes.items()):
+        schema = {"allOf": [{"$ref": "#/components/schemas/Error"}, {"properties": {"error": {"enum": sorted(names)}}}]}
+        content: Schema = {"application/json": {"schema": schema}}
+        if route.path == "/readyz" and status == 503:
+            content["text/plain"] = {"schema": {"type": "string"}}
+        found[str(int(status))] = {"description": ", ".join(sorted(names)), "headers": _headers(), "content": content}
+    return found
+
+
+def _headers() -> Schema:
+    return {"X-Request-Id": {"$ref": "#/components/headers/X-Request-Id"}}

@@ -1,0 +1,127 @@
+"""POST /v1/messageQueue/submitEmail: one message in, its decision, verdict and tags out."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from mailwarden.abby.access import Caller
+from mailwarden.abby.guard_client import GuardClient
+from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.tenant import Assignment
+from mailwarden.serving.front_door import Call
+from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.parameters import read_parameters
+from mailwarden.wire.scanning import MessageAnalysisRequest
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+_encoder = msgspec.json.Encoder()
+_canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string")
+
+
+class Tenants(Protocol):
+    """Knows which tenant a message belongs to."""
+
+    def assign(self, tenant_uid: UUID | None, recipients: tuple[str, ...]) -> Assignment: ...
+
+
+class FirstAnswers(Protocol):
+    """Remembers the first answer to each Idempotency-Key."""
+
+    async def find(self, token_name: str, key: str, digest: bytes) -> bytes | None: ...
+
+    async def remember(self, token_name: str, key: str, digest: bytes, answer: bytes) -> bytes: ...
+
+
+class Scanning:
+    """Takes uploads, as many at once as the configuration allows."""
+
+    def __init__(
+        self,
+        guards: GuardClient,
+        tenants: Tenants,
+        first_answers: FirstAnswers,
+        spool: Path,
+        metrics: Metrics,
+        *,
+        max_uploads: int,
+        body_timeout_ms: int,
+        long_request_timeout_ms: int,
+    ) -> None:
+        self._guards = guards
+        self._tenants = tenants
+        self._first_answers = first_answers
+        self._spool = spool
+        self._max_uploads = max_uploads
+        self._body_timeout_ms = body_timeout_ms
+        self._patience = long_request_timeout_ms / 1000
+        self._uploads = 0
+        metrics.gauge("uploads", "Uploads in hand.").set_function(lambda: self._uploads)
+
+    async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Answer one submission; the order of the checks is the contract's."""
+        check_upload_head(call.request)
+        if self._uploads >= self._max_uploads:
+            raise Overloaded("Too many uploads at once; try again.")
+        self._uploads += 1
+        try:
+            upload = await receive_upload(
+                call.request, self._spool, body_timeout_ms=self._body_timeout_ms, keep=Keep.BODY
+            )
+            with upload:
+                parameters = read_parameters(upload.parameters)
+                assignment = self._assign(parameters, caller)
+                answer = await self._answer_once(call, caller, upload, parameters, assignment)
+        finally:
+            self._uploads -= 1
+        return web.Response(body=answer, content_type="application/json")
+
+    def _assign(self, parameters: MessageAnalysisRequest, caller: Caller) -> Assignment:
+        """Return the tenant of the message, if the caller may submit for it."""
+        try:
+            assignment = self._tenants.assign(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
+        except TenantNotFound:
+            if caller.scope.tenants is None:
+                raise
+            raise _forbidden() from None  # whether a tenant exists is not for this caller to learn
+        if not caller.scope.allows(assignment.tenant):
+            raise _forbidden()
+        return assignment
+
+    async def _answer_once(
+        self, call: Call, caller: Caller, upload: Upload, parameters: MessageAnalysisRequest, assignment: Assignment
+    ) -> bytes:
+        """Return the result, or the first one where the caller repeats itself under an Idempotency-Key."""
+        key = call.request.headers.get(IDEMPOTENCY_KEY)
+        if key is None:
+            return await self._scan(call, upload, assignment)
+        digest = await digest_of(parameters, upload)
+        first = await self._first_answers.find(caller.name, key, digest)
+        if first is not None:
+            return first
+        answer = await self._scan(call, upload, assignment)
+        return await self._first_answers.remember(caller.name, key, digest, answer)
+
+    async def _scan(self, call: Call, upload: Upload, assignment: Assignment) -> bytes:
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        result = await self._guards.submit(upload, ggrid, assignment, call.request_id, deadline)
+        return _encoder.encode(result)
+
+
+async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:
+    """Return what makes two submissions the same: the parameters as they were understood, and the message's bytes."""
+    email = upload.email.sha256() if upload.email.in_memory else await asyncio.to_thread(upload.email.sha256)
+    return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
+
+
+def _forbidden() -> TenantForbidden:
+    return TenantForbidden("This token may not submit for this tenant.")

@@ -1,0 +1,76 @@
+"""POST /v1/admin/status: the colour of the message queue."""
+
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.abby.access import Caller
+from mailwarden.abby.guards import GuardWatch
+from mailwarden.serving.front_door import Call
+from mailwarden.wire.guard import GuardStatus
+from mailwarden.wire.scanning import SystemStatus
+
+BUSY = 0.8
+MEMORY_SECONDS = 10.0
+
+
+class Colour(IntEnum):
+    """From good to bad, so that the worst of several is their maximum."""
+
+    GREEN = 0
+    YELLOW = 1
+    RED = 2
+
+
+def colour(guards: Sequence[GuardStatus | None], *, database_up: bool) -> Colour:
+    """Return the colour of this moment; a guard that is None could not be reached.
+
+    A guard that is stopping or does not scan takes no message, so it counts as one that cannot be reached.
+    """
+    usable = [guard for guard in guards if guard is not None and guard.scanning_enabled and not guard.stopping]
+    if not usable or all(guard.in_processing >= guard.max_in_processing for guard in usable):
+        return Colour.RED
+    if any(all(name in down_engines(guard) for guard in usable) for name in down_engines(usable[0])):
+        return Colour.RED
+    taken = sum(guard.in_processing for guard in usable) / sum(guard.max_in_processing for guard in usable)
+    calm = len(usable) == len(guards) and taken < BUSY
+    healthy = database_up and all(guard.database_up and not down_engines(guard) for guard in usable)
+    return Colour.GREEN if calm and healthy else Colour.YELLOW
+
+
+def down_engines(guard: GuardStatus) -> set[str]:
+    return {engine.name for engine in guard.engines if engine.required and not engine.up}
+
+
+class ColourMemory:
+    """Worse at once, better only after ten seconds: the worst colour seen within that time is shown."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_seen: dict[Colour, float] = {}
+
+    def show(self, now_seen: Colour) -> Colour:
+        now = self._clock()
+        self._last_seen[now_seen] = now
+        return max(
+            seen for seen, moment in self._last_seen.items() if seen == now_seen or now - moment < MEMORY_SECONDS
+        )
+
+
+class Status:
+    def __init__(self, watch: GuardWatch, database_up: Callable[[], bool], memory: ColourMemory) -> None:
+        self._watch = watch
+        self._database_up = database_up
+        self._memory = memory
+
+    def observe(self) -> Colour:
+        """Judge what the guards last said; called whenever they were asked, so that no bad second is missed."""
+        return self._memory.show(colour(self._watch.statuses, database_up=self._database_up()))
+
+    async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
+        await self._watch.look()
+        status = SystemStatus(self.observe().name)
+        return web.Response(body=msgspec.json.encode(status), content_type="application/json")
