@@ -59,7 +59,7 @@ _decode_result = msgspec.json.Decoder(MessageAnalysisResult).decode
 _decode_error = msgspec.json.Decoder(ErrorBody).decode
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The guard did not take the message."""
 
     def __init__(self, error: MailwardenError) -> None:
@@ -67,7 +67,7 @@ class _Refused(Exception):
         self.error = error
 
 
-class _Died(Exception):
+class Died(Exception):
     """The guard took the message, or may have, and gave no usable answer."""
 
     def __init__(self, error: MailwardenError, kind: str) -> None:
@@ -121,10 +121,10 @@ class GuardClient:
             guard = waiting.pop(0)
             try:
                 return await self._send(guard, upload, ggrid, headers, deadline)
-            except _Refused as refused:
+            except Refused as refused:
                 self._note(guard, refused.error.code)
                 refusals.append(refused.error)
-            except _Died as died:
+            except Died as died:
                 self._note(guard, died.kind)
                 deaths.append(died.error)
                 if not waiting and all(isinstance(error, CoreUnreachable) for error in refusals):
@@ -148,10 +148,10 @@ class GuardClient:
             ) as response:
                 return result_in(response.status, await _read_answer(response), ggrid, _pause_in(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise _Refused(CoreUnreachable("No guard can be reached; try again.")) from None
+            raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
         except (aiohttp.ClientError, OSError) as error:
             gone = CoreUnreachable("The guard went away before it answered; try again.")
-            raise _Died(gone, type(error).__name__) from None
+            raise Died(gone, type(error).__name__) from None
         finally:
             guard.in_flight -= 1
 
@@ -165,7 +165,7 @@ async def _read_answer(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         raw += chunk
         if len(raw) > MAX_ANSWER:
-            raise _Died(_nonsense(), "answer too large")
+            raise Died(_nonsense(), "answer too large")
     return raw
 
 
@@ -181,16 +181,16 @@ def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = No
             result = _decode_result(raw)
             if result.ggrid == ggrid and result.decision in _DECISIONS and result.verdict in _VERDICTS:
                 return result
-            raise _Died(_nonsense(), "wrong result")
+            raise Died(_nonsense(), "wrong result")
         error = _decode_error(raw).error
     except (msgspec.MsgspecError, ValueError):
-        raise _Died(_nonsense(), "not an answer") from None
+        raise Died(_nonsense(), "not an answer") from None
     if status == 503 and error in _REFUSALS:
         refusal = _REFUSALS[error]("Every guard refused the message for now; try again.", retry_after=retry_after)
-        raise _Refused(refusal)
+        raise Refused(refusal)
     if status == 504 and error == AnalysisTimeout.code:
         raise AnalysisTimeout("The analysis was not finished in time.")
-    raise _Died(_nonsense(), f"status {status} {error}"[:60])
+    raise Died(_nonsense(), f"status {status} {error}"[:60])
 
 
 def _nonsense() -> CoreError:

@@ -67,7 +67,7 @@ def _schemas() -> dict[str, Schema]:
 
 
 def _any(kind: type) -> Schema:
-    return {}
+    return {"description": "Any value."}
 
 
 def _properties(schema: Schema) -> Schema:

@@ -1,0 +1,72 @@
+"""Static tokens: who is let in, and what each may do."""
+
+import hashlib
+from uuid import UUID
+
+import pytest
+
+from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, bearer_token
+from mailwarden.abby.config import StaticApiToken
+from mailwarden.errors import InvalidCredentials, Unauthenticated
+
+PLAIN, HASHED = "p" * 64, "h" * 64
+TENANT = UUID("0192f0c1-0000-7000-8000-000000000001")
+ACCESS = Access(
+    [
+        StaticApiToken("plain", PLAIN),
+        StaticApiToken("hashed", "sha256:" + hashlib.sha256(HASHED.encode()).hexdigest(), (READ, f"tenant:{TENANT}")),
+        StaticApiToken("all", "a" * 64, ("*",)),
+    ]
+)
+
+
+def test_a_token_without_permissions_may_submit_and_ask_for_the_status():
+    caller = ACCESS.authenticate([f"Bearer {PLAIN}"])
+    assert caller.name == "plain"
+    assert [caller.may(p) for p in (SUBMIT, STATUS, READ, METRICS)] == [True, True, False, False]
+    assert caller.scope.tenants is None
+
+
+def test_a_list_of_permissions_is_exactly_what_it_lists():
+    caller = ACCESS.authenticate([f"bearer {HASHED}"])
+    assert [caller.may(p) for p in (SUBMIT, STATUS, READ, METRICS)] == [False, False, True, False]
+    assert caller.scope.tenants == frozenset({TENANT})
+
+
+def test_the_star_is_every_permission():
+    caller = ACCESS.authenticate([f"BEARER {'a' * 64}"])
+    assert all(caller.may(p) for p in (SUBMIT, STATUS, READ, METRICS))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [""], ["Bearer"], ["Bearer "], ["Basic abc"], [PLAIN], ["Bearer a b"], [f"Bearer {PLAIN}", f"Bearer {PLAIN}"]],
+)
+def test_a_missing_or_malformed_header_is_unauthenticated(headers):
+    with pytest.raises(Unauthenticated):
+        ACCESS.authenticate(headers)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer wrong",
+        f"Bearer {PLAIN}x",
+        f"Bearer {PLAIN[:-1]}",
+        "Bearer sha256:" + hashlib.sha256(HASHED.encode()).hexdigest(),
+        "Bearer \udcff\udcfe",
+        f"apikey {PLAIN}",
+    ],
+)
+def test_an_unknown_token_and_an_api_key_are_invalid(header):
+    with pytest.raises(InvalidCredentials):
+        ACCESS.authenticate([header])
+
+
+def test_without_tokens_nobody_is_let_in():
+    with pytest.raises(InvalidCredentials):
+        Access([]).authenticate([f"Bearer {PLAIN}"])
+
+
+def test_the_token_is_taken_without_the_spaces_around_it():
+    assert bearer_token(["Bearer   abc "]) == "abc"

@@ -1,0 +1,56 @@
+"""The API description: complete, and made from what the code does."""
+
+import json
+
+from mailwarden.abby.openapi import describe
+from mailwarden.abby.operations import OPERATIONS
+from mailwarden.serving.front_door import Route
+
+
+async def answer_nothing(call):
+    raise NotImplementedError
+
+
+PERMISSIONS = {"submitEmail": "messageQueue.submit", "explainMessage": "messageQueue.read", "getStatus": "admin.status"}
+DOCUMENT = json.loads(
+    describe([Route(m, p, answer_nothing, PERMISSIONS.get(operation.name)) for (m, p), operation in OPERATIONS.items()])
+)
+SUBMIT = DOCUMENT["paths"]["/v1/messageQueue/submitEmail"]["post"]
+
+
+def codes(operation, status):
+    return operation["responses"][status]["content"]["application/json"]["schema"]["allOf"][1]["properties"]["error"][
+        "enum"
+    ]
+
+
+def test_every_reference_leads_somewhere():
+    text = json.dumps(DOCUMENT)
+    names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert names <= DOCUMENT["components"]["schemas"].keys()
+
+
+def test_the_upload_says_that_parameters_are_json():
+    content = SUBMIT["requestBody"]["content"]["multipart/form-data"]
+    assert content["encoding"]["parameters"] == {"contentType": "application/json"}
+    assert content["schema"]["required"] == ["parameters", "email"]
+
+
+def test_each_status_lists_its_codes():
+    assert codes(SUBMIT, "413") == ["payload_too_large"]
+    assert codes(SUBMIT, "502") == ["core_error", "core_unreachable"]
+    assert "overloaded" in codes(SUBMIT, "503")
+    assert codes(DOCUMENT["paths"]["/v1/messages/{ggrid}"]["get"], "404") == ["message_not_found"]
+
+
+def test_what_needs_a_token_says_so_and_nothing_else_does():
+    assert SUBMIT["security"] == [{"token": []}]
+    assert "security" not in DOCUMENT["paths"]["/healthz"]["get"]
+
+
+def test_closed_sets_are_closed_and_patterns_are_of_the_schema_language():
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["MessageAnalysisResult"]["properties"]["decision"]["enum"][0] == "undecided"
+    assert schemas["SystemStatus"]["properties"]["messageQueueStatus"]["enum"] == ["GREEN", "YELLOW", "RED"]
+    assert schemas["BorderMtaData"]["properties"]["envelopeFrom"]["pattern"].endswith("*$")
+    assert schemas["Error"]["required"] == ["error"]
