@@ -116,20 +116,24 @@ class GuardClient:
     ) -> MessageAnalysisResult:
         waiting = self._watch.candidates()
         refusals: list[MailwardenError] = []
-        deaths: list[MailwardenError] = []
-        while waiting and len(deaths) < MAX_GUARDS_THAT_SEE_A_MESSAGE:
+        deaths: list[tuple[Guard, MailwardenError]] = []
+        while len(deaths) < MAX_GUARDS_THAT_SEE_A_MESSAGE:
+            if not waiting and deaths and all(isinstance(error, CoreUnreachable) for error in refusals):
+                waiting.append(deaths[0][0])  # nobody else is left: a guard that came back deserves the second try
+            if not waiting:
+                break
             guard = waiting.pop(0)
             try:
                 return await self._send(guard, upload, ggrid, headers, deadline)
             except Refused as refused:
                 self._note(guard, refused.error.code)
                 refusals.append(refused.error)
+                if deaths and guard is deaths[0][0]:
+                    break
             except Died as died:
                 self._note(guard, died.kind)
-                deaths.append(died.error)
-                if not waiting and all(isinstance(error, CoreUnreachable) for error in refusals):
-                    waiting.append(guard)  # nobody else is left: a restarted guard deserves the second try
-        raise worst_of(refusals, deaths)
+                deaths.append((guard, died.error))
+        raise worst_of(refusals, [error for _, error in deaths])
 
     async def _send(
         self, guard: Guard, upload: Upload, ggrid: UUID, headers: dict[str, str], deadline: float

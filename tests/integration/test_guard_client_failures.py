@@ -1,0 +1,197 @@
+"""Guards that refuse, die, dawdle and talk nonsense: stand-ins that fail on purpose, asked over real connections."""
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from mailwarden.abby.guard_client import GuardClient, open_session
+from mailwarden.abby.guards import GuardWatch
+from mailwarden.errors import (
+    AnalysisTimeout,
+    CoreError,
+    CoreUnreachable,
+    EngineUnavailable,
+    Overloaded,
+    ScanningDisabled,
+    ShuttingDown,
+)
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.server import Limits, serving
+from mailwarden.serving.uploads import Keep, UploadReceiver, receive_upload
+from mailwarden.settings.shared import Listen
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+
+HEAD = b'--b\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n{}\r\n'
+HEAD += b'--b\r\nContent-Disposition: form-data; name="email"\r\n\r\n'
+TAIL = b"\r\n--b--\r\n"
+CONTENT_TYPE = "multipart/form-data; boundary=b"
+ASSIGNMENT = Assignment(new_ggrid(), AssignedBy.DEFAULT)
+
+
+class StandIn:
+    """A guard that behaves as it is told."""
+
+    def __init__(self, tmp_path, behave, busy=0):
+        self.behave = behave
+        self.busy = busy
+        self.tmp_path = tmp_path
+        self.asked = 0
+        self.ggrids = []
+        self.received = []
+
+    def door(self):
+        return FrontDoor(
+            [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
+        )
+
+    async def status(self, call):
+        status = GuardStatus("stand-in", "0", self.busy, 20, (), database_up=True, scanning_enabled=True)
+        return web.Response(body=msgspec.json.encode(status))
+
+    async def submit(self, call):
+        self.asked += 1
+        self.ggrids.append(call.request.headers["Mailwarden-Ggrid"])
+        return await self.behave(self, call)
+
+    async def receive(self, call):
+        upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
+        with upload:
+            self.received.append(upload.email.data())
+
+
+async def answer(guard, call):
+    await guard.receive(call)
+    ggrid = call.request.headers["Mailwarden-Ggrid"]
+    moment = "2026-01-01T00:00:00Z"
+    return web.json_response(
+        {"ggrid": ggrid, "created": moment, "completed": moment, "decision": "deliver", "verdict": "clean", "tags": []}
+    )
+
+
+def refuse(error):
+    async def behave(guard, call):
+        raise error("no", retry_after=4)
+
+    return behave
+
+
+async def die(guard, call):
+    await guard.receive(call)
+    call.request.transport.abort()
+    await asyncio.sleep(0.1)
+    return web.Response()
+
+
+async def dawdle(guard, call):
+    await guard.receive(call)
+    await asyncio.sleep(5)
+    return web.Response()
+
+
+async def talk_nonsense(guard, call):
+    await guard.receive(call)
+    return web.Response(text="<html>")
+
+
+async def break_off(guard, call):
+    await guard.receive(call)
+    response = web.StreamResponse(headers={"Content-Length": "500"})
+    await response.prepare(call.request)
+    await response.write(b'{"ggrid"')
+    call.request.transport.abort()
+    return response
+
+
+@pytest.fixture
+async def run(tmp_path):
+    """Return a function that submits one message to guards of the given behaviours, busier from left to right."""
+    async with AsyncExitStack() as stack:
+
+        async def submit(*behaviours, message=b"Subject: x\r\n\r\n", patience=10.0, absent=0):
+            guards = [StandIn(tmp_path, behave, busy) for busy, behave in enumerate(behaviours)]
+            addresses = ["http://127.0.0.1:1"] * absent
+            for guard in guards:
+                limits = serving(guard.door(), Listen(), None, Limits(), grace_ms=10)
+                addresses.append(f"http://127.0.0.1:{await stack.enter_async_context(limits)}")
+            session = await stack.enter_async_context(open_session(ssl.create_default_context()))
+            watch = GuardWatch(session, addresses)
+            await watch.look()
+            upload = await make_upload(message, tmp_path)
+            stack.callback(upload.close)
+            deadline = asyncio.get_running_loop().time() + patience
+            call = GuardClient(session, watch, Metrics()).submit(upload, new_ggrid(), ASSIGNMENT, "id", deadline)
+            try:
+                outcome = await call
+            except Exception as error:
+                outcome = error
+            assert all(guard.in_flight == 0 for guard in watch.guards)
+            return outcome, guards
+
+        yield submit
+
+
+async def make_upload(message, tmp_path):
+    receiver = UploadReceiver("b", tmp_path, Keep.BODY)
+    await receiver.take(HEAD + message + TAIL)
+    return await receiver.finish(CONTENT_TYPE)
+
+
+def asked(guards):
+    return [guard.asked for guard in guards]
+
+
+async def test_the_least_loaded_guard_is_asked(run):
+    outcome, guards = await run(answer, answer)
+    assert (outcome.verdict, asked(guards)) == ("clean", [1, 0])
+
+
+@pytest.mark.parametrize("error", [Overloaded, ShuttingDown, ScanningDisabled, EngineUnavailable])
+async def test_a_refusal_leads_to_the_next_guard(run, error):
+    outcome, guards = await run(refuse(error), refuse(error), refuse(error), answer)
+    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1, 1, 1])
+    assert len({ggrid for guard in guards for ggrid in guard.ggrids}) == 1
+
+
+async def test_all_refusing_is_a_refusal_with_the_guards_pause(run):
+    outcome, guards = await run(refuse(ShuttingDown), refuse(Overloaded))
+    assert (type(outcome), outcome.retry_after, asked(guards)) == (Overloaded, 4, [1, 1])
+
+
+@pytest.mark.parametrize("fail", [die, break_off, talk_nonsense])
+async def test_the_message_goes_to_a_second_guard_but_never_to_a_third(run, fail):
+    outcome, guards = await run(fail, answer)
+    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1])
+    outcome, guards = await run(fail, fail, answer)
+    assert isinstance(outcome, CoreError if fail is talk_nonsense else CoreUnreachable)
+    assert asked(guards) == [1, 1, 0]
+
+
+async def test_the_only_guard_gets_the_second_try(run):
+    outcome, guards = await run(die, absent=1)
+    assert (type(outcome), asked(guards)) == (CoreUnreachable, [2])
+
+
+async def test_no_guard_at_all_is_unreachable(run):
+    outcome, _ = await run(absent=2)
+    assert isinstance(outcome, CoreUnreachable)
+
+
+async def test_the_deadline_is_the_callers(run):
+    outcome, guards = await run(dawdle, answer, patience=0.3)
+    assert (type(outcome), asked(guards)) == (AnalysisTimeout, [1, 0])
+
+
+@pytest.mark.parametrize("size", [300_000, 3_000_000])
+async def test_a_large_message_arrives_whole_after_a_refusal_and_a_death(run, size):
+    message = bytes(range(256)) * (size // 256)
+    outcome, guards = await run(refuse(Overloaded), die, answer, message=message)
+    assert (outcome.verdict, asked(guards)) == ("clean", [1, 1, 1])
+    assert guards[0].received == []
+    assert guards[2].received == [message]
