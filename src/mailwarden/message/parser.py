@@ -6,6 +6,8 @@ it never raises but for want of memory.
 
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from mailwarden.message.decoding import decode_transfer, find_embedded
 from mailwarden.message.headers import decode_headers
 from mailwarden.message.limits import LIMITS, Limits
@@ -20,34 +22,47 @@ _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked
 class _Collector:
     """Gathers the parts of one message, each content once."""
 
-    def __init__(self, raw: bytes, limits: Limits) -> None:
-        self.raw = raw
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.parts: list[Part] = []
         self.doubts: list[str] = []
-        self._known: dict[bytes, int] = {}
+        self._known: dict[bytes, list[int]] = {}  # each content, with the parts that have it
 
-    def add(self, node: Node, content: bytes, seen_by: str = "first", suffix: str = "") -> bool:
-        """Add a part unless its content is there already; tell whether it was new."""
-        if not content or content in self._known or len(self.parts) >= 2 * self.limits.parts:
-            return False
+    def add(self, node: Node, content: bytes, suffix: str = "") -> None:
+        """Add a part of the first view; the same content under another name or type is another part."""
         media = node.media
-        self._known[content] = len(self.parts)
-        path = (node.path or "0") + suffix
         kind = "text/plain" if suffix and media.is_multipart else media.type
-        self.parts.append(
+        for index in self._known.get(content, ()):
+            if self.parts[index].name == media.name and self.parts[index].media_type == kind:
+                return
+        self._keep(
             Part(
-                path, kind, media.name, media.disposition, media.charset, content, sha256(content).hexdigest(), seen_by
+                path=(node.path or "0") + suffix,
+                media_type=kind,
+                name=media.name,
+                disposition=media.disposition,
+                charset=media.charset,
+                content=content,
+                sha256=sha256(content).hexdigest(),
+                seen_by="first",
             )
         )
-        return True
+
+    def _keep(self, part: Part) -> None:
+        if part.content and len(self.parts) < 2 * self.limits.parts:
+            self._known.setdefault(part.content, []).append(len(self.parts))
+            self.parts.append(part)
 
     def add_tree(self, data: bytes, tree: Tree) -> None:
+        covered = -1  # up to where an enclosing message is kept whole: what is in it is not kept whole again
         for node in tree.nodes:
             if node.media.is_multipart and node.media.boundary:
                 self._add_asides(data, node)
-            else:
+            elif not node.media.is_plain_message:
                 self._add_leaf(data, node)
+            elif node.start >= covered:
+                self.add(node, data[node.body : node.end])
+                covered = node.end
 
     def _add_asides(self, data: bytes, node: Node) -> None:
         if node.preamble_end - node.body > _ASIDE and (text := data[node.body : node.preamble_end].strip()):
@@ -71,8 +86,7 @@ class _Collector:
         for number, other in enumerate(decoded.others, 1):
             self.add(node, other, suffix=f".other{number}")
         if node.media.is_message:
-            if not node.media.is_plain_message:
-                self._add_enclosed(decoded.content, node)
+            self._add_enclosed(decoded.content, node)
         elif encoding not in {b"base64", b"quoted-printable"} or node.media.type.startswith("text/"):
             for number, other in enumerate(find_embedded(decoded.content), 1):
                 self.doubts.append(f"A body holds a file without saying so (part {node.path or '0'})")
@@ -86,35 +100,28 @@ class _Collector:
             self.doubts += [sentence for _, sentence, _ in tree.trips]
             self.add_tree(content, tree)
 
-    def add_second_view(self, seen: list[SecondPart], nodes: list[Node]) -> None:
-        """Join the second view: the same content is one part, seen by both."""
+    def add_second_view(self, seen: list[SecondPart]) -> None:
+        """Join the second view: the same content is one part, seen by both, unless its name ends otherwise."""
         both: set[int] = set()
         rest: list[SecondPart] = []
         for part in seen:
-            index = self._known.get(part.content)
-            if index is None:
+            same = self._known.get(part.content)
+            if same is None:
                 rest.append(part)
-            else:
-                both.add(index)
+                continue
+            both.update(same)
+            if part.name and _extension(part.name) not in {_extension(self.parts[index].name) for index in same}:
+                self.doubts.append("Readers disagree on the name of a file")
+                rest.append(part)
         if rest:
             rest = self._match_loosely(rest, both)
         for index in both:
-            part_seen = self.parts[index]
-            self.parts[index] = Part(
-                part_seen.path,
-                part_seen.media_type,
-                part_seen.name,
-                part_seen.disposition,
-                part_seen.charset,
-                part_seen.content,
-                part_seen.sha256,
-                "both",
-            )
+            self.parts[index] = replace(self.parts[index], seen_by="both")
         for number, part in enumerate(rest, 1):
             self._add_second(part, number)
 
     def _match_loosely(self, rest: list[SecondPart], both: set[int]) -> list[SecondPart]:
-        """Take contents that differ in line ends or outer white space for the same."""
+        """Take contents that differ in white space for the same: parsers differ on line ends."""
         loose = {_loosen(part.content): index for index, part in enumerate(self.parts) if index not in both}
         left: list[SecondPart] = []
         for part in rest:
@@ -126,20 +133,16 @@ class _Collector:
         return left
 
     def _add_second(self, part: SecondPart, number: int) -> None:
-        if part.content in self._known or len(self.parts) >= 2 * self.limits.parts:
-            return
-        self._known[part.content] = len(self.parts)
-        disposition = part.disposition if part.disposition in {"attachment", "inline"} else ""
-        self.parts.append(
+        self._keep(
             Part(
-                f"s{number}",
-                part.media_type,
-                part.name[:1_000],
-                disposition,
-                "",
-                part.content,
-                sha256(part.content).hexdigest(),
-                "second",
+                path=f"s{number}",
+                media_type=part.media_type,
+                name=part.name[:1_000],
+                disposition=part.disposition if part.disposition in {"attachment", "inline"} else "",
+                charset="",
+                content=part.content,
+                sha256=sha256(part.content).hexdigest(),
+                seen_by="second",
             )
         )
 
@@ -148,12 +151,12 @@ def parse_message(raw: bytes, limits: Limits = LIMITS, report: StructureReport |
     """Parse a message; `report` spares a second walk where the structure guard has just looked at the same bytes."""
     report = report or check_structure(raw, limits)
     tree = report.tree or grow_tree(raw, limits)
-    collector = _Collector(raw, limits)
+    collector = _Collector(limits)
     collector.add_tree(raw, tree)
     if not report.tripped:
         seen = view_parts(raw, limits.parts)
         if seen is not None:
-            collector.add_second_view(seen, tree.nodes)
+            collector.add_second_view(seen)
     doubts = dict.fromkeys((*report.ambiguities, *collector.doubts))
     return Message(
         size=len(raw),
@@ -166,3 +169,7 @@ def parse_message(raw: bytes, limits: Limits = LIMITS, report: StructureReport |
 
 def _loosen(content: bytes) -> bytes:
     return content.translate(None, b"\r\n \t")
+
+
+def _extension(name: str) -> str:
+    return name.rpartition(".")[2].strip().lower()

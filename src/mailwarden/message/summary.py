@@ -16,7 +16,7 @@ _SUBJECT = 998
 _HOSTS = 256
 _SHOWN_ADDRESSES = 100
 # The host of a link needs no HTML parser: this finds it in attributes and in text alike.
-_HOST = re.compile(rb"(?:https?|ftp):(?:/|\\|&#47;|&#x2f;){1,8}+([^\s<>\"'/?#\\]{1,300}+)", re.IGNORECASE)
+_HOST = re.compile(rb"://([^\s<>\"'/?#\\]{1,300}+)")
 
 
 def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:

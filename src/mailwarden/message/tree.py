@@ -51,12 +51,14 @@ class Grower:
         self._stack: list[Node] = []  # the multiparts that are open
         self._active: dict[bytes, int] = {}  # their boundaries, with their place in the stack
         self._prefixes: tuple[bytes, ...] = ()
+        self._lowered: set[bytes] = set()
         self._closed: set[bytes] = set()
         self._misses = 0
         self._line_ends: set[bool] = set()
         self._open: list[Node] = []
         self._stopped = False
-        self._blanks = [0, -2, -2]
+        self._crlf = raw.find(b"\r\n", 0, 4_096) >= 0
+        self._searched: dict[bytes, tuple[int, int, int]] = {}
         self._candidates = _candidates(raw, limits.boundary_candidates + 1)
         self._index = 0
 
@@ -131,7 +133,7 @@ class Grower:
             self._doubt("A part follows after its multipart was closed.")
         elif text.startswith(self._prefixes):
             self._doubt("A line begins like a boundary and goes on with other text.")
-        elif text.lower().removesuffix(b"--") in {boundary.lower() for boundary in self._active}:
+        elif text.lower().removesuffix(b"--") in self._lowered:
             self._doubt("A line differs from a boundary in upper and lower case only.")
 
     def _close_above(self, level: int, position: int) -> None:
@@ -147,6 +149,7 @@ class Grower:
     def _renew_active(self) -> None:
         self._active = {node.media.boundary: place for place, node in enumerate(self._stack)}
         self._prefixes = tuple(self._active)
+        self._lowered = {boundary.lower() for boundary in self._active}
 
     def _doubt_unclosed(self, node: Node) -> None:
         if node.children == 0:
@@ -181,7 +184,7 @@ class Grower:
             return None
         body = self._header_end(start)
         ends_early = self._next_delimiter_before(body)
-        block_end = body if ends_early < 0 else ends_early
+        block_end = body if ends_early < 0 else ends_early + 1
         if block_end - start > self.limits.header_block:
             self._trip("header_block", "A header block is larger than any honest message has.", path)
             block_end = start + self.limits.header_block
@@ -218,15 +221,21 @@ class Grower:
         if start == 0 and raw[:2] == b"\r\n":
             return 2
         origin = max(start - 1, 0)
-        searched, plain, crlf = self._blanks
-        if plain != -1 and not searched <= origin <= plain:
-            plain = raw.find(b"\n\n", origin)
-        if crlf != -1 and not searched <= origin <= crlf:
-            crlf = raw.find(b"\n\r\n", origin)
-        self._blanks = [origin, plain, crlf]
-        if plain >= 0 and (crlf < 0 or plain < crlf):
-            return plain + 2
-        return crlf + 3 if crlf >= 0 else len(raw)
+        usual, rare = (b"\n\r\n", b"\n\n") if self._crlf else (b"\n\n", b"\n\r\n")
+        first = self._find_once(usual, origin, len(raw))
+        other = self._find_once(rare, origin, len(raw) if first < 0 else first + 2)
+        if other >= 0 and (first < 0 or other < first):
+            return other + len(rare)
+        return first + len(usual) if first >= 0 else len(raw)
+
+    def _find_once(self, needle: bytes, origin: int, end: int) -> int:
+        """Find within [origin, end), going over no byte twice as long as the origins rise."""
+        since, until, found = self._searched.get(needle, (0, -1, -1))
+        if since <= origin and (origin <= found or (found < 0 and end <= until)):
+            return found if found < end else -1
+        found = self.raw.find(needle, origin, end)
+        self._searched[needle] = (origin, end, found)
+        return found
 
     def _finish(self) -> None:
         for node in self._open:
