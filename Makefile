@@ -49,7 +49,7 @@ torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSO
 	@$(BIN)/python -m torture
 
 docs: ## Write the pages that are made from the code
-	@$(BIN)/python -m mailwarden.cli.reference docs
+	@$(BIN)/python -m mailwarden.cli.reference
 
 clean: ## Remove what running left behind
 	@rm -rf run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

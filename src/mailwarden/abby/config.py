@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.shared import Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Database, Listen, Log, Tls
 
 PATH = "abby/abby/abby.yml"
 
@@ -79,15 +79,22 @@ class StaticApiToken(Struct, frozen=True, rename="camel", forbid_unknown_fields=
                 )
 
 
+class AbbyListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 9081
+
+
+class AbbyTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
+    certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/abby.crt"
+    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/abby.key"
+
+
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
     static_api_tokens: Annotated[
         tuple[StaticApiToken, ...], Meta(description="Bearer tokens of the Email Scanning API.")
     ] = ()
-    listen: Annotated[Listen, Meta(description="Where abby listens.")] = Listen("127.0.0.1", 9081)
-    tls: Annotated[Tls, Meta(description="abby's certificate, shown to callers and to the guards.")] = Tls(
-        "tls/abby.crt", "tls/abby.key"
-    )
+    listen: Annotated[AbbyListen, Meta(description="Where abby listens.")] = AbbyListen()
+    tls: Annotated[AbbyTls, Meta(description="abby's certificate, shown to callers and to the guards.")] = AbbyTls()
     max_uploads: Annotated[
         int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
     ] = 1_000

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mailwarden.message.message import Message
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.model.summary import MessageSummary
 
 
@@ -55,14 +55,28 @@ class LocalAnalyzer(Protocol):
     def examine(self, message: Message) -> Iterable[Finding]: ...
 
 
+class EngineFailed(Exception):
+    """An engine could not finish: `sentence` says why, in words for people."""
+
+    def __init__(self, kind: FailureKind, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+        self.sentence = sentence
+
+
 class EngineAnalyzer(Protocol):
     name: ClassVar[str]
+    bears_any_structure: ClassVar[bool]  # False: not asked about a message that trips a structure limit
 
-    async def examine(self, raw: RawMessage, envelope: Envelope, deadline: float) -> EngineAnswer:
-        """Ask the engine; raise EngineFailed where it cannot finish within `deadline` seconds."""
+    @property
+    def timeout(self) -> float:
+        """Return the longest wait for one answer, in seconds."""
+
+    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
+        """Ask the engine; raise EngineFailed where it cannot finish. The caller holds the deadline."""
 
     async def check(self) -> str:
-        """Return the engine's version, or raise EngineFailed where it does not answer."""
+        """Return the engine's name and version, or raise EngineFailed where it does not answer."""
 
 
 class ConcludingAnalyzer(Protocol):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.shared import Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Database, Listen, Log, Tls
 
 PATH = "guard/core/guard.yml"
 
@@ -82,6 +82,15 @@ class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 
+class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 9785
+
+
+class GuardTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
+    certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/guard.crt"
+    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/guard.key"
+
+
 class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     scan_sources: Annotated[ScanSources, Meta(description="The ways into guard.")] = ScanSources()
     main_worker_count: Annotated[
@@ -113,9 +122,9 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
     ] = 30_000
     name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
-    listen: Annotated[Listen, Meta(description="Where guard listens for abby.")] = Listen("127.0.0.1", 9785)
-    tls: Annotated[Tls, Meta(description="guard's certificate; callers must show one signed by `ca`.")] = Tls(
-        "tls/guard.crt", "tls/guard.key"
+    listen: Annotated[GuardListen, Meta(description="Where guard listens for abby.")] = GuardListen()
+    tls: Annotated[GuardTls, Meta(description="guard's certificate; callers must show one signed by `ca`.")] = (
+        GuardTls()
     )
     engines: Engines = Engines()
     workers: Workers = Workers()

@@ -4,13 +4,12 @@ import difflib
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from mailwarden.errors import ConfigurationError
+from mailwarden.settings.document import NotADocument, load
 
 T = TypeVar("T")
 
@@ -50,16 +49,9 @@ def read(path: Path, kind: type[T]) -> T:
 
 def _load(path: Path) -> object:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Mistakes([Mistake(str(path), 1, "", f"cannot be read: {error}")]) from None
-    try:
-        node = YAML(typ="rt").load(text)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise Mistakes([Mistake(str(path), mark.line + 1 if mark else 1, "", f"not YAML: {problem}")]) from None
-    return {} if node is None else node
+        return load(path)
+    except NotADocument as error:
+        raise Mistakes([Mistake(str(path), line, "", problem) for line, problem in error.problems]) from None
 
 
 class _Checker:
@@ -70,7 +62,8 @@ class _Checker:
 
     def check(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
         inner = _without_none(_bare(kind))
-        if node is None and inner is not _bare(kind):
+        is_record = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+        if node is None and inner is not _bare(kind) and not is_record:
             return
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             yield from self._check_record(node, inner, key, line)
@@ -87,26 +80,35 @@ class _Checker:
             return
         hints = get_type_hints(kind, include_extras=True)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        found = [
-            self._mistake(_line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
-            for name in node
-            if name not in fields
-        ]
+        unknown = [name for name in node if name not in fields]
+        for name in unknown:
+            yield self._mistake(_line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
+        faulty = set()
         for name, field in fields.items():
             if name in node:
                 at = _line_of(node, name, line)
-                found.extend(self.check(node[name], hints[field.name], _join(key, name), at))
+                for mistake in self.check(node[name], hints[field.name], _join(key, name), at):
+                    faulty.add(name)
+                    yield mistake
             elif field.required:
-                found.append(self._mistake(line, _join(key, name), "is required and missing"))
-        yield from found
-        if not found:
-            yield from self._check_meaning(node, kind, key, line)
+                faulty.add(name)
+                yield self._mistake(line, _join(key, name), "is required and missing")
+        # Meaning is judged as far as the shape allows. What stands wrong in a value of this record might change
+        # it, so then it is left; what stands wrong deeper down has its own place, and the rest is judged without it.
+        if all(isinstance(node.get(name), Mapping | list) and not fields[name].required for name in faulty):
+            sound = {name: node[name] for name in node if name in fields and name not in faulty}
+            yield from self._check_meaning(node, sound, kind, key, line)
 
     def _check_meaning(
-        self, node: Mapping[object, object], kind: type[msgspec.Struct], key: str, line: int
+        self,
+        node: Mapping[object, object],
+        sound: Mapping[object, object],
+        kind: type[msgspec.Struct],
+        key: str,
+        line: int,
     ) -> Iterator[Mistake]:
         try:
-            record = msgspec.convert(node, kind)
+            record = msgspec.convert(sound, kind)
         except msgspec.ValidationError as error:
             yield self._mistake(line, key, str(error))
             return
@@ -135,6 +137,10 @@ class _Checker:
             yield from self.check(node[name], value, _join(key, name), _line_of(node, name, line))
 
     def _check_value(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
+        choices = get_args(_bare(kind)) if get_origin(_bare(kind)) is Literal else ()
+        if choices and node not in choices:
+            yield self._mistake(line, key, f"must be {' or '.join(map(str, choices))}")
+            return
         try:
             msgspec.convert(node, kind)
         except msgspec.ValidationError as error:
@@ -173,13 +179,20 @@ def _join(key: str, name: object) -> str:
 
 
 def _describe(node: object) -> str:
-    return "nothing" if node is None else f"`{node}`"[:60]
+    """Name the kind of a value and never the value, which may be a secret."""
+    if node is None:
+        return "nothing"
+    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}
+    return next((name for kind, name in names.items() if isinstance(node, kind)), "something else")
 
 
 def _not_a_mapping(node: object, key: str) -> str:
-    if isinstance(node, str) and node.replace(" ", "").endswith("{}"):
-        name = node.replace("{", "").replace("}", "").strip()
-        return f"must be a mapping: write `{name}: {{}}` with a colon"
+    last = key.rpartition(".")[2] or "key"
+    if node is None:
+        return f"is empty: write `{last}: {{}}`, or leave the key out"
+    words = node.split() if isinstance(node, str) else []
+    if len(words) == 2 and words[1] == "{}":
+        return f"must be a mapping: write `{words[0]}: {{}}` with a colon"
     return f"must be a mapping of keys to values, not {_describe(node)}"
 
 

@@ -16,10 +16,8 @@ class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Tls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Certificate and key of a process; paths are relative to the configuration folder."""
+    """The authority of the deployment; paths are relative to the configuration folder."""
 
-    certificate: Annotated[str, Meta(description="Certificate chain, PEM.")]
-    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")]
     ca: Annotated[str, Meta(description="Authority that signs the certificates of abby and guard, PEM.")] = "tls/ca.crt"
 
 

@@ -12,9 +12,6 @@ def read_parameters(raw: bytes) -> MessageAnalysisRequest:
     value = read_object(raw)
     request = convert(value, MessageAnalysisRequest)
     border = request.border_mta_data
-    for index, recipient in enumerate(border.envelope_recipients):
-        if any(0xD800 <= ord(c) <= 0xDFFF for c in recipient):
-            raise violation_at(f"/borderMtaData/envelopeRecipients/{index}", "Holds a lone surrogate")
     if border.remote_address is not None:
         try:
             ipaddress.ip_address(border.remote_address)

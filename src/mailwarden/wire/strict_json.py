@@ -14,7 +14,7 @@ from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
 T = TypeVar("T")
 
 _PLACE = re.compile(r" - at `\$(.*?)`$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 def read_object(raw: bytes) -> dict[str, object]:
@@ -33,6 +33,8 @@ def read_object(raw: bytes) -> dict[str, object]:
         raise InvalidJson(f"Not JSON that can be read: {error}.") from None
     if not isinstance(value, dict):
         raise InvalidJson("The JSON must be an object.")
+    if "\\u" in text:  # only an escape can hide what UTF-8 and JSON forbid in the open
+        _refuse_hidden_characters(value)
     return value
 
 
@@ -65,16 +67,23 @@ def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, obj
     for key, value in pairs:
         if key in found:
             raise InvalidJson(f"The key {key[:64]!r} stands twice in one object.")
-        found[_clean(key)] = _clean(value) if isinstance(value, str) else value
+        found[key] = value
     return found
 
 
-def _clean(text: str) -> str:
-    if "\x00" in text:
-        raise InvalidJson("A string holds the NUL character.")
-    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
-        raise InvalidJson("A string holds a lone surrogate, which is no character.")
-    return text
+def _refuse_hidden_characters(value: object) -> None:
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                if "\x00" in text:
+                    raise InvalidJson("A string holds the NUL character.")
+                if any("\ud800" <= character <= "\udfff" for character in text):
+                    raise InvalidJson("A string holds a lone surrogate, which is no character.")
+            case dict() as members:
+                waiting.extend((*members.keys(), *members.values()))
+            case list() as items:
+                waiting.extend(items)
 
 
 def _refuse_constant(name: str) -> Never:

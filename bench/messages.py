@@ -1,0 +1,95 @@
+"""Messages to measure with: those of a folder, or ones that we make of the same sizes."""
+
+import random
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from pathlib import Path
+
+_WORDS = [
+    "the",
+    "report",
+    "shows",
+    "that",
+    "our",
+    "delivery",
+    "was",
+    "on",
+    "time",
+    "and",
+    "every",
+    "customer",
+    "received",
+    "the",
+    "order",
+    "within",
+    "two",
+    "days",
+    "please",
+    "look",
+    "at",
+    "the",
+    "attached",
+    "figures",
+    "and",
+    "tell",
+    "me",
+    "whether",
+    "the",
+    "next",
+    "meeting",
+    "should",
+    "be",
+    "moved",
+    "to",
+    "thursday",
+    "we",
+    "thank",
+    "you",
+    "for",
+    "the",
+    "quick",
+    "answer",
+    "and",
+    "will",
+    "send",
+    "the",
+    "signed",
+    "agreement",
+    "with",
+    "the",
+    "invoice",
+    "next",
+    "week",
+]
+
+
+def read_messages(folder: Path | None) -> dict[str, list[bytes]]:
+    """Return the messages of about 5 KB and of about 50 KB, under the names the result line uses."""
+    if folder is None:
+        return {"5k": [make_message(n, 5_000) for n in range(20)], "50k": [make_message(n, 50_000) for n in range(20)]}
+    found = {name: [path.read_bytes() for path in sorted(folder.glob(f"{name}_*.eml"))] for name in ("5k", "50k")}
+    for name, messages in found.items():
+        if not messages:
+            raise SystemExit(f"{folder} holds no {name}_*.eml files")
+    return found
+
+
+def make_message(seed: int, size: int) -> bytes:
+    """Make an ordinary business message with text, HTML and a few links, of about `size` bytes."""
+    dice = random.Random(seed)
+    message = EmailMessage()
+    message["From"] = f"Ann Example <ann{seed}@sender.example>"
+    message["To"] = "bob@corp.example"
+    message["Subject"] = " ".join(dice.choices(_WORDS, k=6))
+    message["Date"] = format_datetime(datetime.now(UTC))
+    message["Message-ID"] = f"<{seed}.{size}@sender.example>"
+    paragraphs = []
+    while sum(map(len, paragraphs)) < size * 0.45:
+        paragraphs.append(" ".join(dice.choices(_WORDS, k=60)).capitalize() + ".")
+    message.set_content("\n\n".join(paragraphs))
+    linked = "".join(
+        f'<p>{text} <a href="https://www.sender.example/{n}">More</a></p>\n' for n, text in enumerate(paragraphs)
+    )
+    message.add_alternative(f"<html><body>{linked}</body></html>", subtype="html")
+    return message.as_bytes().replace(b"\n", b"\r\n")

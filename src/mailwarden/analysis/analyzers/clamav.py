@@ -1,0 +1,74 @@
+"""Asks clamd about the raw message, so that it sees every byte whatever our parsers made of it."""
+
+import struct
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.engine import Connection, EngineDoor
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import FailureKind, Finding
+
+MAX_ANSWER = 65_536
+
+# clamd reports what it could not look into by the same word as malware; the name tells them apart.
+_HEURISTICS = (
+    ("Heuristics.Limits.Exceeded", "clamav.limits-exceeded"),
+    ("Heuristics.Encrypted", "clamav.encrypted"),
+    ("Heuristics.OLE2.ContainsMacros", "clamav.macro"),
+    ("Heuristics.Broken", "clamav.broken-executable"),
+    ("Heuristics.Phishing", "clamav.phishing"),
+)
+
+
+class ClamavAnalyzer:
+    name: ClassVar[str] = "clamav"
+    bears_any_structure: ClassVar[bool] = True
+
+    def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:
+        self.timeout = timeout
+        self._door = EngineDoor("ClamAV", address, max_concurrency)
+        self._version = ""
+
+    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
+        async with self._door.connection() as connection:
+            await stream(connection, raw)
+            answer = await connection.read_to_end(MAX_ANSWER)
+        return EngineAnswer(findings=tuple(read_answer(answer)), engine=self._version or "clamd")
+
+    async def check(self) -> str:
+        """Return clamd's version with the age of its signatures, as `VERSION` tells it."""
+        async with self._door.connection() as connection:
+            connection.writer.write(b"zVERSION\0")
+            answer = await connection.read_to_end(MAX_ANSWER)
+        version = answer.rstrip(b"\0\r\n").decode("latin-1")
+        if not version.startswith("ClamAV"):
+            raise EngineFailed(FailureKind.UNFINISHED, f"clamd did not tell its version but {version[:60]!r}.")
+        self._version = version.split("/")[0]
+        return version
+
+
+async def stream(connection: Connection, raw: RawMessage) -> None:
+    """Send the message in clamd's INSTREAM form: each piece with its length before it, an empty one last."""
+    pieces = [b"zINSTREAM\0"]
+    for piece in filter(None, raw.chunks()):  # an empty piece would end the stream early
+        pieces += [struct.pack(">I", len(piece)), piece]
+        if raw.path is not None:
+            connection.writer.writelines(pieces)
+            await connection.writer.drain()
+            pieces = []
+    connection.writer.writelines([*pieces, struct.pack(">I", 0)])
+    await connection.writer.drain()
+
+
+def read_answer(answer: bytes) -> Iterator[Finding]:
+    """Turn `stream: OK` or `stream: NAME FOUND` into findings; anything else is no result."""
+    text = answer.rstrip(b"\0\r\n").decode("latin-1")
+    body = text.removeprefix("stream: ")
+    if body == "OK":
+        return
+    if not body.endswith(" FOUND"):
+        raise EngineFailed(FailureKind.UNFINISHED, f"clamd could not scan the message: {body[:120] or 'no answer'}.")
+    signature = body.removesuffix(" FOUND")[:120]
+    name = next((finding for prefix, finding in _HEURISTICS if signature.startswith(prefix)), "clamav.malware")
+    yield Finding(name, facts={"signature": signature})

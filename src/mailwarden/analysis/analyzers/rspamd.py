@@ -1,0 +1,168 @@
+"""Asks Rspamd about the raw message, and checks that its answer is whole before trusting it.
+
+Security: envelope text goes into HTTP headers here; it must never hold a control character (checked again below).
+"""
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import ClassVar
+
+import msgspec
+from ruamel.yaml import YAML
+
+from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
+from mailwarden.analysis.engine import EngineDoor, send
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import FailureKind, Finding
+
+MAX_ANSWER = 16 * 1024 * 1024
+PROBABLE_SPAM = 6.0
+SUSPECTED_SPAM = 4.0
+
+# The API hands over no host name of the client, so what judges its absence judges nothing about the message.
+_ALWAYS_OFF = ("HFILTER_HOSTNAME_UNKNOWN",)
+# Without the client's address SPF cannot be told, and DMARC would fail for want of it.
+_OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "RDNS_NONE", "AUTH_NA", "AUTH_NA_OR_FAIL")
+_OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
+
+
+class Symbol(msgspec.Struct, frozen=True):
+    score: float = 0.0
+    options: tuple[str, ...] = ()
+
+
+class CheckAnswer(msgspec.Struct, frozen=True):
+    """The part of Rspamd's answer that we read."""
+
+    action: str
+    score: float
+    required_score: float
+    is_skipped: bool = False
+    symbols: dict[str, Symbol] = {}
+    messages: dict[str, object] = {}
+
+
+class RspamdAnalyzer:
+    name: ClassVar[str] = "rspamd"
+    bears_any_structure: ClassVar[bool] = False
+
+    def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:
+        self.timeout = timeout
+        self._door = EngineDoor("Rspamd", address, max_concurrency)
+        self._finding_of = load_symbols()
+
+    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
+        async with self._door.connection() as connection:
+            await send(connection.writer, request_head(envelope, raw.size), raw)
+            head, body = split_answer(await connection.read_to_end(MAX_ANSWER))
+        answer = read_answer(body)
+        require_whole(answer, envelope)
+        return EngineAnswer(
+            findings=tuple(findings_of(answer, self._finding_of)),
+            engine=server_of(head),
+            symbols={name: symbol.options for name, symbol in answer.symbols.items()},
+        )
+
+    async def check(self) -> str:
+        async with self._door.connection() as connection:
+            connection.writer.write(b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n")
+            head, body = split_answer(await connection.read_to_end(65_536))
+        if body.strip() != b"pong":
+            raise EngineFailed(FailureKind.UNFINISHED, "Rspamd did not answer its ping with pong.")
+        return server_of(head)
+
+
+def load_symbols() -> dict[str, str]:
+    """Return which of Rspamd's symbols become which finding of ours."""
+    text = files("mailwarden.analysis.analyzers").joinpath("rspamd_symbols.yml").read_text()
+    return msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
+
+
+def request_head(envelope: Envelope, size: int) -> bytes:
+    fields = [("Content-Length", str(size)), ("From", envelope.sender)]
+    fields += [("Rcpt", recipient) for recipient in envelope.recipients]
+    off = [*_ALWAYS_OFF]
+    if envelope.remote_address:
+        fields.append(("IP", envelope.remote_address))
+    else:
+        off += _OFF_WITHOUT_ADDRESS
+    if envelope.helo:
+        fields.append(("Helo", envelope.helo))
+    else:
+        off += _OFF_WITHOUT_HELO
+    fields.append(("Settings", json.dumps({"symbols_disabled": off})))
+    lines = "".join(f"{name}: {_header_text(value)}\r\n" for name, value in fields)
+    return f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n{lines}\r\n".encode()
+
+
+def _header_text(value: str) -> str:
+    if any(character < " " or "\x7f" <= character <= "\x9f" for character in value):
+        raise EngineFailed(FailureKind.UNFINISHED, "The envelope holds a control character; Rspamd was not asked.")
+    return value
+
+
+def split_answer(raw: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of an HTTP answer that was read to its end, or raise EngineFailed."""
+    head, found, body = raw.partition(b"\r\n\r\n")
+    if not found:
+        raise EngineFailed(FailureKind.UNFINISHED, "Rspamd closed the connection without an answer.")
+    status = head.split(b"\r\n", 1)[0].split(b" ")
+    if len(status) < 2 or status[1] != b"200":
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd answered {head[:60].decode('latin-1')!r}.")
+    length = _field(head, b"content-length")
+    if length.isdigit() and int(length) != len(body):
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's answer was cut: {len(body)} of {int(length)} bytes came.")
+    return head, body
+
+
+def _field(head: bytes, name: bytes) -> bytes:
+    for line in head.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name:
+            return value.strip()
+    return b""
+
+
+def server_of(head: bytes) -> str:
+    return _field(head, b"server").decode("latin-1")[:40] or "rspamd"
+
+
+def read_answer(body: bytes) -> CheckAnswer:
+    try:
+        return msgspec.json.decode(body, type=CheckAnswer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's answer cannot be read: {error}.") from None
+
+
+def require_whole(answer: CheckAnswer, envelope: Envelope) -> None:
+    """Refuse an answer that Rspamd gave before it was done: overload and time-outs look like clean mail otherwise."""
+    if is_gtube(answer):
+        return
+    if answer.is_skipped or answer.action == "soft reject":
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd gave up on the message (action {answer.action!r}).")
+    wanted = ["R_DKIM_"] + (["R_SPF_"] if envelope.remote_address else [])
+    for prefix in wanted:
+        if not any(name.startswith(prefix) for name in answer.symbols):
+            sentence = f"Rspamd answered without its {prefix}* symbols: it did not finish the authentication checks."
+            raise EngineFailed(FailureKind.UNFINISHED, sentence)
+
+
+def is_gtube(answer: CheckAnswer) -> bool:
+    return answer.action == "reject" and "gtube" in str(answer.messages.get("smtp_message", "")).lower()
+
+
+def findings_of(answer: CheckAnswer, finding_of: dict[str, str]) -> Iterator[Finding]:
+    facts: dict[str, str | int | float | bool] = {"score": round(answer.score, 2), "required": answer.required_score}
+    if is_gtube(answer):
+        yield Finding("rspamd.gtube")
+    elif answer.score >= answer.required_score:
+        yield Finding("rspamd.reject", facts=facts)
+    elif answer.score >= PROBABLE_SPAM:
+        yield Finding("rspamd.probable-spam", facts=facts)
+    elif answer.score >= SUSPECTED_SPAM:
+        yield Finding("rspamd.suspected-spam", facts=facts)
+    for name in sorted(answer.symbols.keys() & finding_of.keys()):
+        yield Finding(
+            finding_of[name], facts={"symbol": name, "options": ", ".join(answer.symbols[name].options)[:200]}
+        )

@@ -1,0 +1,84 @@
+"""What a worker process does with one message: structure check, parse, local analyzers, one frame after the other.
+
+Security: this is the code that touches hostile bytes; it runs only in a process that may be killed at any moment.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from mailwarden.analysis.analyzer import LocalAnalyzer
+from mailwarden.analysis.registry import LOCAL, MESSAGE, STRUCTURE, is_required
+from mailwarden.message.message import Message
+from mailwarden.message.parser import parse_message
+from mailwarden.message.structure import StructureReport, check_structure
+from mailwarden.message.summary import summarize
+from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.summary import MessageSummary
+
+
+class Job(Struct, frozen=True, array_like=True):
+    """One message to examine: its bytes, or where they can be read."""
+
+    raw: bytes
+    path: str = ""
+
+
+class Frame(Struct, frozen=True, array_like=True):
+    """One step done: its report, whether the structure is sound, and the summary once there is one."""
+
+    report: Report
+    sound: bool = True
+    summary: MessageSummary | None = None
+    last: bool = False
+
+
+def examine(job: Job) -> Iterator[Frame]:
+    """Yield a frame after each step; the first is the structure's, on which the engines wait."""
+    raw = Path(job.path).read_bytes() if job.path else job.raw
+    started = time.perf_counter()
+    structure = check_structure(raw)
+    sound = not structure.tripped
+    report = _finished(STRUCTURE, started, tuple(_structure_findings(structure)))
+    if not sound:
+        # A message made to break parsers is given to none: what is kept of it is its size and its digest.
+        digest = hashlib.sha256(raw).hexdigest()
+        yield Frame(report, sound=False, summary=MessageSummary(size=len(raw), sha256=digest), last=True)
+        return
+    yield Frame(report)
+    started = time.perf_counter()
+    message = parse_message(raw, report=structure)
+    doubts = tuple(_doubt(text) for text in message.ambiguities if text not in structure.ambiguities)
+    yield Frame(_finished(MESSAGE, started, doubts), summary=summarize(message), last=not LOCAL)
+    for analyzer in LOCAL:
+        yield Frame(_run(analyzer, message), last=analyzer is LOCAL[-1])
+
+
+def _structure_findings(structure: StructureReport) -> Iterator[Finding]:
+    for trip in structure.tripped:
+        yield Finding("structure.limit", place=trip.place, facts={"limit": trip.limit, "sentence": trip.sentence})
+    yield from map(_doubt, structure.ambiguities)
+
+
+def _doubt(sentence: str) -> Finding:
+    return Finding("structure.ambiguous", facts={"sentence": sentence})
+
+
+def _run(analyzer: LocalAnalyzer, message: Message) -> Report:
+    started = time.perf_counter()
+    try:
+        findings = tuple(analyzer.examine(message))
+    except Exception as error:  # a bug in one analyzer must not cost the others; it is reported
+        sentence = f"The analyzer {analyzer.name} broke on this message ({type(error).__name__}: {error})."
+        failure = Failure(analyzer.name, FailureKind.CRASHED, sentence[:300])
+        took = (time.perf_counter() - started) * 1000
+        return Report(analyzer.name, is_required(analyzer.name), Status.FAILED, round(took, 3), failure=failure)
+    return _finished(analyzer.name, started, findings)
+
+
+def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Report:
+    took = (time.perf_counter() - started) * 1000
+    return Report(name, is_required(name), Status.FINISHED, round(took, 3), findings)

@@ -1,0 +1,122 @@
+"""What kind of file something is, by its first bytes and by its name.
+
+Our own table of signatures answers for nearly everything that mail carries; libmagic, which is dear, is asked only
+about the rest.
+Security: looks at the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
+"""
+
+from functools import cache
+
+import magic
+
+HEAD = 4_096
+
+# Kinds, not media types: what matters is how a file behaves when it is opened.
+PROGRAM = "program"
+SCRIPT = "script"
+SHORTCUT = "shortcut"
+DISK_IMAGE = "disk image"
+WEB_PAGE = "web page"
+DANGEROUS = frozenset({PROGRAM, SCRIPT, SHORTCUT, DISK_IMAGE})
+
+_SIGNATURES = (
+    (b"%PDF-", "pdf"),
+    (b"PK\x03\x04", "zip"),
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF8", "gif"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "ole"),
+    (b"{\\rt", "rtf"),
+    (b"\x7fELF", PROGRAM),
+    (b"\xfe\xed\xfa\xce", PROGRAM),
+    (b"\xfe\xed\xfa\xcf", PROGRAM),
+    (b"\xce\xfa\xed\xfe", PROGRAM),
+    (b"\xcf\xfa\xed\xfe", PROGRAM),
+    (b"\xca\xfe\xba\xbe", PROGRAM),  # Java classes and Mach-O for several processors
+    (b"#!", SCRIPT),
+    (b"L\x00\x00\x00\x01\x14\x02\x00", SHORTCUT),
+    (b"Rar!", "rar"),
+    (b"7z\xbc\xaf'\x1c", "7z"),
+    (b"\x1f\x8b", "gzip"),
+    (b"BM", "bmp"),
+    (b"II*\x00", "tiff"),
+    (b"MM\x00*", "tiff"),
+    (b"OggS", "ogg"),
+    (b"ID3", "mp3"),
+    (b"MSCF", "cab"),
+)
+_PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<svg")
+
+# Which kinds a name's ending promises. An ending that is not here promises nothing.
+_PROMISES = {
+    "pdf": {"pdf"}, "jpg": {"jpeg"}, "jpeg": {"jpeg"}, "png": {"png"}, "gif": {"gif"}, "bmp": {"bmp"},
+    "tif": {"tiff"}, "tiff": {"tiff"}, "docx": {"zip", "ole"}, "xlsx": {"zip", "ole"}, "pptx": {"zip", "ole"},
+    "doc": {"ole", "rtf", "zip", "web page"}, "xls": {"ole", "zip", "web page"}, "ppt": {"ole", "zip"},
+    "rtf": {"rtf", "ole"}, "zip": {"zip"}, "rar": {"rar"}, "7z": {"7z"}, "gz": {"gzip"}, "mp3": {"mp3"},
+}  # fmt: skip
+_PICTURES = frozenset({"jpeg", "png", "gif", "bmp", "tiff"})
+
+_ENDINGS = {
+    PROGRAM: "exe scr com pif cpl msi msp dll sys ocx jar apk app deb rpm appx msix xll gadget",
+    SCRIPT: "js jse vbs vbe wsf wsh hta bat cmd ps1 psm1 psc1 sct reg inf chm msc scf jnlp iqy slk settingcontent-ms",
+    SHORTCUT: "lnk url desktop website search-ms library-ms",
+    DISK_IMAGE: "iso img vhd vhdx udf dmg",
+}
+_KIND_OF_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
+_HARMLESS = frozenset("pdf doc docx xls xlsx ppt pptx txt rtf jpg jpeg png gif csv htm html mp3 mp4 zip xml".split())
+_MACRO_ENDINGS = frozenset({"docm", "dotm", "xlsm", "xltm", "xlam", "xlsb", "pptm", "potm", "ppam", "ppsm"})
+
+
+def ending_of(name: str) -> str:
+    """Return the last ending of a file name as Windows reads it, which drops trailing dots and spaces."""
+    base, dot, ending = name.rstrip(". \t\u00a0").rpartition(".")
+    return ending.lower() if dot and base else ""
+
+
+def kind_by_name(name: str) -> str:
+    """Return how a file behaves by its name: one of the dangerous kinds, or ""."""
+    return _KIND_OF_ENDING.get(ending_of(name), "")
+
+
+def has_double_ending(name: str) -> bool:
+    """Tell whether a dangerous ending hides behind a harmless one, as in `invoice.pdf.exe`."""
+    stem = name.rstrip(". \t\u00a0").rpartition(".")[0]
+    return bool(kind_by_name(name)) and ending_of(stem) in _HARMLESS
+
+
+def promises_macros(name: str) -> bool:
+    return ending_of(name) in _MACRO_ENDINGS
+
+
+def kind_by_content(head: bytes) -> str:
+    """Return the kind that the first bytes tell, or "" where our own table does not know them."""
+    for signature, kind in _SIGNATURES:
+        if head.startswith(signature):
+            return kind
+    if head.startswith(b"MZ") and len(head) > 64:
+        return PROGRAM
+    if head[:4] == b"RIFF" or head[4:8] == b"ftyp":
+        return "media"
+    start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
+
+
+def ask_libmagic(head: bytes) -> str:
+    """Return the kind that libmagic sees, or its media type where we have no word for it."""
+    seen = str(_libmagic().from_buffer(head[:HEAD]))
+    if seen.startswith(
+        ("application/x-dosexec", "application/x-executable", "application/x-mach", "application/vnd.mic")
+    ):
+        return PROGRAM if "dosexec" in seen or "exec" in seen or "mach" in seen or "portable" in seen else seen
+    return WEB_PAGE if seen == "text/html" else seen
+
+
+def keeps_promise(name: str, kind: str) -> bool:
+    """Tell whether content is what the name says; one kind of picture called another deceives nobody."""
+    promised = _PROMISES.get(ending_of(name))
+    return not promised or not kind or kind in promised or bool(kind in _PICTURES and promised & _PICTURES)
+
+
+@cache
+def _libmagic() -> magic.Magic:
+    return magic.Magic(mime=True)

@@ -1,0 +1,102 @@
+"""What can be told of a link from its address and its text alone.
+
+Security: works on hostile text; every pattern is linear and every text is bounded by its reader.
+"""
+
+import re
+from html import unescape
+from ipaddress import ip_address
+
+from mailwarden.message.urls import host_of, normalize_host, registrable_domain
+
+_SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}+(?!@)", re.IGNORECASE)
+_SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}+\.){1,20}+([a-z]{2,24}+))(?:[/:?#]\S{0,500}+)?+$", re.IGNORECASE)
+_AUTHORITY = re.compile(r"\s*+(?:https?|ftp):[/\\]{1,20}+([^/\\?#]{1,2000}+)@", re.IGNORECASE)
+_NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
+_PLAIN = re.compile(
+    r"\s*+(?:https?://(?:[a-z0-9-]+\.)+[a-z]{2,24}(?::\d{1,5}+)?+(?:[/?#]|\s*+$)|mailto:|tel:|#|cid:|$)"
+)
+_HREF = re.compile(r"""\bhref\s{0,9}+=\s{0,9}+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
+_TAG = re.compile(r"<[^>]*+>")
+_ANCHOR = re.compile(r"<a(?=[\s/])")
+
+# What stands alone as `name.ending` is far more often the name of a file than a host.
+_FILE_ENDINGS = frozenset(
+    (  # noqa: SIM905 - sixty quoted words would fill the screen
+        "7z asp aspx avi bat bin bmp cfg conf cpp css csv dat doc docx eml exe gif gz htm html ics ini jar java "
+        "jpeg jpg js json jsp log lua md mov mp3 mp4 msg odt pdf php png ppt pptx py rar rst rtf sh sql svg tar "
+        "tex tgz tif ts txt vcf wav xls xlsx xml yaml yml zip"
+    ).split()
+)
+# Mail gateways put these before the real address; the text then shows the address that was meant.
+_REWRITERS = (
+    "safelinks.protection.outlook.com",
+    "urldefense.com",
+    "urldefense.proofpoint.com",
+    "linkprotect.cudasvc.com",
+    "mimecastprotect.com",
+    "protection.sophos.com",
+)
+
+
+def shown_host(text: str) -> str:
+    """Return the host that a link's text shows to its reader, or "" where it shows none."""
+    text = text.strip()
+    if "." not in text:
+        return ""
+    if url := _SHOWN_URL.search(text):
+        return host_of(url.group())
+    match = _SHOWN_HOST.match(text)
+    return normalize_host(match[1]) if match and match[2].lower() not in _FILE_ENDINGS else ""
+
+
+def misleading(href: str, text: str) -> tuple[str, str] | None:
+    """Return the host shown and the host led to, where they belong to different organisations."""
+    shown = shown_host(text)
+    organisation = registrable_domain(shown) if shown else ""
+    host = host_of(href) if organisation else ""
+    if not host or registrable_domain(host) == organisation or host.endswith(_REWRITERS):
+        return None
+    return shown, host
+
+
+def public_ip(host: str) -> bool:
+    """Tell whether a host is a bare address of the public network, in any of the spellings that browsers take."""
+    if not _NUMERIC_HOST.match(host):
+        return False
+    try:
+        return not ip_address(host.strip("[]")).is_private
+    except ValueError:
+        return True  # octal, hexadecimal and single-number spellings are chosen to hide
+
+
+def false_name(href: str) -> str:
+    """Return what stands before an at sign in the address of a link, or ""."""
+    match = _AUTHORITY.match(href)
+    return match[1] if match else ""
+
+
+def all_plain(page: str) -> bool:
+    """Tell, without parsing, that every link of a page is an ordinary one that leads where its text says.
+
+    The page is in lower case. Whatever this cannot follow is not plain: the parser has the last word then.
+    """
+    _, *anchors = _ANCHOR.split(page)
+    return all(map(_is_plain, anchors))
+
+
+def _is_plain(anchor: str) -> bool:
+    """Look at one piece of a page, from after `<a` to before the next."""
+    head, _, rest = anchor.partition(">")
+    count = anchor.count("href")
+    if not count:
+        return True
+    match = _HREF.search(head)
+    href = match[1] or match[2] or match[3] or "" if match else "?"
+    if count > 1 or not _PLAIN.match(href):
+        return False
+    inner = rest.partition("</a")[0]
+    text = _TAG.sub("", inner) if "<" in inner else inner
+    if "&#" in text or "&period" in text:
+        text = unescape(text)
+    return "." not in text or misleading(href, " ".join(text.split())) is None

@@ -1,0 +1,53 @@
+"""`mailwarden config check`: every mistake of the configuration at once, each with its file, line and key."""
+
+import argparse
+from pathlib import Path
+
+from mailwarden.abby import config as abby
+from mailwarden.cli.command import Command, add_config_option
+from mailwarden.guard import config as guard
+from mailwarden.settings.reader import Mistake, Mistakes, read
+
+
+def check(folder: Path) -> list[Mistake]:
+    """Return every mistake in the files of the configuration folder; a process whose file is absent is not here."""
+    mistakes: list[Mistake] = []
+    found = False
+    for path, kind in ((guard.PATH, guard.GuardConfig), (abby.PATH, abby.AbbyConfig)):
+        if not (folder / path).exists():
+            continue
+        found = True
+        try:
+            read(folder / path, kind)
+        except Mistakes as error:
+            mistakes += error.mistakes
+    if not found:
+        problem = f"holds neither {guard.PATH} nor {abby.PATH}; make them with `mailwarden init {folder}`"
+        mistakes.append(Mistake(str(folder), 1, "", problem))
+    return mistakes
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    action = actions.add_parser("check", help="report every mistake with its file, line and key")
+    add_config_option(action)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    mistakes = check(arguments.config)
+    for mistake in mistakes:
+        print(mistake)
+    if mistakes:
+        print(f"{len(mistakes)} mistake{'s' if len(mistakes) > 1 else ''}.")
+        return 1
+    print(f"{arguments.config}: no mistakes.")
+    return 0
+
+
+COMMAND = Command(
+    name="config",
+    help="Check the configuration.",
+    example="mailwarden config check --config /etc/mailwarden",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,177 @@
+"""`mailwarden scan`: hand one message to abby, show the result and the reasons."""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from mailwarden.abby import config as abby
+from mailwarden.cli.command import Command, add_config_option
+from mailwarden.errors import CommandError
+from mailwarden.message.addresses import read_addresses
+from mailwarden.model.outcome import Decision
+from mailwarden.serving.tls import client_context
+from mailwarden.settings.reader import read
+from mailwarden.wire.explanation import MessageExplanation
+from mailwarden.wire.guard import SUBMIT_PATH
+from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, MessageAnalysisResult
+
+TOKEN_VARIABLE = "MAILWARDEN_TOKEN"  # noqa: S105 - the name of a variable, not its value
+EXIT_CODES = {
+    Decision.DELIVER: 0,
+    Decision.QUARANTINE: 10,
+    Decision.BOUNCE: 11,
+    Decision.DROP: 12,
+    Decision.UNDECIDED: 20,
+}
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the raw message (.eml), or - for standard input")
+    parser.add_argument("--from", dest="sender", help="envelope sender (default: the From header)")
+    parser.add_argument("--to", dest="recipients", action="append", help="envelope recipient (default: the To header)")
+    parser.add_argument("--ip", help="address of the sending MTA")
+    parser.add_argument("--helo", help="HELO of the sending MTA")
+    parser.add_argument("--tenant", metavar="UUID", help="tenant to scan for (default: by the recipients' domains)")
+    parser.add_argument("--url", help="abby's address (default: from the configuration)")
+    parser.add_argument("--ca", type=Path, help="certificate authority (default: tls/ca.crt of the configuration)")
+    parser.add_argument("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE}, or `token`)")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+    codes = ", ".join(f"{decision} {code}" for decision, code in EXIT_CODES.items())
+    parser.add_argument("--exit-code", action="store_true", help=f"exit by the decision: {codes}")
+    add_config_option(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    raw = _read_message(arguments.file)
+    parameters = _parameters(arguments, raw)
+    result, explanation = asyncio.run(_submit(arguments, raw, parameters))
+    if arguments.output == "json":
+        answer = msgspec.to_builtins(result) | {"explanation": msgspec.to_builtins(explanation)}
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
+    else:
+        print(render(result, explanation))
+    return EXIT_CODES[Decision(result.decision)] if arguments.exit_code else 0
+
+
+def render(result: MessageAnalysisResult, explanation: MessageExplanation | None) -> str:
+    """Return the result for a person: what happens, what it is, and why."""
+    took = (result.completed - result.created).total_seconds() * 1000
+    lines = [
+        f"decision  {result.decision}",
+        f"verdict   {result.verdict}",
+        f"tags      {', '.join(result.tags) or '-'}",
+        f"ggrid     {result.ggrid}  ({took:.0f} ms)",
+        "",
+    ]
+    if explanation is None:
+        return "\n".join([*lines, "Because: not told; the token lacks the permission messageQueue.read."])
+    lines.append(f"Because: {explanation.summary}")
+    for reason in explanation.reasons:
+        place = f" [{reason.place}]" if reason.place else ""
+        weight = f"{reason.verdict:<10} {reason.weight:>+4}" if reason.weight else f"{'note':<15}"
+        lines.append(f"  {weight}  {reason.summary}{place}")
+    lines += [f"  not done: {engine.failure}" for engine in explanation.engines if engine.failure]
+    return "\n".join(lines)
+
+
+def _read_message(name: str) -> bytes:
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise CommandError(f"Cannot read {name}: {error.strerror}.") from None
+    if not raw:
+        raise CommandError(f"{name} is empty; give a raw message with its headers.")
+    return raw
+
+
+def _parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
+    sender = arguments.sender if arguments.sender is not None else next(iter(_addresses(raw, b"from")), "")
+    recipients = arguments.recipients or _addresses(raw, b"to")
+    if not recipients:
+        raise CommandError("The message names no recipient; say --to ADDRESS.")
+    border = BorderMtaData(
+        envelope_from=sender,
+        envelope_recipients=tuple(recipients),
+        remote_address=arguments.ip,
+        sender_helo=arguments.helo,
+    )
+    record = msgspec.to_builtins(MessageAnalysisRequest(border_mta_data=border))
+    if arguments.tenant:
+        record["tenantUid"] = arguments.tenant
+    return msgspec.json.encode(record)
+
+
+def _addresses(raw: bytes, name: bytes) -> list[str]:
+    """Return the addresses of the first header of that name, looking at the head of the message alone."""
+    head = raw[:262_144].replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].replace(b"\n ", b" ").replace(b"\n\t", b" ")
+    for line in head.split(b"\n"):
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name:
+            return [found.address for found in read_addresses(value.decode("utf-8", "replace")) if found.address]
+    return []
+
+
+async def _submit(
+    arguments: argparse.Namespace, raw: bytes, parameters: bytes
+) -> tuple[MessageAnalysisResult, MessageExplanation | None]:
+    headers = {"Authorization": f"Bearer {_token(arguments)}"}
+    ca = arguments.ca or arguments.config / "tls/ca.crt"
+    connector = aiohttp.TCPConnector(ssl=client_context(ca) if ca.exists() else True)
+    form = aiohttp.FormData()
+    form.add_field("parameters", parameters, content_type="application/json")
+    form.add_field("email", raw, filename="message.eml", content_type="message/rfc822")
+    url = _url(arguments)
+    try:
+        async with aiohttp.ClientSession(url, headers=headers, connector=connector) as session:
+            async with session.post(SUBMIT_PATH, data=form) as response:
+                body = await response.read()
+                if response.status != 200:
+                    raise CommandError(f"{url} answered {response.status}: {_error_text(body)}")
+                result = msgspec.json.decode(body, type=MessageAnalysisResult)
+            async with session.get(f"/v1/messages/{result.ggrid}") as response:
+                body = await response.read()
+                known = response.status == 200
+                return result, msgspec.json.decode(body, type=MessageExplanation) if known else None
+    except aiohttp.ClientError as error:
+        raise CommandError(f"Cannot reach abby at {url}: {error}. Is it running? Try `mailwarden doctor`.") from None
+
+
+def _error_text(body: bytes) -> str:
+    try:
+        error = json.loads(body)
+        return f"{error['error']}: {error.get('message', '')}"
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")
+
+
+def _url(arguments: argparse.Namespace) -> str:
+    if arguments.url:
+        return str(arguments.url)
+    listen = read(arguments.config / abby.PATH, abby.AbbyConfig).listen
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 - compared, not bound
+    return f"https://[{host}]:{listen.port}" if ":" in host else f"https://{host}:{listen.port}"
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    if arguments.token_file is None and TOKEN_VARIABLE in os.environ:
+        return os.environ[TOKEN_VARIABLE].strip()
+    path = arguments.token_file or arguments.config / "token"
+    try:
+        return str(path.read_text()).strip()
+    except OSError as error:
+        raise CommandError(f"Cannot read the token from {path}: {error.strerror}. Set ${TOKEN_VARIABLE}.") from None
+
+
+COMMAND = Command(
+    name="scan",
+    help="Scan one message and say why it was judged so.",
+    example="mailwarden scan invoice.eml --ip 203.0.113.7 --helo mail.sender.example",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,181 @@
+"""Puts guard together: the engines, the workers, policy, history, the scan sources, and the port they listen on."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from mailwarden import __version__
+from mailwarden.analysis.analyzer import EngineAnalyzer
+from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
+from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.database.pool import Database
+from mailwarden.errors import ScanningDisabled
+from mailwarden.guard.admission import Admission
+from mailwarden.guard.config import PATH, GuardConfig
+from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.processing import Processing
+from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.retention import Retention
+from mailwarden.history.writer import HistoryWriter
+from mailwarden.policy.rules import load_policy
+from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
+from mailwarden.serving.server import Limits, serve_until_stopped
+from mailwarden.serving.spool import prepare_spool
+from mailwarden.serving.tls import server_context
+from mailwarden.settings.reader import read
+from mailwarden.telemetry.logs import start_logging
+from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the scan sources share."""
+
+    config: GuardConfig
+    admission: Admission
+    processing: Processing
+    spool: Path
+
+
+def _rest_api(house: House) -> Handler:
+    timeout = house.config.analysis_timeout / 1000
+    return RestApi(house.admission, house.processing, house.spool, timeout).submit
+
+
+# The scan sources that take HTTP: the configuration key, the path, and what answers there when it is enabled.
+SOURCES: tuple[tuple[str, str, Callable[[House], Handler]], ...] = (("rest_api", SUBMIT_PATH, _rest_api),)
+
+
+class Guard:
+    """The parts of a running guard that tell how it is doing."""
+
+    def __init__(self, config: GuardConfig, admission: Admission, engines: EngineWatch, database: Database) -> None:
+        self._config = config
+        self._admission = admission
+        self._engines = engines
+        self._database = database
+        self.name = config.name or socket.gethostname()
+        self.stopping = False
+
+    async def status(self, _: Call) -> web.StreamResponse:
+        status = GuardStatus(
+            name=self.name,
+            version=__version__,
+            in_processing=self._admission.in_processing,
+            max_in_processing=self._admission.maximum,
+            engines=self._engines.states,
+            database_up=self._database.up,
+            scanning_enabled=self._config.scan_sources.rest_api is not None,
+            stopping=self.stopping,
+        )
+        return web.Response(body=msgspec.json.encode(status), content_type="application/json")
+
+    def stop(self) -> None:
+        self.stopping = True
+
+
+async def refuse_disabled(_: Call) -> web.StreamResponse:
+    raise ScanningDisabled("Scanning is disabled here: guard.yml has no scanSources.restApi.")
+
+
+async def answer_alive(_: Call) -> web.StreamResponse:
+    return web.Response(text="ok\n")
+
+
+def build_engines(config: GuardConfig) -> tuple[EngineAnalyzer, ...]:
+    rspamd, clamav = config.engines.rspamd, config.engines.clamav
+    return (
+        RspamdAnalyzer(rspamd.address, rspamd.timeout / 1000, rspamd.max_concurrency),
+        ClamavAnalyzer(clamav.address, clamav.timeout / 1000, clamav.max_concurrency),
+    )
+
+
+@asynccontextmanager
+async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
+    """Start everything guard needs; end it in the opposite order."""
+    metrics = Metrics()
+    async with AsyncExitStack() as stack:
+        database = Database(config.database.url, config.database.pool_size)
+        stack.push_async_callback(database.close)
+        store = PostgresqlHistoryStore(database)
+        retention = Retention(store, config.history.retention_days)
+        retention.start()
+        stack.push_async_callback(retention.stop)
+        history = HistoryWriter(store, config.history.buffer, metrics)
+        history.start()
+        stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
+        workers = WorkerPool(config.workers.effective_count, config.workers.memory, _patience(config))
+        stack.push_async_callback(workers.stop)
+        await workers.start()
+        engines = build_engines(config)
+        watch = EngineWatch(engines)
+        await watch.look()
+        watching = asyncio.create_task(watch.run())
+        stack.callback(watching.cancel)
+        admission = Admission(
+            maximum=config.max_in_processing,
+            threshold=config.throttle_threshold,
+            max_delay=config.max_throttle_delay / 1000,
+            max_bytes=config.max_bytes_in_flight,
+        )
+        metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
+            lambda: admission.in_processing
+        )
+        guard = Guard(config, admission, watch, database)
+        processing = Processing(
+            guard=guard.name,
+            collector=Collector(workers, engines),
+            policy=load_policy(),
+            history=history,
+            tempfail=config.on_engine_failure == "tempfail",
+            metrics=metrics,
+        )
+        house = House(config, admission, processing, prepare_spool(folder / config.spool))
+        yield guard, FrontDoor(_routes(house, guard, metrics), metrics)
+
+
+def _routes(house: House, guard: Guard, metrics: Metrics) -> list[Route]:
+    async def show_metrics(_: Call) -> web.StreamResponse:
+        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    routes = [
+        Route("GET", GUARD_STATUS_PATH, guard.status, quiet=True),
+        Route("GET", "/healthz", answer_alive, quiet=True),
+        Route("GET", "/metrics", show_metrics, quiet=True),
+    ]
+    for key, path, source in SOURCES:
+        enabled = getattr(house.config.scan_sources, key) is not None
+        routes.append(Route("POST", path, source(house) if enabled else refuse_disabled))
+    return routes
+
+
+def _patience(config: GuardConfig) -> Patience:
+    workers = config.workers
+    return Patience(workers.structure_timeout / 1000, workers.parse_timeout / 1000, workers.analyzer_timeout / 1000)
+
+
+async def _serve(config: GuardConfig, folder: Path) -> None:
+    tls = server_context(folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
+    async with built_guard(config, folder) as (guard, door):
+        await serve_until_stopped(
+            door, config.listen, tls, Limits(), grace_ms=config.shutdown_grace_period, on_stop=guard.stop
+        )
+
+
+def run_guard(folder: Path) -> int:
+    """Run guard with the configuration in the folder until SIGTERM; return the exit code."""
+    config = read(folder / PATH, GuardConfig)
+    start_logging("guard", config.log.level)
+    uvloop.run(_serve(config, folder.resolve()))
+    return 0

@@ -1,0 +1,93 @@
+"""ONE guard request, from admitted to finished. Read this page first: it is what Mailwarden does."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.analysis.analyzer import RawMessage
+from mailwarden.analysis.collection import Collector
+from mailwarden.errors import EngineUnavailable
+from mailwarden.history.writer import HistoryWriter
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import Assignment
+from mailwarden.policy.decide import decide
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import Policy
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+
+log = get_logger(__name__)
+
+
+class GuardRequest(Struct, frozen=True):
+    """One message on its way through guard."""
+
+    ggrid: UUID
+    source: str
+    envelope: Envelope
+    assignment: Assignment
+    raw: RawMessage
+    deadline: float  # seconds left for the analysis
+
+
+class Processing:
+    def __init__(
+        self,
+        *,
+        guard: str,
+        collector: Collector,
+        policy: Policy,
+        history: HistoryWriter,
+        tempfail: bool,
+        metrics: Metrics,
+    ) -> None:
+        self._guard = guard
+        self._collector = collector
+        self._policy = policy
+        self._history = history
+        self._tempfail = tempfail
+        self._finished = metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision")
+        self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
+
+    async def process(self, request: GuardRequest) -> FinishedRequest:
+        created = datetime.now(UTC)
+
+        # Look: every analyzer says what it noticed, or that it could not finish.
+        collected = await self._collector.collect(request.raw, request.envelope, request.deadline)
+
+        # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
+        judgement = judge(collected.evidence, self._policy)
+        if judgement.verdict is Verdict.UNKNOWN and self._tempfail:
+            raise EngineUnavailable(judgement.summary)
+
+        # Decide: what HAPPENS to it, for this tenant.
+        ruling = decide(judgement, request.assignment, self._policy)
+
+        # Remember: off the hot path, so that a slow or absent database costs no scan.
+        finished = FinishedRequest(
+            ggrid=request.ggrid,
+            tenant=request.assignment.tenant,
+            created=created,
+            completed=datetime.now(UTC),
+            source=request.source,
+            guard=self._guard,
+            envelope=request.envelope,
+            summary=collected.summary,
+            evidence=collected.evidence,
+            judgement=judgement,
+            ruling=ruling,
+        )
+        self._history.save(finished)
+        self._count(finished)
+        return finished
+
+    def _count(self, finished: FinishedRequest) -> None:
+        verdict, decision = finished.judgement.verdict, finished.ruling.decision
+        self._finished.labels(verdict, decision).inc()
+        for failure in finished.evidence.failures:
+            self._failures.labels(failure.analyzer, failure.kind).inc()
+            log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
+        log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant))

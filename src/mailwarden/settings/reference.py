@@ -1,0 +1,89 @@
+"""Describes a configuration record for people: every key with its type, default and meaning, from the code itself."""
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key of a configuration file."""
+
+    path: str
+    kind: str
+    default: str
+    meaning: str
+
+
+def keys_of(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
+    """Yield every key of a record and of the records inside it, in the order of the code."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        path = f"{prefix}{field.encode_name}"
+        bare, notes = _unwrap(hints[field.name])
+        inner = _record_in(bare)
+        meaning = " ".join(note.description for note in notes if note.description)
+        if inner is None:
+            yield Key(path, _name(bare, notes), _default(field), meaning)
+            continue
+        listed = get_origin(bare) is tuple
+        yield Key(path, "list" if listed else "mapping", _required(field), meaning or _first_line(inner))
+        yield from keys_of(inner, f"{path}[]." if listed else f"{path}.")
+
+
+def table_of(kind: type[msgspec.Struct]) -> str:
+    """Return the keys as a Markdown table."""
+    rows = [f"| `{key.path}` | {key.kind} | {key.default} | {key.meaning} |" for key in keys_of(kind)]
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _unwrap(kind: object) -> tuple[object, list[msgspec.Meta]]:
+    notes: list[msgspec.Meta] = []
+    while get_origin(kind) is Annotated:
+        kind, *found = get_args(kind)
+        notes += [note for note in found if isinstance(note, msgspec.Meta)]
+    if get_origin(kind) in (Union, types.UnionType):
+        (kind,) = (arg for arg in get_args(kind) if arg is not type(None))
+        kind, inner = _unwrap(kind)
+        notes += inner
+    return kind, notes
+
+
+def _record_in(kind: object) -> type[msgspec.Struct] | None:
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
+
+
+def _name(kind: object, notes: list[msgspec.Meta]) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "list of text"
+    name = {int: "number", str: "text", bool: "yes or no", float: "number"}.get(kind, str(kind))  # type: ignore[call-overload]
+    low = next((note.ge for note in notes if note.ge is not None), None)
+    high = next((note.le for note in notes if note.le is not None), None)
+    if low is not None and high is not None:
+        return f"{name}, {low:,} to {high:,}"
+    return f"{name}, at least {low:,}" if low is not None else str(name)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    match field.default:
+        case None | msgspec.NODEFAULT:
+            return "unset"
+        case "" | ():
+            return "empty"
+        case value:
+            return f"`{value}`"
+
+
+def _required(field: msgspec.structs.FieldInfo) -> str:
+    return "required" if field.required else ""
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().split("\n")[0]
