@@ -136,6 +136,8 @@ def install_product(
     folder = folder.absolute()
     for stale in (*folder.glob("config"), *folder.glob("config-*")):
         shutil.rmtree(stale)
+    for stale in (*folder.glob("abby.log"), *folder.glob("guard-*.log")):
+        stale.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     first = folder / "config"
     ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
