@@ -40,7 +40,7 @@ class NotADocument(Exception):
         self.problems = problems
 
 
-class _Constructor(RoundTripConstructor):  # type: ignore[misc] # published without types
+class _Constructor(RoundTripConstructor):
     """Keeps lines, but makes plain floats, which validation knows."""
 
 

@@ -1,8 +1,10 @@
 """Reads one YAML file into a frozen record, or reports every mistake in it with file, line and key."""
 
 import difflib
+import inspect
+import re
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -12,6 +14,8 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.settings.document import NotADocument, load
 
 T = TypeVar("T")
+
+_WITHOUT_COLON = re.compile(r"^([A-Za-z]+)\s*\{\s*\}$")
 
 
 class Mistake(msgspec.Struct, frozen=True):
@@ -93,28 +97,7 @@ class _Checker:
             elif field.required:
                 faulty.add(name)
                 yield self._mistake(line, _join(key, name), "is required and missing")
-        # Meaning is judged as far as the shape allows. What stands wrong in a value of this record might change
-        # it, so then it is left; what stands wrong deeper down has its own place, and the rest is judged without it.
-        if all(isinstance(node.get(name), Mapping | list) and not fields[name].required for name in faulty):
-            sound = {name: node[name] for name in node if name in fields and name not in faulty}
-            yield from self._check_meaning(node, sound, kind, key, line)
-
-    def _check_meaning(
-        self,
-        node: Mapping[object, object],
-        sound: Mapping[object, object],
-        kind: type[msgspec.Struct],
-        key: str,
-        line: int,
-    ) -> Iterator[Mistake]:
-        try:
-            record = msgspec.convert(sound, kind)
-        except msgspec.ValidationError as error:
-            yield self._mistake(line, key, str(error))
-            return
-        mistakes = getattr(record, "mistakes", None)
-        problems: Iterable[tuple[str, str]] = mistakes() if mistakes else ()
-        for name, problem in problems:
+        for name, problem in _meaning(kind, {name: node[name] for name in node if name in fields}, faulty):
             yield self._mistake(_line_of(node, name, line), _join(key, name), problem)
 
     def _check_items(self, node: object, kind: object, item: object, key: str, line: int) -> Iterator[Mistake]:
@@ -149,6 +132,48 @@ class _Checker:
 
     def _mistake(self, line: int, key: str, problem: str) -> Mistake:
         return Mistake(self._file, line, key, problem)
+
+
+class _Faulty(Exception):
+    """A rule looked at a field that is wrong already."""
+
+
+class _Partial:
+    """A record with its faulty fields left out; a rule that looks at one of them cannot be judged."""
+
+    def __init__(self, kind: type[msgspec.Struct], values: Mapping[str, object]) -> None:
+        self._kind = kind
+        self._values = values
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._values:
+            return self._values[name]
+        member = inspect.getattr_static(self._kind, name)
+        if isinstance(member, property) and member.fget:
+            return member.fget(self)
+        raise _Faulty(name)
+
+
+def _meaning(
+    kind: type[msgspec.Struct], given: Mapping[object, object], faulty: Container[str]
+) -> Iterator[tuple[str, str]]:
+    """Ask the record's own rules, as far as they rest on fields that are sound."""
+    rules: Callable[[object], Iterable[tuple[str, str]]] | None = getattr(kind, "mistakes", None)
+    if rules is None:
+        return
+    hints = get_type_hints(kind, include_extras=True)
+    values: dict[str, object] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in faulty:
+            continue
+        if field.encode_name in given:
+            values[field.name] = msgspec.convert(given[field.encode_name], hints[field.name])
+        else:
+            values[field.name] = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    try:
+        yield from rules(_Partial(kind, values))
+    except _Faulty:
+        return
 
 
 def _bare(kind: object) -> object:
@@ -190,9 +215,9 @@ def _not_a_mapping(node: object, key: str) -> str:
     last = key.rpartition(".")[2] or "key"
     if node is None:
         return f"is empty: write `{last}: {{}}`, or leave the key out"
-    words = node.split() if isinstance(node, str) else []
-    if len(words) == 2 and words[1] == "{}":
-        return f"must be a mapping: write `{words[0]}: {{}}` with a colon"
+    without_colon = _WITHOUT_COLON.match(node) if isinstance(node, str) else None
+    if without_colon:
+        return f"must be a mapping: write `{without_colon[1]}: {{}}` with a colon"
     return f"must be a mapping of keys to values, not {_describe(node)}"
 
 
