@@ -25,8 +25,8 @@ INIT_SECONDS = 60.0
 GRACE_SECONDS = 35.0
 CONFIGURATION_FILES = {"abby": Path("abby/abby/abby.yml"), "guard": Path("guard/core/guard.yml")}
 
-Scalar = str | int | float | bool | None
-Overrides = Mapping[str, "Scalar | Overrides | Sequence[Scalar | Overrides]"]
+# Keys and values as the YAML file has them, nested.
+Overrides = Mapping[str, object]
 
 
 class Service(ServerProcess):

@@ -4,13 +4,13 @@ import pytest
 
 from rig import watcher
 from rig.engines import Engines
-from rig.product import start_product
+from rig.product import Overrides, start_product
 
 pytestmark = pytest.mark.slow
 
 
 def test_guards_have_their_own_configuration_and_fail_and_return_alone(engines: Engines, database_url, tmp_path):
-    guards = [{"mainWorkerCount": 20}, {"onEngineFailure": "tempfail"}]
+    guards: list[Overrides] = [{"mainWorkerCount": 20}, {"onEngineFailure": "tempfail"}]
 
     with start_product(tmp_path, engines, database_url, guards=guards, abby={"maxUploads": 7}) as product:
         pids = [pid for service in product.services for pid in watcher.tree(service.pid)]
