@@ -21,6 +21,8 @@ from rig.process import RigError, ServerProcess
 
 HOST = "127.0.0.1"
 INIT_SECONDS = 60.0
+# Alone it takes two seconds; a machine that is busy with tests takes ten.
+READY_SECONDS = 60.0
 # A little more than the product's own shutdownGracePeriod.
 GRACE_SECONDS = 35.0
 CONFIGURATION_FILES = {"abby": Path("abby/abby/abby.yml"), "guard": Path("guard/core/guard.yml")}
@@ -42,6 +44,7 @@ class Service(ServerProcess):
             [sys.executable, "-m", "mailwarden", "serve", kind, "--config", str(folder)],
             folder.parent / f"{name}.log",
             self.is_healthy,
+            deadline=READY_SECONDS,
             grace=GRACE_SECONDS,
         )
 
