@@ -1,0 +1,50 @@
+"""Every file: short, headed by a sentence, named by its noun, and free of what belongs to one machine."""
+
+import ast
+import re
+
+from tests.house.tree import ROOT, name_of, parsed, python_files, tracked_files
+
+CODE = python_files("src", "rig", "bench", "torture")
+MAX_LINES = 300
+# Put together here, so that this file does not hold what it looks for.
+FOREIGN = re.compile(
+    "|".join(["/wo" + "rk/", "/ro" + "ot/", "py" + r"pi\.org", "python" + r"hosted\.org", "npm" + r"js\.org"])
+)
+NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def test_every_file_of_code_is_headed_by_a_sentence() -> None:
+    heads = {name_of(file): ast.get_docstring(parsed(file)) or "" for file in CODE}
+    assert [name for name, head in heads.items() if not head.split("\n\n")[0].rstrip().endswith((".", "?", ":"))] == []
+
+
+def test_no_file_of_code_is_longer_than_300_lines() -> None:
+    lengths = {name_of(file): len(file.read_text("utf-8").splitlines()) for file in [*CODE, *python_files("tests")]}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+def test_files_are_named_by_what_they_are() -> None:
+    parts = {part for file in tracked_files() for part in file.relative_to(ROOT).with_suffix("").parts}
+    assert parts & NAMELESS == set()
+    assert [part for part in parts if part.endswith(("_utils", "_helpers", "_common"))] == []
+
+
+def test_no_file_names_a_machine_or_a_package_registry() -> None:
+    found = [name_of(file) for file in tracked_files() if FOREIGN.search(file.read_bytes().decode("utf-8", "ignore"))]
+    assert found == []
+
+
+def test_lists_are_called_block_and_allow() -> None:
+    banned = re.compile("black" + "list|white" + "list", re.IGNORECASE)
+    assert [
+        name_of(file) for file in tracked_files() if "src" in file.parts and banned.search(file.read_text("utf-8"))
+    ] == []
+
+
+def test_files_that_touch_hostile_bytes_say_so() -> None:
+    hostile = [file for file in CODE if "message" in file.relative_to(ROOT).parts and file.name in HOSTILE]
+    assert [name_of(file) for file in hostile if "\nSecurity:" not in (ast.get_docstring(parsed(file)) or "")] == []
+
+
+HOSTILE = {"archives.py", "html.py", "headers.py", "parser.py", "structure.py", "urls.py"}
