@@ -15,6 +15,7 @@ from mailwarden.errors import (
     CoreError,
     CoreUnreachable,
     EngineUnavailable,
+    MailwardenError,
     Overloaded,
     ScanningDisabled,
     ShuttingDown,
@@ -127,9 +128,10 @@ async def run(tmp_path):
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
             call = GuardClient(session, watch, Metrics()).submit(upload, new_ggrid(), ASSIGNMENT, "id", deadline)
+            outcome: object
             try:
                 outcome = await call
-            except Exception as error:
+            except MailwardenError as error:
                 outcome = error
             assert all(guard.in_flight == 0 for guard in watch.guards)
             return outcome, guards

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
 from mailwarden.serving.errors import answer_for
@@ -158,8 +158,11 @@ def finish_headers(response: web.StreamResponse, request_id: str, path: str) -> 
 
 def _check_head(request: web.BaseRequest) -> None:
     """Refuse heads that two readers could understand differently."""
+    if request._version not in (HttpVersion10, HttpVersion11):
+        request._version = HttpVersion10  # the answer repeats it, and must be in a version that exists
+        raise BadRequest("This server speaks HTTP/1.1.")
     hosts = request.headers.getall("Host", ())
-    if len(hosts) > 1 or (not hosts and request.version >= (1, 1)):
+    if len(hosts) > 1 or (not hosts and request.version == HttpVersion11):
         raise BadRequest("The request needs exactly one Host header.")
     if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MAX_HEAD:
         raise BadRequest("The request's head is too large.")

@@ -1,0 +1,102 @@
+"""What a torture case is, and how one is sent: raw bytes over a connection, the answer read to its end."""
+
+import asyncio
+import json
+import re
+import ssl
+from dataclasses import dataclass
+
+SUBMIT = "/v1/messageQueue/submitEmail"
+CLOSED = 0  # the expected status of a connection that is closed without an answer
+
+_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One status, the error code in its body, and how many answers may come (100 Continue is none)."""
+
+    status: int
+    error: str = ""
+    answers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Bytes to send; `{TOKEN}` in them becomes a usable token. `pauses` are seconds to wait between the pieces."""
+
+    name: str
+    pieces: tuple[bytes, ...]
+    expected: tuple[Expected, ...]
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came back."""
+
+    case: Case
+    status: int
+    error: str
+    answers: int
+    request_id: bool
+
+    @property
+    def passed(self) -> bool:
+        """Return whether this is one of the answers the case allows, in our own form."""
+        form = self.status in (CLOSED, 200) or (bool(self.error) and self.request_id)
+        return form and Expected(self.status, self.error, self.answers) in self.case.expected
+
+
+async def run_http_case(
+    host: str, port: int, ssl_context: ssl.SSLContext | None, token: str, case: Case, *, timeout: float = 20.0
+) -> Outcome:
+    """Send the case on a connection of its own and return what came back."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=ssl_context, limit=2**24)
+    try:
+        sending = asyncio.create_task(_send(writer, token, case))
+        raw = await _read_answer(reader, timeout)
+        sending.cancel()
+    finally:
+        writer.transport.abort()
+    return read_outcome(case, raw)
+
+
+def read_outcome(case: Case, raw: bytes) -> Outcome:
+    """Take the raw answer apart."""
+    finals = [int(status) for status in _STATUS.findall(raw) if not status.startswith(b"1")]
+    if not finals:
+        return Outcome(case, CLOSED, "", 0, request_id=False)
+    body = raw[raw.rfind(b"\r\n\r\n") + 4 :]
+    try:
+        error = str(json.loads(body).get("error", ""))
+    except (ValueError, AttributeError):
+        error = ""
+    return Outcome(case, finals[0], error, len(finals), b"\r\nX-Request-Id: " in raw)
+
+
+async def _send(writer: asyncio.StreamWriter, token: str, case: Case) -> None:
+    try:
+        for index, piece in enumerate(case.pieces):
+            if index and case.pause:
+                await asyncio.sleep(case.pause)
+            writer.write(piece.replace(b"{TOKEN}", token.encode()))
+            await writer.drain()
+    except OSError:
+        pass  # the server hung up in the middle, which some cases are meant to bring about
+
+
+async def _read_answer(reader: asyncio.StreamReader, timeout: float) -> bytes:
+    """Read until the server hangs up, or is quiet for half a second after a final answer."""
+    loop = asyncio.get_running_loop()
+    end, raw = loop.time() + timeout, b""
+    while (left := end - loop.time()) > 0:
+        finished = any(not status.startswith(b"1") for status in _STATUS.findall(raw))
+        try:
+            chunk = await asyncio.wait_for(reader.read(65_536), min(left, 0.5) if finished else left)
+        except (TimeoutError, OSError):
+            break
+        if not chunk:
+            break
+        raw += chunk
+    return raw
