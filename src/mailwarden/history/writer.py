@@ -17,7 +17,7 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
 BATCH = 200
-PAUSE = 0.02  # between two batches, so that a busy guard writes dozens of rows a statement instead of two
+PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows a statement instead of two
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
 
 _log = get_logger("history.writer")
