@@ -1,7 +1,7 @@
 """What kind of file something is, by its first bytes and by its name.
 
 Our own table of signatures answers for nearly everything that mail carries; libmagic, which is dear, is asked only
-about the rest.
+where a name promises a kind and the table does not know the content.
 Security: looks at the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
 """
 
@@ -33,7 +33,6 @@ _SIGNATURES = (
     (b"\xce\xfa\xed\xfe", PROGRAM),
     (b"\xcf\xfa\xed\xfe", PROGRAM),
     (b"\xca\xfe\xba\xbe", PROGRAM),  # Java classes and Mach-O for several processors
-    (b"#!", SCRIPT),
     (b"L\x00\x00\x00\x01\x14\x02\x00", SHORTCUT),
     (b"Rar!", "rar"),
     (b"7z\xbc\xaf'\x1c", "7z"),
@@ -54,7 +53,9 @@ _PROMISES = {
     "doc": {"ole", "rtf", "zip", "web page"}, "xls": {"ole", "zip", "web page"}, "ppt": {"ole", "zip"},
     "rtf": {"rtf", "ole"}, "zip": {"zip"}, "rar": {"rar"}, "7z": {"7z"}, "gz": {"gzip"}, "mp3": {"mp3"},
 }  # fmt: skip
-_PICTURES = frozenset({"jpeg", "png", "gif", "bmp", "tiff"})
+_PICTURES = frozenset({"jpeg", "png", "gif", "bmp", "tiff", "webp", "heic"})
+_PICTURE_BRANDS = frozenset({b"heic", b"heix", b"mif1", b"avif"})
+_PROGRAM_WORDS = ("dosexec", "portable-executable", "x-executable", "x-pie", "x-sharedlib", "mach-binary")
 
 _ENDINGS = {
     PROGRAM: "exe scr com pif cpl msi msp dll sys ocx jar apk app deb rpm appx msix xll gadget",
@@ -63,7 +64,9 @@ _ENDINGS = {
     DISK_IMAGE: "iso img vhd vhdx udf dmg",
 }
 _KIND_OF_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
-_HARMLESS = frozenset("pdf doc docx xls xlsx ppt pptx txt rtf jpg jpeg png gif csv htm html mp3 mp4 zip xml".split())
+_HARMLESS = frozenset(_PROMISES) | {"txt", "csv", "htm", "html", "mp4", "xml"}
+_OFFICE_ENDINGS = frozenset({"doc", "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "dotx", "xltx", "ppsx"})
+_ARCHIVE_ENDINGS = frozenset({"zip", "rar", "7z", "gz", "tgz", "tar", "bz2", "xz", "jar", "cab", "arj", "ace", "lzh"})
 _MACRO_ENDINGS = frozenset({"docm", "dotm", "xlsm", "xltm", "xlam", "xlsb", "pptm", "potm", "ppam", "ppsm"})
 
 
@@ -84,6 +87,18 @@ def has_double_ending(name: str) -> bool:
     return bool(kind_by_name(name)) and ending_of(stem) in _HARMLESS
 
 
+def promises_kind(name: str) -> bool:
+    return ending_of(name) in _PROMISES
+
+
+def is_office_name(name: str) -> bool:
+    return ending_of(name) in _OFFICE_ENDINGS or promises_macros(name)
+
+
+def is_archive_name(name: str) -> bool:
+    return ending_of(name) in _ARCHIVE_ENDINGS
+
+
 def promises_macros(name: str) -> bool:
     return ending_of(name) in _MACRO_ENDINGS
 
@@ -95,8 +110,10 @@ def kind_by_content(head: bytes) -> str:
             return kind
     if head.startswith(b"MZ") and len(head) > 64:
         return PROGRAM
-    if head[:4] == b"RIFF" or head[4:8] == b"ftyp":
-        return "media"
+    if head[:4] == b"RIFF":
+        return "webp" if head[8:12] == b"WEBP" else "media"
+    if head[4:8] == b"ftyp":
+        return "heic" if head[8:12] in _PICTURE_BRANDS else "media"
     start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
 
@@ -104,10 +121,10 @@ def kind_by_content(head: bytes) -> str:
 def ask_libmagic(head: bytes) -> str:
     """Return the kind that libmagic sees, or its media type where we have no word for it."""
     seen = str(_libmagic().from_buffer(head[:HEAD]))
-    if seen.startswith(
-        ("application/x-dosexec", "application/x-executable", "application/x-mach", "application/vnd.mic")
-    ):
-        return PROGRAM if "dosexec" in seen or "exec" in seen or "mach" in seen or "portable" in seen else seen
+    if any(word in seen for word in _PROGRAM_WORDS):
+        return PROGRAM
+    if seen in {"application/octet-stream", "application/x-empty"}:  # which is to say that it does not know
+        return ""
     return WEB_PAGE if seen == "text/html" else seen
 
 

@@ -11,7 +11,7 @@ from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 
 _SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}+(?!@)", re.IGNORECASE)
 _SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}+\.){1,20}+([a-z]{2,24}+))(?:[/:?#]\S{0,500}+)?+$", re.IGNORECASE)
-_AUTHORITY = re.compile(r"\s*+(?:https?|ftp):[/\\]{1,20}+([^/\\?#]{1,2000}+)@", re.IGNORECASE)
+_AUTHORITY = re.compile(r"\s*+(?:https?|ftp):[/\\]{1,20}+([^/\\?#@]{1,2000}+)@", re.IGNORECASE)
 _NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
 _PLAIN = re.compile(
     r"\s*+(?:https?://(?:[a-z0-9-]+\.)+[a-z]{2,24}(?::\d{1,5}+)?+(?:[/?#]|\s*+$)|mailto:|tel:|#|cid:|$)"
@@ -30,12 +30,12 @@ _FILE_ENDINGS = frozenset(
 )
 # Mail gateways put these before the real address; the text then shows the address that was meant.
 _REWRITERS = (
-    "safelinks.protection.outlook.com",
-    "urldefense.com",
-    "urldefense.proofpoint.com",
-    "linkprotect.cudasvc.com",
-    "mimecastprotect.com",
-    "protection.sophos.com",
+    ".safelinks.protection.outlook.com",
+    ".urldefense.com",
+    ".urldefense.proofpoint.com",
+    ".linkprotect.cudasvc.com",
+    ".mimecastprotect.com",
+    ".protection.sophos.com",
 )
 
 
@@ -55,7 +55,7 @@ def misleading(href: str, text: str) -> tuple[str, str] | None:
     shown = shown_host(text)
     organisation = registrable_domain(shown) if shown else ""
     host = host_of(href) if organisation else ""
-    if not host or registrable_domain(host) == organisation or host.endswith(_REWRITERS):
+    if not host or registrable_domain(host) == organisation or f".{host}".endswith(_REWRITERS):
         return None
     return shown, host
 

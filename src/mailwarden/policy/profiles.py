@@ -19,19 +19,21 @@ class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 
 
 class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    verdicts: dict[Verdict, VerdictRow]
+    verdicts: dict[str, VerdictRow]
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Refuse a table with a gap, and the three decisions that no profile may make."""
         for verdict in Verdict:
             if verdict not in self.verdicts:
                 yield "verdicts", f"says nothing about `{verdict}`"
-        for verdict, row in self.verdicts.items():
+        for name in self.verdicts.keys() - set(Verdict):
+            yield "verdicts", f"`{name}` is no verdict"
+        for name, row in self.verdicts.items():
             for profile in Profile:
                 decision = row.decision(profile)
-                if verdict is Verdict.MALWARE and decision is Decision.DELIVER:
-                    yield "verdicts", f"{verdict}, {profile}: malware is never delivered"
+                if name == Verdict.MALWARE and decision is Decision.DELIVER:
+                    yield "verdicts", f"{name}, {profile}: malware is never delivered"
                 if decision is Decision.DROP:
-                    yield "verdicts", f"{verdict}, {profile}: drop is never a default"
-                if (verdict is Verdict.UNKNOWN) != (decision is Decision.UNDECIDED):
-                    yield "verdicts", f"{verdict}, {profile}: `undecided` and `unknown` belong together"
+                    yield "verdicts", f"{name}, {profile}: drop is never a default"
+                if (name == Verdict.UNKNOWN) != (decision is Decision.UNDECIDED):
+                    yield "verdicts", f"{name}, {profile}: `undecided` and `unknown` belong together"

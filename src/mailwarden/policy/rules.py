@@ -46,7 +46,7 @@ def load_policy(folder: Path = FOLDER) -> Policy:
         raise Mistakes(mistakes)
     rules = tuple(rule for file in files.values() for rule in file.rules)
     tags = {tag: text for file in files.values() for tag, text in file.tags.items()}
-    return make_policy(rules, tags, profiles.verdicts)
+    return make_policy(rules, tags, {verdict: profiles.verdicts[verdict] for verdict in Verdict})
 
 
 def make_policy(rules: Iterable[Rule], tags: Mapping[str, str], verdicts: Mapping[Verdict, VerdictRow]) -> Policy:

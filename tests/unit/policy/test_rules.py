@@ -83,7 +83,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     write(tmp_path, odd(id="First", weight=900), odd(verdict="clean", summary="odd."))
     with pytest.raises(ConfigurationError) as caught:
         load_policy(tmp_path)
-    assert len(caught.value.message.splitlines()) == 3
+    assert len(caught.value.message.splitlines()) == 4
 
 
 def test_an_id_is_taken_once_and_begins_with_its_file(tmp_path):

@@ -5,31 +5,22 @@ written or fetched, findings are bounded and facts are cut.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar
 
-from mailwarden.analysis.file_types import (
-    DANGEROUS,
-    DISK_IMAGE,
-    HEAD,
-    WEB_PAGE,
-    ask_libmagic,
-    ending_of,
-    has_double_ending,
-    keeps_promise,
-    kind_by_content,
-    kind_by_name,
-    promises_macros,
-)
+from mailwarden.analysis import file_types
+from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.message.archives import ArchiveReport, Member, archive_kind, open_archive
 from mailwarden.message.message import Message, Part
 from mailwarden.model.evidence import Finding
 
-MEMBERS_TOLD = 10  # of one archive; the rest of them says nothing new
-TURNING = frozenset("\u202a\u202b\u202d\u202e\u2066\u2067\u2068")
+MEMBERS_TOLD = 10  # findings about the files of one archive; more of them say nothing new
+TURNING = frozenset("\u202b\u202d\u202e\u2067")
 
-_OFFICE_MARKS = (b"[Content_Types].xml", b"mimetype")
-_OLE_MACROS = ("VBA_PROJECT".encode("utf-16-le"), "_VBA_PROJECT_CUR".encode("utf-16-le"))
-_BODY_TYPES = frozenset({"text/plain", "text/html"})
+_BODIES = frozenset({"text/plain", "text/html"})
+_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_OLE_MACROS = "VBA_PROJECT".encode("utf-16-le")
+_OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
 
 class AttachmentsAnalyzer:
@@ -37,45 +28,47 @@ class AttachmentsAnalyzer:
 
     def examine(self, message: Message) -> Iterator[Finding]:
         for part in message.parts:
-            if part.name or part.disposition == "attachment" or part.media_type not in _BODY_TYPES:
-                yield from examine_attachment(part)
+            yield from examine_part(part)
 
 
-def examine_attachment(part: Part) -> Iterator[Finding]:
+def examine_part(part: Part) -> Iterator[Finding]:
     """Look at the name, then at the content, then into it."""
-    yield from _look_at_name(part, part.name)
     kind = kind_by_content(part.content[:HEAD])
-    if not kind and part.name and not part.media_type.startswith("text/"):
-        kind = ask_libmagic(part.content)
-    yield from _look_at_content(part, kind)
-    if kind == "ole" and any(mark in part.content for mark in _OLE_MACROS):
+    if part.media_type in _BODIES and not part.name and part.disposition != "attachment" and kind in {"", WEB_PAGE}:
+        return  # a body; what it says is for other analyzers
+    if not kind and file_types.promises_kind(part.name):
+        kind = file_types.ask_libmagic(part.content)
+    yield from _look_at_name(part, part.name)
+    yield from _look_at_kind(part, kind)
+    if kind == "ole" and _OLE_MACROS in part.content:
         yield _finding("macro", part)
-    if kind not in _CLOSED and archive_kind(part.content):
+    if kind == "ole" and _OLE_ENCRYPTED in part.content:
+        yield _finding("encrypted-archive", part, type="Office document")
+    may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
+    if may_hold_files and archive_kind(part.content):
         yield from _look_inside(part, open_archive(part.name, part.content))
-
-
-_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "ogg", "mp3", "media"})
 
 
 def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
     if not TURNING.isdisjoint(name):
         yield _finding("rtl-name", part, name=name)
-    if has_double_ending(name):
+    if file_types.has_double_ending(name):
         yield _finding("double-extension", part, name=name)
 
 
-def _look_at_content(part: Part, kind: str) -> Iterator[Finding]:
+def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
+    """Compare what the name promises with what the content is."""
     promised = kind_by_name(part.name)
-    if kind in DANGEROUS and not promised and not keeps_promise(part.name, kind):
-        yield _finding("disguised-executable", part, type=kind)
-    elif promised or kind in DANGEROUS:
-        yield _finding("executable", part, type=promised or kind)
-    elif not keeps_promise(part.name, kind):
+    honest = file_types.keeps_promise(part.name, kind)
+    if promised:
+        yield _finding("executable", part, type=promised)
+    elif kind in DANGEROUS:
+        yield _finding("executable" if honest else "disguised-executable", part, type=kind)
+    elif not honest:
         yield _finding("type-mismatch", part, type=kind)
-    if kind == WEB_PAGE or ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
-        if part.name or part.disposition == "attachment":
-            yield _finding("html-attachment", part)
-    elif promises_macros(part.name):
+    if kind == WEB_PAGE or file_types.ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
+        yield _finding("html-attachment", part)
+    if file_types.promises_macros(part.name):
         yield _finding("macro", part)
 
 
@@ -86,17 +79,12 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
         yield _finding("archive-limit", part, sentence=archive.tripped[0].rstrip("."))
     if archive.unreadable and kind_by_name(part.name) != DISK_IMAGE:
         yield _finding("archive-unreadable", part, sentence=archive.unreadable[0].rstrip("."))
-    if _is_office(part, archive):
-        if not promises_macros(part.name) and any(m.path.lower().endswith("vbaproject.bin") for m in archive.members):
+    if file_types.is_office_name(part.name):  # a zip too, but the reader opens the document, not the files in it
+        if any(member.path.lower().endswith("vbaproject.bin") for member in archive.members):
             yield _finding("macro", part)
         return
-    told = 0
-    for member in archive.members:
-        for finding in _look_at_member(part, member):
-            yield finding
-            told += 1
-        if told >= MEMBERS_TOLD:
-            return
+    found = (finding for member in archive.members for finding in _look_at_member(part, member))
+    yield from islice(found, MEMBERS_TOLD)
 
 
 def _look_at_member(part: Part, member: Member) -> Iterator[Finding]:
@@ -105,15 +93,10 @@ def _look_at_member(part: Part, member: Member) -> Iterator[Finding]:
     yield from _look_at_name(part, name)
     if kind in DANGEROUS:
         yield _finding("executable-in-archive", part, member=name, type=kind)
-    elif archive_kind(member.head) and not name.lower().endswith((".docx", ".xlsx", ".pptx")):
-        yield _finding("nested-archive", part, member=name, type=archive_kind(member.head))
-    if promises_macros(name) or name.lower().endswith("vbaproject.bin"):
+    elif not file_types.is_office_name(name) and (inner := archive_kind(member.head)):
+        yield _finding("nested-archive", part, member=name, type=inner)
+    if file_types.promises_macros(name):
         yield _finding("macro", part, name=name)
-
-
-def _is_office(part: Part, archive: ArchiveReport) -> bool:
-    """Tell a document, which is a zip too, from an archive: its own files are not what people open."""
-    return archive.kind == "zip" and any(mark in part.content[:HEAD] for mark in _OFFICE_MARKS)
 
 
 def _finding(what: str, part: Part, **facts: str) -> Finding:

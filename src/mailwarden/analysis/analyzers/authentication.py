@@ -51,7 +51,7 @@ class AuthenticationAnalyzer:
 
     def conclude(self, known: Known) -> Iterator[Finding]:
         answer = known.answers.get("rspamd")
-        if answer is None:
+        if answer is None or not answer.symbols:
             return
         symbols = answer.symbols
         seen = domain_of(known.summary.from_address)

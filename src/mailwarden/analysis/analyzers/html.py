@@ -92,7 +92,7 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
     passwords = [form for form in page.forms if form.has_password]
     for form in passwords:
         yield "credential-form", {"host": host_of(form.action) or "a script"}
-    if not passwords and _PASSWORD.search(lower):
+    if not passwords and "<input" in lower and _PASSWORD.search(lower):
         yield "credential-form", {"host": "a script"}
     if page.scripts and attached:
         yield "script-attachment", {}

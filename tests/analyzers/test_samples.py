@@ -1,0 +1,78 @@
+"""Every analyzer against its sample messages: a `.yml` says what must be found and what must not.
+
+`expect` and `refuse` name findings. A concluding analyzer is given the `envelope` and the `symbols` beside the
+message; an engine analyzer has no message here but the engine's `answer`, as it came over the wire.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from mailwarden.analysis.analyzer import EngineAnswer, Known
+from mailwarden.analysis.analyzers import clamav, rspamd
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.registry import CONCLUDING, LOCAL
+from mailwarden.message.parser import parse_message
+from mailwarden.message.summary import summarize
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Finding
+from mailwarden.policy.rules import load_policy
+from mailwarden.settings.reader import read
+
+HERE = Path(__file__).parent
+SAMPLES = sorted(HERE.glob("*/*.yml"))
+NAMES = [*(local.name for local in LOCAL), *(concluding.name for concluding in CONCLUDING), "rspamd", "clamav"]
+RULED = {name for rule in load_policy().rules for name in rule.needs}
+
+
+class SampleEnvelope(Struct, frozen=True, rename="camel"):
+    sender: str = "ada@north.example"
+    helo: str | None = None
+    remote_address: str | None = None
+
+
+class Sample(Struct, frozen=True):
+    expect: tuple[str, ...]
+    refuse: tuple[str, ...]
+    envelope: SampleEnvelope = SampleEnvelope()
+    symbols: dict[str, tuple[str, ...]] = {}
+    answer: str = ""
+
+
+def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
+    if analyzer == "clamav":
+        return clamav.read_answer(sample.answer.encode())
+    if analyzer == "rspamd":
+        return rspamd.findings_of(rspamd.read_answer(sample.answer.encode()), rspamd.load_symbols())
+    raw = path.with_suffix(".eml").read_bytes()
+    for concluding in CONCLUDING:
+        if concluding.name == analyzer:
+            given = sample.envelope
+            envelope = Envelope(given.sender, ("bob@south.example",), given.remote_address, given.helo)
+            answers = {"rspamd": EngineAnswer((), symbols=sample.symbols)}
+            return concluding.conclude(Known(envelope, summarize(parse_message(raw)), answers))
+    reports = [frame.report for frame in examine(Job(raw))]
+    assert not [report.failure for report in reports if report.failure]
+    return [finding for report in reports for finding in report.findings if finding.name.startswith(f"{analyzer}.")]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_sample_has_what_is_expected_and_nothing_that_is_refused(path):
+    sample = read(path, Sample)
+    found = {finding.name for finding in find(path.parent.name, sample, path)}
+    assert set(sample.expect) - found == set()
+    assert found & set(sample.refuse) == set()
+    assert found <= RULED, "a finding without a rule says nothing to anybody"
+
+
+@pytest.mark.parametrize("analyzer", NAMES)
+def test_every_analyzer_has_samples_that_find_and_one_that_refuses(analyzer):
+    samples = [read(path, Sample) for path in SAMPLES if path.parent.name == analyzer]
+    assert any(sample.expect for sample in samples)
+    assert any(sample.refuse for sample in samples)
+
+
+def test_every_message_has_its_expectation():
+    assert [path for path in HERE.glob("*/*.eml") if not path.with_suffix(".yml").exists()] == []
