@@ -50,10 +50,15 @@ def assign(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str
         if named is None:
             raise TenantNotFound(f"There is no tenant {tenant_uid}.")
         return Assignment(named.uid, AssignedBy.REQUEST, named.profile)
-    domains = {domain_of_recipient(recipient) for recipient in recipients}
-    owners = [snapshot.by_domain.get(domain) if domain else None for domain in domains]
-    owner = owners[0] if owners else None
-    if owner is not None and all(other is not None and other.uid == owner.uid for other in owners):
+    owner: Tenant | None = None
+    for recipient in recipients:
+        domain = domain_of_recipient(recipient)
+        tenant = snapshot.by_domain.get(domain) if domain else None
+        if tenant is None or (owner is not None and tenant.uid != owner.uid):
+            owner = None
+            break
+        owner = tenant
+    if owner is not None:
         return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile)
     return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile)
 

@@ -4,6 +4,7 @@ Security: reads names that strangers chose. What is no domain is refused, never 
 """
 
 import re
+from functools import lru_cache
 
 import idna
 
@@ -39,8 +40,13 @@ def normalise_domain(text: str) -> str:
 def domain_of_recipient(address: str) -> str | None:
     """Return the domain a recipient belongs to, or None where it names none that can be told for certain."""
     local, at, domain = address.rpartition("@")
-    if not at or not local or domain != domain.strip():
+    if not at or not local or len(domain) > MAX_DOMAIN + 1 or domain != domain.strip():
         return None
+    return _normal_form(domain.lower())
+
+
+@lru_cache(maxsize=4_096)  # a name outside ASCII costs half a millisecond, and a call may bring a thousand of them
+def _normal_form(domain: str) -> str | None:
     try:
         return normalise_domain(domain)
     except NotADomain:
