@@ -178,7 +178,11 @@ def _shapes() -> Iterator[Row]:
     for key in ("bordermtadata", "BorderMtaData", "border_mta_data", "borderMtaData ", "borderMTAData"):
         yield f"shape: {key!r} for borderMtaData", json.dumps({key: _BORDER}).encode(), VIOLATION
     for key in ("tenantUID", "tenantuid", "tenant_uid", "tenant", "tenantId", "comment", "", "$schema", "__proto__"):
-        yield f"shape: {key!r} beside borderMtaData", record(**{key: "x"}), VIOLATION
+        yield (
+            f"shape: {key!r} beside borderMtaData",
+            json.dumps({"borderMtaData": _BORDER, key: "x"}).encode(),
+            VIOLATION,
+        )
     for key in (
         "EnvelopeFrom",
         "envelope_from",
