@@ -8,7 +8,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
-    """Return the seconds that each named process and its descendants have used so far."""
+    """Return the seconds that each named process has used so far, with its descendants that have no name here."""
+    named = {pid: name for name, pid in roots.items()}
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -19,12 +20,15 @@ def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
                 continue
             parents[int(entry.name)] = int(fields[1])
             used[int(entry.name)] = (int(fields[11]) + int(fields[12])) / _TICKS
-    return {name: sum(used[pid] for pid in used if _descends(pid, root, parents)) for name, root in roots.items()}
+    total = dict.fromkeys(roots, 0.0)
+    for pid, seconds in used.items():
+        owner = pid
+        while owner > 1 and owner not in named:
+            owner = parents.get(owner, 0)
+        if owner in named:
+            total[named[owner]] += seconds
+    return total
 
 
-def _descends(pid: int, root: int, parents: Mapping[int, int]) -> bool:
-    while pid > 1:
-        if pid == root:
-            return True
-        pid = parents.get(pid, 0)
-    return False
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

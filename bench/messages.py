@@ -84,7 +84,7 @@ def make_message(seed: int, size: int) -> bytes:
     message["Subject"] = " ".join(dice.choices(_WORDS, k=6))
     message["Date"] = format_datetime(datetime.now(UTC))
     message["Message-ID"] = f"<{seed}.{size}@sender.example>"
-    paragraphs = []
+    paragraphs: list[str] = []
     while sum(map(len, paragraphs)) < size * 0.45:
         paragraphs.append(" ".join(dice.choices(_WORDS, k=60)).capitalize() + ".")
     message.set_content("\n\n".join(paragraphs))

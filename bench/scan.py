@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import BareClient, ScanClient
-from bench.cpu import cpu_seconds
+from bench.cpu import children_of, cpu_seconds
 from bench.load import Ask, Load, run_load
 from bench.messages import read_messages
 from mailwarden.serving.tls import client_context
@@ -55,8 +55,7 @@ def main() -> None:
             "guardRequestThrottleThreshold": 64,
             "log": {"level": "warning"},
         }
-        quiet = {"log": {"level": "warning"}}
-        with start_product(Path(folder), engines, url, guards=[overrides], abby=quiet) as product:
+        with start_product(Path(folder), engines, url, guards=[overrides]) as product:
             uvloop.run(measure(engines, product, messages, arguments.rounds, arguments.count))
 
 
@@ -69,7 +68,8 @@ async def measure(
     roots = {
         "client": os.getpid(),
         "abby": product.abby.pid,
-        "guard and workers": product.guards[0].pid,
+        "guard": product.guards[0].pid,
+        **{f"worker {n}": pid for n, pid in enumerate(children_of(product.guards[0].pid), 1)},
         "rspamd": engines.rspamd.pid,
         "clamd": engines.clamd.pid,
         "postgresql": engines.postgresql.pid,

@@ -1,4 +1,4 @@
-"""Runs the analyzers over one message under their deadlines; brings back what they noticed and what they could not do."""
+"""Runs the analyzers over one message under their deadlines; returns what they noticed and what they could not do."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnalyzer, EngineAnswer, EngineFailed, Known, RawMessage
+from mailwarden.analysis.examination import Frame
 from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
@@ -22,12 +23,29 @@ class Collected(Struct, frozen=True):
     summary: MessageSummary
 
 
-class _Examined(Struct):
-    """What the worker has brought back so far."""
+class Examination:
+    """What the worker has brought back so far; the engines wait for its word on the structure."""
 
-    reports: dict[str, Report] = {}
-    summary: MessageSummary | None = None
-    sound: bool = False
+    def __init__(self) -> None:
+        self.reports: dict[str, Report] = {}
+        self.summary: MessageSummary | None = None
+        self.sound = False
+        self.structure_known = asyncio.Event()
+
+    def take(self, frame: Frame) -> None:
+        self.reports[frame.report.analyzer] = frame.report
+        self.summary = frame.summary or self.summary
+        if frame.report.analyzer == STRUCTURE:
+            self.sound = frame.sound
+            self.structure_known.set()
+
+    def finish(self, failure: WorkerFailed | None) -> None:
+        """Account for every step: what did not come is a failure, unless a tripped limit made it needless."""
+        self.structure_known.set()
+        tripped = STRUCTURE in self.reports and not self.sound
+        for step in _WORKER_STEPS:
+            if step not in self.reports:
+                self.reports[step] = _skipped(step) if tripped else _missing(step, failure)
 
 
 class Collector:
@@ -40,29 +58,27 @@ class Collector:
     async def collect(self, raw: RawMessage, envelope: Envelope, deadline: float) -> Collected:
         """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done."""
         until = time.monotonic() + deadline
-        structure: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        examination = Examination()
         async with asyncio.TaskGroup() as tasks:
-            examination = tasks.create_task(self._examine(raw, structure, until))
-            asked = [tasks.create_task(_ask(engine, raw, envelope, structure, until)) for engine in self._engines]
-        examined = examination.result()
+            asked = [tasks.create_task(_ask(engine, raw, envelope, examination, until)) for engine in self._engines]
+            await self._examine(raw, examination, until)
         answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
-        summary = examined.summary or MessageSummary(size=raw.size, sha256="")
+        summary = examination.summary or MessageSummary(size=raw.size, sha256="")
         known = Known(envelope, summary, answers)
-        reports = [
-            *examined.reports.values(),
+        reports = (
+            *examination.reports.values(),
             *(task.result()[0] for task in asked),
-            *_conclude(known, sound=examined.sound),
-        ]
-        return Collected(Evidence(tuple(reports)), summary)
+            *_conclude(known, sound=examination.sound),
+        )
+        return Collected(Evidence(reports), summary)
 
-    async def _examine(self, raw: RawMessage, structure: asyncio.Future[bool], until: float) -> _Examined:
+    async def _examine(self, raw: RawMessage, examination: Examination, until: float) -> None:
         """Have a worker look at the message; a second crash of the same message ends it as failed."""
-        examined = _Examined()
         failure: WorkerFailed | None = None
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    await self._read_frames(raw, structure, examined)
+                    await self._workers.examine(raw, examination.take)
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:
@@ -72,30 +88,17 @@ class Collector:
             else:
                 failure = None
             break
-        if not structure.done():
-            structure.set_result(False)
-        steps = _WORKER_STEPS if examined.sound or not examined.reports else (STRUCTURE,)
-        for step in _WORKER_STEPS:
-            if step not in examined.reports:
-                examined.reports[step] = _missing(step, failure) if step in steps else _skipped(step)
-        return examined
-
-    async def _read_frames(self, raw: RawMessage, structure: asyncio.Future[bool], examined: _Examined) -> None:
-        async for frame in self._workers.examine(raw):
-            examined.reports[frame.report.analyzer] = frame.report
-            examined.summary = frame.summary or examined.summary
-            if frame.report.analyzer == STRUCTURE:
-                examined.sound = frame.sound
-                if not structure.done():
-                    structure.set_result(frame.sound)
+        examination.finish(failure)
 
 
 async def _ask(
-    engine: EngineAnalyzer, raw: RawMessage, envelope: Envelope, structure: asyncio.Future[bool], until: float
+    engine: EngineAnalyzer, raw: RawMessage, envelope: Envelope, examination: Examination, until: float
 ) -> tuple[Report, EngineAnswer | None]:
     """Ask one engine; one that cannot bear any structure waits for the check and is not asked where it trips."""
-    if not engine.bears_any_structure and not await asyncio.shield(structure):
-        return _skipped(engine.name), None
+    if not engine.bears_any_structure:
+        await examination.structure_known.wait()
+        if not examination.sound:
+            return _skipped(engine.name), None
     started = time.perf_counter()
     patience = min(engine.timeout, until - time.monotonic())
     try:
@@ -107,10 +110,8 @@ async def _ask(
         sentence = f"{engine.name} did not answer within {max(patience, 0):.0f} s."
         failure = Failure(engine.name, FailureKind.TIMEOUT, sentence)
     else:
-        took = _milliseconds(started)
-        report = Report(
-            engine.name, is_required(engine.name), Status.FINISHED, took, answer.findings, None, answer.engine
-        )
+        took, required = _milliseconds(started), is_required(engine.name)
+        report = Report(engine.name, required, Status.FINISHED, took, answer.findings, None, answer.engine)
         return report, answer
     return Report(engine.name, is_required(engine.name), Status.FAILED, _milliseconds(started), (), failure), None
 

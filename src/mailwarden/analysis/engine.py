@@ -1,32 +1,54 @@
-"""Reaching an engine: a unix socket or a loopback port, a bounded number of questions at once."""
+"""Asking an engine: one connection a question, all of it written, the answer read until the engine closes."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from typing import cast
 
-from mailwarden.analysis.analyzer import EngineFailed, RawMessage
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.model.evidence import FailureKind
 
 CONNECT_TIMEOUT = 2.0
 
 
-class Connection:
-    """One open connection to an engine."""
+class Exchange(asyncio.Protocol):
+    """One question and its answer; the answer is whole when the engine has closed the connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+    def __init__(self, limit: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[bytes] = loop.create_future()
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._room: asyncio.Future[None] | None = None
 
-    async def read_to_end(self, limit: int) -> bytes:
-        """Return all the engine sends until it closes; more than `limit` bytes is no answer of an engine."""
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self.reader.read(262_144):
-            pieces.append(piece)
-            size += len(piece)
-            if size > limit:
-                raise EngineFailed(FailureKind.UNFINISHED, f"The engine answered more than {limit} bytes.")
-        return b"".join(pieces)
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > self._limit and not self.answer.done():
+            sentence = f"The engine answered more than {self._limit} bytes."
+            self.answer.set_exception(EngineFailed(FailureKind.UNFINISHED, sentence))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        if self.answer.done():
+            return
+        if exc is not None:
+            self.answer.set_exception(exc)
+        else:
+            self.answer.set_result(b"".join(self._pieces))
+
+    def pause_writing(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    async def wait_for_room(self) -> None:
+        """Wait while the engine takes bytes more slowly than they are written."""
+        if self._room is not None:
+            await self._room
 
 
 class EngineDoor:
@@ -37,45 +59,33 @@ class EngineDoor:
         self._address = address
         self._turns = asyncio.Semaphore(max_concurrency)
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Wait for a turn, connect, and close whatever happens; trouble on the way is EngineFailed."""
+    async def ask(self, question: Iterable[bytes], limit: int) -> bytes:
+        """Wait for a turn, send the question piece by piece, and return the answer; trouble is EngineFailed."""
         async with self._turns:
-            reader, writer = await self._connect()
+            transport, exchange = await self._connect(limit)
             try:
-                yield Connection(reader, writer)
-            except (OSError, EOFError) as error:
-                raise EngineFailed(FailureKind.UNFINISHED, f"{self._name} broke off: {_said(error)}.") from error
+                for piece in question:
+                    transport.write(piece)
+                    await exchange.wait_for_room()
+                return await exchange.answer
+            except OSError as error:
+                sentence = f"{self._name} broke off: {error or type(error).__name__}."
+                raise EngineFailed(FailureKind.UNFINISHED, sentence) from error
             finally:
-                writer.transport.abort()
+                transport.abort()
+                exchange.answer.cancel()
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, limit: int) -> tuple[asyncio.WriteTransport, Exchange]:
+        loop = asyncio.get_running_loop()
         kind, _, rest = self._address.partition(":")
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                if kind == "unix":
-                    return await asyncio.open_unix_connection(rest)
+            if kind == "unix":
+                opened = await loop.create_unix_connection(lambda: Exchange(limit), rest)
+            else:
                 host, _, port = rest.rpartition(":")
-                return await asyncio.open_connection(host, int(port))
-        except TimeoutError:
-            sentence = f"{self._name} at {self._address} did not take the connection within {CONNECT_TIMEOUT:.0f} s."
-            raise EngineFailed(FailureKind.UNREACHABLE, sentence) from None
-        except OSError as error:
-            sentence = f"{self._name} at {self._address} cannot be reached: {_said(error)}."
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    opened = await loop.create_connection(lambda: Exchange(limit), host, int(port))
+        except (OSError, TimeoutError) as error:
+            sentence = f"{self._name} at {self._address} cannot be reached: {error or type(error).__name__}."
             raise EngineFailed(FailureKind.UNREACHABLE, sentence) from error
-
-
-async def send(writer: asyncio.StreamWriter, head: bytes, raw: RawMessage) -> None:
-    """Send a head and then the message: at once where it is small, else piece by piece with back-pressure."""
-    if raw.path is None:
-        writer.writelines([head, *raw.chunks()])
-        await writer.drain()
-        return
-    writer.write(head)
-    for piece in raw.chunks():
-        writer.write(piece)
-        await writer.drain()
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+        return cast("asyncio.WriteTransport", opened[0]), opened[1]

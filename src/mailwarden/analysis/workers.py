@@ -1,21 +1,25 @@
 """A pool of worker processes that can be killed: hostile bytes are parsed there and never in guard's own process."""
 
 import asyncio
+import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.examination import Frame, Job
+from mailwarden.analysis.registry import STRUCTURE
 from mailwarden.model.evidence import FailureKind
 from mailwarden.telemetry.logs import get_logger
 
+READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
 _START_TIMEOUT = 30.0
 _MAX_FRAME = 64 * 1024 * 1024
 
-READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
+OnFrame = Callable[[Frame], None]
 
 log = get_logger(__name__)
 
@@ -37,83 +41,124 @@ class Patience(msgspec.Struct, frozen=True):
     analyzer: float = 5.0
 
 
-class Worker:
-    """One worker process and the pipes to it; used for one message at a time."""
+class Worker(asyncio.Protocol):
+    """One worker process and the socket to it; used for one message at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        assert process.stdin
-        assert process.stdout
-        self._jobs, self._frames = process.stdin, process.stdout
+    def __init__(self, patience: Patience) -> None:
         self.killed = False
+        self._patience = patience
+        self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._received = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._ready = self._loop.create_future()
+        self._done: asyncio.Future[None] | None = None
+        self._on_frame: OnFrame | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, memory: int) -> "Worker":
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "mailwarden.analysis.worker",
-            str(memory),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=1024 * 1024,
-        )
-        worker = cls(process)
+    async def start(cls, memory: int, patience: Patience) -> "Worker":
+        """Start the process and wait until it is ready for its first message."""
+        ours, theirs = socket.socketpair()
+        command = (sys.executable, "-m", "mailwarden.analysis.worker", str(memory))
+        with theirs:
+            process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), stdout=theirs.fileno())
+        transport, worker = await asyncio.get_running_loop().create_unix_connection(lambda: cls(patience), sock=ours)
+        worker._process, worker._transport = process, cast("asyncio.WriteTransport", transport)
         try:
             async with asyncio.timeout(_START_TIMEOUT):
-                await worker._frames.readexactly(len(READY))
+                await worker._ready
         except (TimeoutError, EOFError):
             await worker.end()
             raise OSError("A worker process did not start; its own words are in the log above.") from None
         return worker
 
     @property
-    def alive(self) -> bool:
-        return self._process.returncode is None
+    def usable(self) -> bool:
+        return not self.killed and self._process is not None and self._process.returncode is None
 
-    async def examine(self, raw: RawMessage, patience: Patience) -> AsyncIterator[Frame]:
-        """Yield the frames of one message; a worker that is late or gone is killed, and WorkerFailed says so."""
+    async def examine(self, raw: RawMessage, on_frame: OnFrame) -> None:
+        """Tell `on_frame` each step of one message; one that is late or gone is killed, and WorkerFailed says so."""
+        assert self._transport is not None
+        job = Job(b"", str(raw.path)) if raw.path else Job(b"".join(raw.chunks()))
+        body = msgspec.msgpack.encode(job)
+        self._on_frame, self._done = on_frame, self._loop.create_future()
+        self._wait(self._patience.structure)
+        self._transport.writelines([len(body).to_bytes(4), body])
         try:
-            async with asyncio.timeout(patience.structure):
-                self._send(raw)
-                await self._jobs.drain()
-                frame = await self._next()
-            yield frame
-            wait = patience.parse
-            while not frame.last:
-                async with asyncio.timeout(wait):
-                    frame = await self._next()
-                yield frame
-                wait = patience.analyzer
-        except TimeoutError:
-            self.kill()
-            raise WorkerFailed(FailureKind.TIMEOUT, "The message took too long to examine.") from None
-        except (OSError, EOFError, msgspec.DecodeError):
-            self.kill()
-            raise WorkerFailed(FailureKind.CRASHED, "The worker process that examined the message crashed.") from None
+            await self._done
         except BaseException:
             self.kill()  # left in mid-message, its next frame would belong to another message
             raise
+        finally:
+            self._on_frame = self._done = None
+            self._stop_waiting()
 
-    def _send(self, raw: RawMessage) -> None:
-        job = Job(b"", str(raw.path)) if raw.path else Job(b"".join(raw.chunks()))
-        body = msgspec.msgpack.encode(job)
-        self._jobs.writelines([len(body).to_bytes(4), body])
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if not self._ready.done():
+            if len(self._received) >= len(READY):
+                del self._received[: len(READY)]
+                self._ready.set_result(None)
+            return
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4])
+            if end > _MAX_FRAME:
+                self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+                return
+            if len(self._received) < end:
+                return
+            body = bytes(self._received[4:end])
+            del self._received[:end]
+            self._take(body)
 
-    async def _next(self) -> Frame:
-        length = int.from_bytes(await self._frames.readexactly(4))
-        if length > _MAX_FRAME:
-            raise EOFError
-        return msgspec.msgpack.decode(await self._frames.readexactly(length), type=Frame)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.killed = True
+        if not self._ready.done():
+            self._ready.set_exception(EOFError())
+        self._fail(FailureKind.CRASHED, "The worker process that examined the message crashed.")
+
+    def _take(self, body: bytes) -> None:
+        if self._on_frame is None or self._done is None or self._done.done():
+            return
+        try:
+            frame = msgspec.msgpack.decode(body, type=Frame)
+        except msgspec.DecodeError:
+            self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+            return
+        self._on_frame(frame)
+        if frame.last:
+            self._done.set_result(None)
+        else:
+            self._wait(self._patience.parse if frame.report.analyzer == STRUCTURE else self._patience.analyzer)
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        sentence = f"A step of the examination took longer than {seconds:g} s."
+        self._timer = self._loop.call_later(seconds, self._fail, FailureKind.TIMEOUT, sentence)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fail(self, kind: FailureKind, sentence: str) -> None:
+        self.kill()
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(WorkerFailed(kind, sentence))
 
     def kill(self) -> None:
         self.killed = True
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
 
     async def end(self) -> None:
         self.kill()
-        await self._process.wait()
+        if self._transport is not None:
+            self._transport.abort()
+        if self._process is not None:
+            await self._process.wait()
 
 
 class WorkerPool:
@@ -137,26 +182,22 @@ class WorkerPool:
             task.cancel()
         await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
 
-    async def examine(self, raw: RawMessage) -> AsyncIterator[Frame]:
-        """Yield the frames of one message, from the next free worker."""
+    async def examine(self, raw: RawMessage, on_frame: OnFrame) -> None:
+        """Have the next free worker look at one message."""
         worker = await self._take()
         try:
-            async for frame in worker.examine(raw, self._patience):
-                yield frame
+            await worker.examine(raw, on_frame)
         finally:
-            self._give_back(worker)
+            if worker.usable:
+                self._idle.put_nowait(worker)
+            else:
+                self._replace(worker)
 
     async def _take(self) -> Worker:
         while True:
             worker = await self._idle.get()
-            if worker.alive:
+            if worker.usable:
                 return worker
-            self._replace(worker)
-
-    def _give_back(self, worker: Worker) -> None:
-        if worker.alive and not worker.killed:
-            self._idle.put_nowait(worker)
-        else:
             self._replace(worker)
 
     def _replace(self, worker: Worker) -> None:
@@ -179,6 +220,6 @@ class WorkerPool:
                 return
 
     async def _add(self) -> None:
-        worker = await Worker.start(self._memory)
+        worker = await Worker.start(self._memory, self._patience)
         self._all.add(worker)
         self._idle.put_nowait(worker)

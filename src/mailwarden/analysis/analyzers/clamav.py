@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
-from mailwarden.analysis.engine import Connection, EngineDoor
+from mailwarden.analysis.engine import EngineDoor
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
@@ -31,16 +31,12 @@ class ClamavAnalyzer:
         self._version = ""
 
     async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
-        async with self._door.connection() as connection:
-            await stream(connection, raw)
-            answer = await connection.read_to_end(MAX_ANSWER)
+        answer = await self._door.ask(stream_of(raw), MAX_ANSWER)
         return EngineAnswer(findings=tuple(read_answer(answer)), engine=self._version or "clamd")
 
     async def check(self) -> str:
         """Return clamd's version with the age of its signatures, as `VERSION` tells it."""
-        async with self._door.connection() as connection:
-            connection.writer.write(b"zVERSION\0")
-            answer = await connection.read_to_end(MAX_ANSWER)
+        answer = await self._door.ask((b"zVERSION\0",), MAX_ANSWER)
         version = answer.rstrip(b"\0\r\n").decode("latin-1")
         if not version.startswith("ClamAV"):
             raise EngineFailed(FailureKind.UNFINISHED, f"clamd did not tell its version but {version[:60]!r}.")
@@ -48,17 +44,13 @@ class ClamavAnalyzer:
         return version
 
 
-async def stream(connection: Connection, raw: RawMessage) -> None:
-    """Send the message in clamd's INSTREAM form: each piece with its length before it, an empty one last."""
-    pieces = [b"zINSTREAM\0"]
+def stream_of(raw: RawMessage) -> Iterator[bytes]:
+    """Yield the message in clamd's INSTREAM form: each piece with its length before it, an empty one last."""
+    yield b"zINSTREAM\0"
     for piece in filter(None, raw.chunks()):  # an empty piece would end the stream early
-        pieces += [struct.pack(">I", len(piece)), piece]
-        if raw.path is not None:
-            connection.writer.writelines(pieces)
-            await connection.writer.drain()
-            pieces = []
-    connection.writer.writelines([*pieces, struct.pack(">I", 0)])
-    await connection.writer.drain()
+        yield struct.pack(">I", len(piece))
+        yield piece
+    yield struct.pack(">I", 0)
 
 
 def read_answer(answer: bytes) -> Iterator[Finding]:

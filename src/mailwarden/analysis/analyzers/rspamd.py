@@ -4,15 +4,18 @@ Security: envelope text goes into HTTP headers here; it must never hold a contro
 """
 
 import json
+import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import ClassVar
 
 import msgspec
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
-from mailwarden.analysis.engine import EngineDoor, send
+from mailwarden.analysis.engine import EngineDoor
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
@@ -25,6 +28,9 @@ _ALWAYS_OFF = ("HFILTER_HOSTNAME_UNKNOWN",)
 # Without the client's address SPF cannot be told, and DMARC would fail for want of it.
 _OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "RDNS_NONE", "AUTH_NA", "AUTH_NA_OR_FAIL")
 _OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Symbol(msgspec.Struct, frozen=True):
@@ -53,9 +59,8 @@ class RspamdAnalyzer:
         self._finding_of = load_symbols()
 
     async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
-        async with self._door.connection() as connection:
-            await send(connection.writer, request_head(envelope, raw.size), raw)
-            head, body = split_answer(await connection.read_to_end(MAX_ANSWER))
+        question = chain((request_head(envelope, raw.size),), raw.chunks())
+        head, body = split_answer(await self._door.ask(question, MAX_ANSWER))
         answer = read_answer(body)
         require_whole(answer, envelope)
         return EngineAnswer(
@@ -65,9 +70,8 @@ class RspamdAnalyzer:
         )
 
     async def check(self) -> str:
-        async with self._door.connection() as connection:
-            connection.writer.write(b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n")
-            head, body = split_answer(await connection.read_to_end(65_536))
+        question = b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n"
+        head, body = split_answer(await self._door.ask((question,), 65_536))
         if body.strip() != b"pong":
             raise EngineFailed(FailureKind.UNFINISHED, "Rspamd did not answer its ping with pong.")
         return server_of(head)
@@ -80,26 +84,27 @@ def load_symbols() -> dict[str, str]:
 
 
 def request_head(envelope: Envelope, size: int) -> bytes:
-    fields = [("Content-Length", str(size)), ("From", envelope.sender)]
-    fields += [("Rcpt", recipient) for recipient in envelope.recipients]
-    off = [*_ALWAYS_OFF]
-    if envelope.remote_address:
-        fields.append(("IP", envelope.remote_address))
-    else:
-        off += _OFF_WITHOUT_ADDRESS
-    if envelope.helo:
-        fields.append(("Helo", envelope.helo))
-    else:
-        off += _OFF_WITHOUT_HELO
-    fields.append(("Settings", json.dumps({"symbols_disabled": off})))
-    lines = "".join(f"{name}: {_header_text(value)}\r\n" for name, value in fields)
-    return f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n{lines}\r\n".encode()
-
-
-def _header_text(value: str) -> str:
-    if any(character < " " or "\x7f" <= character <= "\x9f" for character in value):
+    """Return the head of the question; the message follows it as it is."""
+    text = "".join((envelope.sender, *envelope.recipients, envelope.remote_address or "", envelope.helo or ""))
+    if _CONTROL.search(text):
         raise EngineFailed(FailureKind.UNFINISHED, "The envelope holds a control character; Rspamd was not asked.")
-    return value
+    recipients = "".join(f"Rcpt: {recipient}\r\n" for recipient in envelope.recipients)
+    address = f"IP: {envelope.remote_address}\r\n" if envelope.remote_address else ""
+    helo = f"Helo: {envelope.helo}\r\n" if envelope.helo else ""
+    return (
+        f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {size}\r\n"
+        f"From: {envelope.sender}\r\n{recipients}{address}{helo}"
+        f"Settings: {settings_for(has_address=bool(address), has_helo=bool(helo))}\r\n\r\n"
+    ).encode()
+
+
+@cache
+def settings_for(*, has_address: bool, has_helo: bool) -> str:
+    """Return the setting that switches off what judges the parts of an envelope that are not there."""
+    off = [*_ALWAYS_OFF]
+    off += () if has_address else _OFF_WITHOUT_ADDRESS
+    off += () if has_helo else _OFF_WITHOUT_HELO
+    return json.dumps({"symbols_disabled": off})
 
 
 def split_answer(raw: bytes) -> tuple[bytes, bytes]:

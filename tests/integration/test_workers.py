@@ -1,0 +1,110 @@
+"""Worker processes: what they bring back, and that killing one costs its message alone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import FailureKind, Status
+from mailwarden.serving.spool import Spooled, SpoolWriter
+
+PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
+ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
+
+
+@pytest.fixture
+async def pool():
+    workers = WorkerPool(1, 1024, Patience())
+    await workers.start()
+    yield workers
+    await workers.stop()
+
+
+async def examine(workers: WorkerPool, raw: bytes) -> list:
+    frames: list = []
+    await workers.examine(Spooled.of(raw), frames.append)
+    return frames
+
+
+def pid_of(workers: WorkerPool) -> int:
+    (worker,) = workers._all
+    return worker._process.pid
+
+
+async def test_a_worker_reports_each_step_in_order(pool):
+    frames = await examine(pool, PLAIN)
+    assert [frame.report.analyzer for frame in frames] == ["structure", "message", "attachments", "html"]
+    assert all(frame.report.status is Status.FINISHED for frame in frames)
+    assert frames[1].summary.subject == "lunch"
+
+
+async def test_a_message_in_a_spool_file_is_read_from_there(pool, tmp_path: Path):
+    writer = SpoolWriter(tmp_path)
+    await writer.write(PLAIN + b"x" * 2_000_000)
+    spooled = await writer.finish()
+    frames: list = []
+    await pool.examine(spooled, frames.append)
+    spooled.close()
+    assert frames[1].summary.size == len(PLAIN) + 2_000_000
+
+
+async def test_a_message_that_trips_a_limit_is_not_parsed(pool):
+    frames = await examine(pool, b"X: y\r\n" * 3_000 + b"\r\nbody")
+    assert [frame.report.analyzer for frame in frames] == ["structure"]
+    assert not frames[0].sound
+    assert frames[0].summary.sha256
+
+
+async def test_a_worker_that_is_late_is_killed_and_replaced():
+    workers = WorkerPool(1, 1024, Patience(structure=0.000_001))
+    await workers.start()
+    try:
+        before = pid_of(workers)
+        with pytest.raises(WorkerFailed) as failed:
+            await examine(workers, PLAIN)
+        assert failed.value.kind is FailureKind.TIMEOUT
+        while not workers._all:
+            await asyncio.sleep(0.05)
+        assert pid_of(workers) != before
+    finally:
+        await workers.stop()
+
+
+async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures():
+    workers = WorkerPool(1, 1024, Patience())
+    await workers.start()
+    crashes = 0
+
+    async def crash(raw, on_frame):
+        nonlocal crashes
+        crashes += 1
+        raise WorkerFailed(FailureKind.CRASHED, "The worker process crashed.")
+
+    examine_once = workers.examine
+    try:
+        workers.examine = crash  # type: ignore[method-assign]  # a crash on purpose
+        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+        assert crashes == 2
+        assert {failure.kind for failure in collected.evidence.missing_required} == {FailureKind.CRASHED}
+        workers.examine = examine_once  # type: ignore[method-assign]
+        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+        assert not collected.evidence.failures
+    finally:
+        await workers.stop()
+
+
+async def test_a_worker_killed_from_outside_is_replaced_and_the_message_is_examined(pool):
+    import os
+    import signal
+
+    os.kill(pid_of(pool), signal.SIGKILL)
+    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+    assert not collected.evidence.failures
+
+
+async def test_without_time_left_every_step_is_a_failure(pool):
+    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 0.0)
+    assert {failure.analyzer for failure in collected.evidence.failures} >= {"structure", "message", "html"}
