@@ -5,6 +5,7 @@ Security: works on hostile bytes; each decoder is linear in its input and its ou
 
 import binascii
 import re
+from itertools import islice
 from typing import NamedTuple
 
 from mailwarden.message.media import UUENCODINGS
@@ -15,6 +16,7 @@ _UU_BEGIN = re.compile(rb"(?:\A|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{0,200})
 _YENC_BEGIN = re.compile(rb"(?:\A|\n)=ybegin [^\r\n]{0,300}\r?\n")
 _YENC_ESCAPE = re.compile(rb"=(.)", re.DOTALL)
 _YENC_SHIFT = bytes((value - 42) % 256 for value in range(256))
+_LOOSE_PART = re.compile(rb"\n[> ]{0,9}+content-transfer-encoding\s{0,9}:\s{0,9}base64", re.IGNORECASE)
 _UU_LINES = 200_000
 
 
@@ -35,15 +37,19 @@ def decode_transfer(body: bytes, encoding: bytes) -> Decoded:
     return Decoded(body)
 
 
-def find_embedded(text: bytes) -> tuple[bytes, ...]:
-    """Find what a lenient client takes out of a body that declares no encoding: uuencode, yEnc, bare base64."""
+def find_embedded(text: bytes, readable: bool = True) -> tuple[bytes, ...]:
+    """Find what a lenient client takes out of a body: uuencode, yEnc, loose parts if it is text, bare base64 in any."""
     found: list[bytes] = []
+    if not readable:
+        return (_decode_base64(text).content,) if _is_base64(text) else ()
     if b"\nbegin" in text or text.startswith(b"begin"):
         found += _decode_uu(text)
     if b"=ybegin " in text:
         found += _decode_yenc(text)
-    if (start := _base64_run(text)) is not None:
-        found.append(_decode_base64(text[start:]).content)
+    if b"ransfer-" in text:
+        found += _decode_loose_parts(text)
+    if _is_base64(text):
+        found.append(_decode_base64(text).content)
     return tuple(each for each in found if each)
 
 
@@ -91,15 +97,26 @@ def _cut_at_junk(body: bytes) -> tuple[bytes, ...]:
     return (binascii.a2b_base64(clean + b"=="),)
 
 
-def _base64_run(text: bytes) -> int | None:
-    """Return where base64 begins if the whole text is base64, at least a line of it."""
+def _decode_loose_parts(text: bytes) -> list[bytes]:
+    """Decode what looks like a part in the midst of a text, as readers with another idea of boundaries do."""
+    found: list[bytes] = []
+    for match in islice(_LOOSE_PART.finditer(text), 20):
+        start = min((end for end in (text.find(b"\n\n", match.end()), text.find(b"\n\r\n", match.end())) if end >= 0),
+                    default=-1)  # fmt: skip
+        if start >= 0 and (run := _LOOKS_BASE64.match(text, start)):
+            found.append(_decode_base64(run.group()).content)
+    return found
+
+
+def _is_base64(text: bytes) -> bool:
+    """Tell whether the whole text is base64, at least a line of it."""
     head = text[:2_048]
     if len(text) < 32 or b" " in head.strip()[:64]:
-        return None
+        return False
     match = _LOOKS_BASE64.match(head)
     if match is None or (match.end() < len(head) and len(head) == len(text)):
-        return None
-    return 0 if match.end() >= min(len(head), 512) else None
+        return False
+    return match.end() >= min(len(head), 512)
 
 
 def _decode_uu(text: bytes) -> tuple[bytes, ...]:

@@ -12,6 +12,7 @@ _PARAMETER = re.compile(rb'(?<=[;\s])([^\s=;"]++)\s*+=\s*+("(?:[^"\\]|\\.)*+"|[^
 _COMMENT_PIECE = re.compile(rb'[()]|\\.|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+_PARENTHESES = re.compile(rb"[()]")
 _TOKEN = re.compile(rb"[^\s;()\"]+")
 
 
@@ -57,16 +58,17 @@ def strip_comments(value: bytes) -> bytes:
     return b" ".join(kept)
 
 
-def comment_depth(value: bytes) -> int:
-    """Tell how deep comments nest, counting parentheses as a hostile reader would: quotes do not hide them."""
-    deepest = depth = 0
-    for sign in re.findall(rb"[()]", value):
-        if sign == b"(":
+def nests_deeper(value: bytes, most: int) -> bool:
+    """Tell whether comments nest deeper than `most`, as a hostile reader counts: quotes do not hide parentheses."""
+    depth = 0
+    for sign in _PARENTHESES.finditer(value):
+        if sign.group() == b"(":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > most:
+                return True
         elif depth:
             depth -= 1
-    return deepest
+    return False
 
 
 def read_parameters(value: bytes, most: int) -> list[Parameter]:

@@ -87,10 +87,11 @@ class _Collector:
             self.add(node, other, suffix=f".other{number}")
         if node.media.is_message:
             self._add_enclosed(decoded.content, node)
-        elif encoding not in {b"base64", b"quoted-printable"} or node.media.type.startswith("text/"):
-            for number, other in enumerate(find_embedded(decoded.content), 1):
-                self.doubts.append(f"A body holds a file without saying so (part {node.path or '0'})")
-                self.add(node, other, suffix=f".embedded{number}")
+            return
+        readable = encoding not in {b"base64", b"quoted-printable"} or node.media.type.startswith("text/")
+        for number, other in enumerate(find_embedded(decoded.content, readable), 1):
+            self.doubts.append(f"A body holds a file without saying so (part {node.path or '0'})")
+            self.add(node, other, suffix=f".embedded{number}")
 
     def _add_enclosed(self, content: bytes, node: Node) -> None:
         """Go into a message that is wrapped in a transfer encoding; it is smaller than its wrapping, so this ends."""

@@ -9,7 +9,7 @@ from mmap import mmap
 
 from msgspec import Struct
 
-from mailwarden.message.fields import Field, comment_depth
+from mailwarden.message.fields import Field, nests_deeper
 from mailwarden.message.headers import LONG_HEADERS
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.tree import Node, Tree, grow_tree
@@ -68,7 +68,7 @@ def _check_fields(node: Node, limits: Limits, trips: list[Trip]) -> None:
                 or value.count(b",") > 4 * limits.addresses
             ):
                 _trip(node, trips, "addresses", f"A header names more than {limits.addresses:,} addresses.")
-            if value.count(b"(") > limits.comment_depth and comment_depth(value) > limits.comment_depth:
+            if value.count(b"(") > limits.comment_depth and nests_deeper(value, limits.comment_depth):
                 _trip(node, trips, "comment_depth", "Comments in a header are nested too deep.")
             if name[:8] == b"content-" and min(value.count(b";"), value.count(b"=")) > limits.parameters:
                 _trip(node, trips, "parameters", f"A header has more than {limits.parameters} parameters.")
@@ -103,8 +103,8 @@ def _doubt_node(data: bytes, node: Node) -> list[str]:
         doubts.append("The message begins with an empty line or has no headers")
     elif block[:1] in (b" ", b"\t"):
         doubts.append(f"The first header line is folded ({where})")
-    if _has_odd_break(node.fields):
-        doubts.append(f"A MIME header has a line break of another kind ({where})")
+    if _OTHER_BREAKS.search(block) and (node.body >= len(data) or _has_odd_break(node.fields)):
+        doubts.append(f"A header has a line break of another kind ({where})")
     if node.preamble_end > node.body and _hides_part(data, node.body, node.preamble_end):
         doubts.append(f"A part hides before the first boundary ({where})")
     if node.epilogue >= 0 and _hides_part(data, node.epilogue, node.end):

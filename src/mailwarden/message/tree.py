@@ -71,13 +71,23 @@ class Grower:
             )
             self._candidates.pop()
         self._enter(0, self._root or "", self._depth)
-        while not self._stopped and self._stack and self._index < len(self._candidates):
-            position = self._candidates[self._index]
-            self._index += 1
-            text, after = self._line(position)
-            self._meet(text, position, after)
+        self._meet_candidates()
         self._finish()
         return self.tree
+
+    def _meet_candidates(self) -> None:
+        """Go over the boundary lines; the common case, a line that is no boundary, is kept short."""
+        candidates, raw = self._candidates, self.raw
+        reach = self.limits.boundary + 80
+        while not self._stopped and self._stack and self._index < len(candidates):
+            position = candidates[self._index]
+            self._index += 1
+            end = raw.find(b"\n", position + 3, position + reach)
+            text = raw[position + 3 : end if end >= 0 else position + reach].rstrip(b" \t\r")
+            if text in self._active or text.endswith(b"--"):
+                self._meet(text, position, end + 1 if end >= 0 else min(position + reach, len(raw)))
+            elif self._misses <= NEAR_MISSES:
+                self._look_at_near_miss(text)
 
     def _trip(self, limit: str, sentence: str, place: str) -> None:
         self.tree.trips.append((limit, sentence, place))
@@ -159,6 +169,7 @@ class Grower:
 
     def _enter(self, start: int, path: str, depth: int) -> None:
         """Read the header block at `start`, and go down where a message lies in a message."""
+        inside = False  # a message that is no multipart has one part of its own, numbered 1
         while not self._stopped:
             if depth > self.limits.depth:
                 self._trip("depth", "Multiparts and messages are nested deeper than any honest message.", path)
@@ -174,9 +185,11 @@ class Grower:
                 self._stack.append(node)
                 self._renew_active()
                 return
+            if inside:
+                node.path = path = f"{path}.1" if path else "1"
             if not node.media.is_plain_message:
                 return
-            start, path, depth = node.body, path or "1", depth + 1
+            start, depth, inside = node.body, depth + 1, True
 
     def _read_entity(self, start: int, path: str, depth: int) -> Node | None:
         if len(self.tree.nodes) + self._parts >= self.limits.parts:
@@ -222,18 +235,22 @@ class Grower:
             return 2
         origin = max(start - 1, 0)
         usual, rare = (b"\n\r\n", b"\n\n") if self._crlf else (b"\n\n", b"\n\r\n")
-        first = self._find_once(usual, origin, len(raw))
-        other = self._find_once(rare, origin, len(raw) if first < 0 else first + 2)
+        end = min(start + self.limits.header_block + 4, len(raw))  # beyond it the limit has tripped anyway
+        first = self._find_once(usual, origin, end)
+        other = self._find_once(rare, origin, end if first < 0 else first + 2)
         if other >= 0 and (first < 0 or other < first):
             return other + len(rare)
-        return first + len(usual) if first >= 0 else len(raw)
+        return first + len(usual) if first >= 0 else end
 
     def _find_once(self, needle: bytes, origin: int, end: int) -> int:
         """Find within [origin, end), going over no byte twice as long as the origins rise."""
         since, until, found = self._searched.get(needle, (0, -1, -1))
         if since <= origin and (origin <= found or (found < 0 and end <= until)):
             return found if found < end else -1
-        found = self.raw.find(needle, origin, end)
+        begin = origin
+        if found < 0 and since <= origin < until:
+            begin = max(origin, until - 2)  # the bytes up to there were searched in vain
+        found = self.raw.find(needle, begin, end)
         self._searched[needle] = (origin, end, found)
         return found
 

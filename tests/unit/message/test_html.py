@@ -1,0 +1,65 @@
+"""HTML yields its links, forms, scripts and tricks, to the last tag."""
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mailwarden.message.html import Form, Link, read_html
+
+
+def test_links_come_with_the_text_that_is_seen():
+    document = read_html('<p><a href=" http://a.example/ ">www.<b>bank</b>.example</a><area href="/map"></p>')
+    assert document.links == (Link("http://a.example/", "www.bank.example", "a"), Link("/map", "", "area"))
+
+
+def test_a_form_that_asks_for_a_password_is_told():
+    document = read_html('<form action="http://a.example/take" method=POST><input type="PASSWORD"></form><form></form>')
+    assert document.forms == (Form("http://a.example/take", "post", True), Form("", "get", False))
+
+
+def test_scripts_frames_refreshes_and_data_uris_are_listed():
+    document = read_html(
+        "<script>alert(1)</script><iframe src=http://a.example/></iframe><img src=http://b.example/i.png>"
+        '<meta http-equiv="Refresh" content="0; URL=http://c.example/x"><a href="data:text/html;base64,AAAA">x</a>'
+    )
+    assert document.scripts == ("alert(1)",)
+    assert document.frames == ("http://a.example/",)
+    assert document.images == ("http://b.example/i.png",)
+    assert document.refreshes == ("http://c.example/x",)
+    assert document.data_uris == ("data:text/html;base64,AAAA",)
+
+
+def test_hidden_elements_are_counted_and_text_is_read():
+    document = read_html(
+        "<title>T</title><p>seen</p><p style='display : none'>not</p><p style='font-size:0.9em'>small</p>"
+    )
+    assert document.hidden == 1
+    assert document.title == "T"
+    assert "seen" in document.text
+
+
+def test_links_behind_ten_thousand_tags_are_still_found():
+    document = read_html("<p>x</p>" * 10_000 + "<a href=http://last.example/>x</a>")
+    assert document.links[-1].href == "http://last.example/"
+    assert not document.cut
+
+
+def test_links_are_bounded_and_the_cut_is_told():
+    document = read_html("<a href=http://x.example>x</a>" * 11_000)
+    assert len(document.links) == 10_240
+    assert document.cut
+
+
+def test_deep_html_is_read_in_time_and_its_links_are_found():
+    started = time.perf_counter()
+    document = read_html("<div><b>" * 50_000 + "<a href=http://deep.example/>x</a>")
+    assert time.perf_counter() - started < 3
+    assert document.links[0].href == "http://deep.example/"
+
+
+@given(st.text(max_size=500))
+@settings(max_examples=100, deadline=None)
+def test_any_text_is_read(text: str):
+    read_html(text)
+    read_html("<a href='" + text)

@@ -1,0 +1,129 @@
+"""The structure guard trips on bombs, in time, and leaves ordinary mail alone."""
+
+import mmap
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.parser import parse_message
+from mailwarden.message.structure import check_structure
+from torture.bombs import Bomb, bombs
+
+BOMBS = list(bombs())
+HEAVY = 4 * 1024 * 1024
+ORDINARY = (
+    b"From: Ann <ann@sender.example>\r\nTo: bob@recipient.example\r\nSubject: hello\r\nMIME-Version: 1.0\r\n"
+    b'Content-Type: multipart/mixed; boundary="outer"\r\n\r\nThis is a multi-part message in MIME format.\r\n'
+    b"--outer\r\nContent-Type: multipart/alternative; boundary=inner\r\n\r\n"
+    b"--inner\r\nContent-Type: text/plain\r\n\r\nhi\r\n-- \r\nAnn\r\n"
+    b"--inner\r\nContent-Type: text/html\r\n\r\n<p>hi</p>\r\n--inner--\r\n\r\n"
+    b"--outer\r\nContent-Type: application/pdf\r\nContent-Transfer-Encoding: base64\r\n\r\nJVBERg==\r\n--outer--\r\n"
+)
+
+
+def _fastest(raw: bytes, runs: int = 5) -> float:
+    """Take the CPU time of the best of a few runs: a busy machine makes a run slower, never faster."""
+    best = float("inf")
+    for _ in range(runs):
+        started = time.process_time()
+        check_structure(raw)
+        best = min(best, time.process_time() - started)
+        if best < 0.1:
+            break
+    return best
+
+
+def test_there_are_more_bombs_than_promised_and_all_differ():
+    assert len({bomb.name for bomb in BOMBS}) == len(BOMBS) >= 70
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
+def test_every_bomb_is_judged_within_250_ms_and_as_expected(bomb: Bomb):
+    raw = bomb.make()
+    report = check_structure(raw)
+    assert bool(report.tripped) == bomb.trips, report.tripped
+    assert _fastest(raw) < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bomb", [bomb for bomb in BOMBS if not bomb.trips], ids=lambda bomb: bomb.name)
+def test_a_bomb_that_does_not_trip_is_parsed_in_time(bomb: Bomb):
+    raw = bomb.make()
+    started = time.perf_counter()
+    parse_message(raw)
+    assert time.perf_counter() - started < 5
+
+
+def test_ordinary_mail_neither_trips_nor_is_ambiguous():
+    for raw in (ORDINARY, ORDINARY.replace(b"\r\n", b"\n")):
+        report = check_structure(raw)
+        assert report.tripped == ()
+        assert report.ambiguities == ()
+
+
+def test_each_limit_names_itself_and_its_place():
+    deep = ORDINARY.replace(b"text/plain", b"message/rfc822", 1)
+    (trip,) = check_structure(deep, Limits(depth=2)).tripped
+    assert (trip.limit, trip.place) == ("depth", "part 1.1")
+
+
+@pytest.mark.parametrize(
+    ("limit", "field"),
+    [
+        ("headers", b"X: y\r\n" * 2_001),
+        ("header", b"X: " + b"y" * 70_000 + b"\r\n"),
+        ("header_block", (b"X: " + b"y" * 60_000 + b"\r\n") * 9),
+        ("comment_depth", b"Sender: " + b"(" * 9 + b")" * 9 + b"\r\n"),
+        ("parameters", b"Content-Disposition: inline" + b"; a=b" * 101 + b"\r\n"),
+        ("addresses", b"Cc: " + b"a@b.example, " * 1_001 + b"\r\n"),
+    ],
+)
+def test_a_header_beyond_a_limit_trips_it(limit: str, field: bytes):
+    assert limit in {trip.limit for trip in check_structure(field + ORDINARY).tripped}
+
+
+def test_what_is_just_within_the_limits_passes():
+    within = (
+        b"X: " + b"y" * 65_000 + b"\r\nCc: " + b"a@b.example, " * 999 + b"\r\nSender: " + b"(" * 8 + b")" * 8 + b"\r\n"
+    )
+    assert check_structure(within + ORDINARY).tripped == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ((b"Content-Transfer-Encoding: base64", b"Content-Transfer-Encoding : base64"), "white space"),
+        ((b"Content-Type: application/pdf", b"Content-Type: application/pdf\r\nContent-Type: text/plain"), "several"),
+        ((b"--outer--\r\n", b""), "never closed"),
+        ((b"Subject: hello", b"Subject: hello\rX: y"), "carriage return"),
+        ((b'boundary="outer"', b'boundary="outer"; boundary=x'), "several boundaries"),
+        ((b"boundary=inner", b"boundary=outer"), "boundary of one that encloses it"),
+        ((b"Encoding: base64", b"Encoding: x-strange"), "unknown"),
+        ((b"Subject: hello\r\n", b"Subject: hello\r\nno header\r\n"), "no colon"),
+        ((b"\r\n--outer\r\nContent-Type: app", b"\n--outer\r\nContent-Type: app"), "two kinds"),
+    ],
+)
+def test_a_message_that_reads_in_two_ways_is_told(change: tuple[bytes, bytes], word: str):
+    raw = ORDINARY.replace(*change)
+    assert raw != ORDINARY
+    assert word in " ".join(check_structure(raw).ambiguities)
+
+
+def test_a_spool_file_is_checked_as_a_memory_map(tmp_path: Path):
+    spool = tmp_path / "message"
+    spool.write_bytes(ORDINARY)
+    with spool.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert check_structure(mapped).tripped == ()
+        assert check_structure(memoryview(ORDINARY)).tripped == ()
+
+
+@given(st.binary(max_size=2_000))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_checked_without_an_error(raw: bytes):
+    check_structure(raw)
+    assert len(check_structure(ORDINARY.replace(b"hi", raw)).ambiguities) <= LIMITS.ambiguities

@@ -1,0 +1,66 @@
+"""URLs are found in text, and their hosts are read as a browser reads them."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailwarden.message.urls import find_urls, host_of, registrable_domain
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("go to https://a.example/x?y=1.", ("https://a.example/x?y=1",)),
+        ("(see http://a.example/b(c))", ("http://a.example/b(c)",)),
+        ("www.a.example, and HTTP://B.example!", ("www.a.example", "HTTP://B.example")),
+        ("<http://a.example>http://a.example", ("http://a.example",)),
+        ("nothing here", ()),
+    ],
+)
+def test_urls_are_found_without_the_punctuation_around_them(text: str, urls: tuple[str, ...]):
+    assert find_urls(text) == urls
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://EXAMPLE.com/", "example.com"),
+        ("https://user:pw@bad.example:8443/x", "bad.example"),
+        ("https://good.example@bad.example/", "bad.example"),
+        ("http:\\\\bad.example\\x", "bad.example"),
+        ("ht\ntp://bad.example", "bad.example"),
+        ("//bad.example/x", "bad.example"),
+        ("http://bücher.example/", "xn--bcher-kva.example"),
+        ("http://b%61d.example/", "bad.example"),
+        ("http://bad.example./", "bad.example"),
+        ("http://[2001:db8::1]:80/", "[2001:db8::1]"),
+        ("mailto:a@b.example", ""),
+        ("javascript:alert(1)", ""),
+        ("", ""),
+    ],
+)
+def test_the_host_is_what_a_browser_goes_to(url: str, host: str):
+    assert host_of(url) == host
+
+
+def test_the_registrable_domain_knows_public_suffixes():
+    assert registrable_domain("a.b.example.co.uk") == "example.co.uk"
+    assert registrable_domain("co.uk") == ""
+    assert registrable_domain("192.0.2.1") == ""
+
+
+def test_the_search_is_bounded_and_linear():
+    text = "http://" * 200_000 + " http://x.example/ " * 20_000
+    started = time.perf_counter()
+    assert len(find_urls(" ".join(f"http://{number}.example" for number in range(12_000)))) == 10_240
+    find_urls(text)
+    assert time.perf_counter() - started < 2
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_searched(text: str):
+    find_urls(text)
+    host_of("http://" + text)
+    registrable_domain(host_of("http://" + text))
