@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 from mailwarden.abby import config as abby
-from mailwarden.abby.openapi import document_text
 from mailwarden.cli.init import render, shipped_values
 from mailwarden.guard import config as guard
 from mailwarden.policy.pages import verdicts_and_tags
@@ -19,7 +18,6 @@ def pages() -> dict[str, str]:
     return {
         "docs/configuration.md": _configuration(),
         "docs/verdicts-and-tags.md": _MADE + verdicts_and_tags(),
-        "docs/openapi.json": document_text(),
         f"deploy/config/{guard.PATH}": render("guard.yml", shipped),
         f"deploy/config/{abby.PATH}": render("abby.yml", shipped),
     }
