@@ -9,8 +9,9 @@ Security: reads hostile bytes. Every wait for a boundary keeps at most the bound
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from enum import Enum, auto
+from functools import lru_cache
 
 from mailwarden.errors import MalformedMultipart, UnsupportedMediaType
 
@@ -173,12 +174,13 @@ def read_part_headers(block: bytes, offset: int) -> Part:
     return Part(options["name"], headers.get("content-type", ""), int(length) if length else None, offset)
 
 
-def parse_options(value: str) -> tuple[str, dict[str, str] | None]:
+@lru_cache(maxsize=256)  # every upload says the same few things
+def parse_options(value: str) -> tuple[str, Mapping[str, str] | None]:
     """Split `kind; name=value; ...`; the options are None where they break the grammar or name one twice."""
     kind, _, _ = value.partition(";")
     options: dict[str, str] = {}
-    position = len(kind)
-    while position < len(value.rstrip()):
+    position, end = len(kind), len(value.rstrip())
+    while position < end:
         match = _OPTION.match(value, position)
         if match is None or match.group(1).lower() in options:
             return kind.strip().lower(), None

@@ -1,0 +1,107 @@
+"""The hardened server over real connections: slow callers, too many of them, and the stop."""
+
+import asyncio
+import time
+
+import pytest
+from aiohttp import web
+
+from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.server import Limits, serving
+from mailwarden.settings.shared import Listen
+from mailwarden.telemetry.metrics import Metrics
+
+GET = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+async def answer_ok(call):
+    return web.Response(text="ok")
+
+
+async def answer_late(call):
+    await asyncio.sleep(0.5)
+    return web.Response(text="late")
+
+
+@pytest.fixture
+async def door():
+    return FrontDoor([Route("GET", "/ok", answer_ok), Route("GET", "/late", answer_late)], Metrics())
+
+
+async def exchange(reader, writer, raw):
+    writer.write(raw)
+    return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+
+
+async def test_a_head_must_be_whole_in_time_however_it_drips(door):
+    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        began = time.monotonic()
+        reading = asyncio.create_task(reader.read())
+        for byte in b"GET /ok HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaa":
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.02)
+        answer = await asyncio.wait_for(reading, 5)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b'"error":"request_timeout"' in answer
+        assert time.monotonic() - began < 3
+        writer.close()
+
+
+async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(door):
+    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert (await exchange(reader, writer, GET % b"ok")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(2)
+        await asyncio.sleep(0.5)  # an idle connection may stay longer than a head may take
+        assert (await exchange(reader, writer, GET % b"ok")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(2)
+        assert (await exchange(reader, writer, b"GET /o")).startswith(b"HTTP/1.1 408")
+        writer.close()
+
+
+async def test_connections_beyond_the_bound_are_told_so(door):
+    async with serving(door, Listen(), None, Limits(max_connections=2)) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in held:
+            await exchange(reader, writer, GET % b"ok")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b'"error":"overloaded"' in answer
+        for _, other in [*held, (reader, writer)]:
+            other.close()
+
+
+async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(door):
+    async with serving(door, Listen(), None, Limits(), grace_ms=3_000) as port:
+        busy = await asyncio.open_connection("127.0.0.1", port)
+        idle = await asyncio.open_connection("127.0.0.1", port)
+        await exchange(*idle, GET % b"ok")
+        await idle[0].readexactly(2)
+        busy[1].write(GET % b"late")
+        await asyncio.sleep(0.1)
+
+        async def ask_while_stopping():
+            await asyncio.sleep(0.1)
+            return await exchange(*idle, GET % b"ok")
+
+        asking = asyncio.create_task(ask_while_stopping())
+        began = time.monotonic()
+    assert 0.2 < time.monotonic() - began < 2.5
+    assert (await asking).startswith(b"HTTP/1.1 503")
+    assert (await busy[0].read()).endswith(b"late")
+    with pytest.raises(OSError, match=r"refused|failed"):
+        await asyncio.open_connection("127.0.0.1", port)
+    busy[1].close()
+    idle[1].close()
+
+
+async def test_work_that_outlasts_the_grace_period_is_cut(door):
+    async with serving(door, Listen(), None, Limits(), grace_ms=50) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET % b"late")
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+    writer.close()
