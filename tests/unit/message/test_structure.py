@@ -104,6 +104,7 @@ def test_what_is_just_within_the_limits_passes():
         ((b'boundary="outer"', b'boundary="outer"; boundary=x'), "several boundaries"),
         ((b"boundary=inner", b"boundary=outer"), "boundary of one that encloses it"),
         ((b"Encoding: base64", b"Encoding: x-strange"), "unknown"),
+        ((b"<p>hi</p>\r\n--inner--", b"<p>hi</p>\r--inner--"), "carriage return alone stands before"),
         ((b"Subject: hello\r\n", b"Subject: hello\r\nno header\r\n"), "no colon"),
         ((b"\r\n--outer\r\nContent-Type: app", b"\n--outer\r\nContent-Type: app"), "two kinds"),
     ],
