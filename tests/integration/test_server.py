@@ -1,6 +1,7 @@
 """The hardened server over real connections: slow callers, too many of them, and the stop."""
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -46,6 +47,16 @@ async def test_a_head_must_be_whole_in_time_however_it_drips(door):
         assert b'"error":"request_timeout"' in answer
         assert time.monotonic() - began < 3
         writer.close()
+
+
+async def test_half_a_head_that_comes_with_the_connection_is_not_waited_for_either(door):
+    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+        # Both are in the kernel before the server's loop runs again, so it reads them in one turn.
+        with socket.create_connection(("127.0.0.1", port)) as early:
+            early.sendall(b"GET /ok HTTP/1.1\r\nHos")
+            early.setblocking(False)
+            answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(early, 65_536), 5)
+            assert answer.startswith(b"HTTP/1.1 408")
 
 
 async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(door):
