@@ -76,6 +76,7 @@ def test_a_name_before_the_host_is_told():
         b'<a href="http://8.8.8.8/">x</a>',
         b'<a href="&#106;avascript:x()">x</a>',
         b'<a href="java\tscript:x()">x</a>',
+        b'<a title="href=https://bank.example/" href="http://thief.example/">bank.example</a>',
         b'<a/href="//thief.example">bank.example</a>',
         b'<a href="https://x@thief.example">x</a>',
         b"<a href=data:text/html,x>x</a>",

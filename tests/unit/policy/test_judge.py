@@ -122,6 +122,14 @@ def test_a_structure_limit_is_suspicious_and_forces_quarantine(policy):
     assert found.summary == "Suspicious: the message is built beyond a limit: 1,001 parts."
 
 
+def test_a_limit_below_suspicion_or_beside_a_failed_analyzer_is_still_suspicious():
+    light = policy_of(rule("a", Verdict.SUSPICIOUS, 0, forces_quarantine=True))
+    assert judge(evidence(finished("tested.a")), light).verdict is Verdict.SUSPICIOUS
+    found = judge(evidence(finished("tested.a"), failed()), light)
+    assert (found.verdict, found.forces_quarantine) == (Verdict.SUSPICIOUS, True)
+    assert found.tags == ("analysis.incomplete",)
+
+
 def test_the_weight_of_a_rule_counts_once_however_often_it_speaks():
     found = judge(evidence(finished(*["tested.a"] * 9)), policy_of(rule("a", Verdict.PHISHING, 30)))
     assert found.points == {"phishing": 30}
