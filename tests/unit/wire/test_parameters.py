@@ -1,0 +1,86 @@
+"""The `parameters` part: what is read from it, and the error for each thing that is wrong with it."""
+
+import json
+
+import pytest
+
+from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
+from mailwarden.wire.parameters import envelope_of, read_parameters
+
+BORDER = {"envelopeFrom": "ann@sender.example", "envelopeRecipients": ["bob@corp.example"]}
+
+
+def parameters(**changes: object) -> bytes:
+    return json.dumps({"borderMtaData": {**BORDER, **changes}}).encode()
+
+
+def test_the_envelope_is_read_as_the_border_mta_saw_it():
+    envelope = envelope_of(read_parameters(parameters(remoteAddress="2001:db8::1", senderHelo="mail.sender.example")))
+    assert (envelope.sender, envelope.recipients) == ("ann@sender.example", ("bob@corp.example",))
+    assert (envelope.remote_address, envelope.helo) == ("2001:db8::1", "mail.sender.example")
+
+
+@pytest.mark.parametrize("sender", ["", "<>"])
+def test_the_null_sender_has_two_spellings(sender):
+    assert envelope_of(read_parameters(parameters(envelopeFrom=sender))).sender == ""
+
+
+def test_smtputf8_addresses_are_accepted():
+    assert read_parameters(parameters(envelopeRecipients=["jörg@bücher.example"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"envelopeRecipients": []}, "/borderMtaData/envelopeRecipients"),
+        ({"envelopeRecipients": ["x"] * 1001}, "/borderMtaData/envelopeRecipients"),
+        ({"envelopeRecipients": ["b", "a\r\nFile: /etc/hostname"]}, "/borderMtaData/envelopeRecipients/1"),
+        ({"envelopeFrom": "a\tb"}, "/borderMtaData/envelopeFrom"),
+        ({"senderHelo": "a\nb"}, "/borderMtaData/senderHelo"),
+        ({"remoteAddress": "mail.example"}, "/borderMtaData/remoteAddress"),
+        ({"remoteAddress": "fe80::1%eth0"}, "/borderMtaData/remoteAddress"),
+        ({"envelopeFrom": 1}, "/borderMtaData/envelopeFrom"),
+        ({"enveloperFrom": "typo"}, "/borderMtaData"),
+    ],
+)
+def test_a_mistake_is_told_with_its_pointer(changes, pointer):
+    with pytest.raises(SchemaViolation) as violation:
+        read_parameters(parameters(**changes))
+    assert violation.value.details[0]["pointer"] == pointer
+
+
+def test_a_mistyped_tenant_key_never_chooses_another_scope():
+    with pytest.raises(SchemaViolation):
+        read_parameters(json.dumps({"borderMtaData": BORDER, "tenantUID": "x"}).encode())
+
+
+def test_a_tenant_that_is_no_uuid_has_its_own_code():
+    with pytest.raises(InvalidTenantUid):
+        read_parameters(json.dumps({"borderMtaData": BORDER, "tenantUid": "seven"}).encode())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": {"b": 1, "b": 2}}',
+        b'{"a": "\xff"}',
+        b'{"a": "\\u0000"}',
+        b'{"a": "\\ud800"}',
+        b'{"a": ["\\u0000"]}',
+        b'{"a": [["\\ud800"]]}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"a": ' + b"1" * 10_000 + b"}",
+        b"\xef\xbb\xbf{}",
+    ],
+    ids=range(16),
+)
+def test_what_a_lenient_reader_would_let_pass_is_not_json(raw):
+    with pytest.raises(InvalidJson):
+        read_parameters(raw)
