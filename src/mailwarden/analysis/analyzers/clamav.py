@@ -57,9 +57,9 @@ def read_answer(answer: bytes) -> Iterator[Finding]:
     """Turn `stream: OK` or `stream: NAME FOUND` into findings; anything else is no result."""
     text = answer.rstrip(b"\0\r\n").decode("latin-1")
     body = text.removeprefix("stream: ")
-    if body == "OK":
+    if text == "stream: OK":
         return
-    if not body.endswith(" FOUND"):
+    if body == text or not body.endswith(" FOUND"):
         raise EngineFailed(FailureKind.UNFINISHED, f"clamd could not scan the message: {body[:120] or 'no answer'}.")
     signature = body.removesuffix(" FOUND")[:120]
     name = next((finding for prefix, finding in _HEURISTICS if signature.startswith(prefix)), "clamav.malware")

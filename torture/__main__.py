@@ -1,0 +1,58 @@
+"""`make torture`: everything that is made to break a mail scanner, sent through the front door of the real product."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rig.engines import start_engines
+from rig.product import Product, start_product
+from torture.harm import measure_harm
+from torture.results import Results, table
+from torture.runs import ABBY, GUARD, RUNS
+
+HARM = "harm"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m torture",
+        description=__doc__,
+        epilog="Example: python -m torture --only bombs --only http",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*RUNS, HARM],
+        help="run this kind alone; may be given several times (harm: what bombs cost a harmless message)",
+    )
+    kinds = parser.parse_args().only or [*RUNS, HARM]
+    print("starting the engines, abby and guard", flush=True)
+    with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
+        url = engines.postgresql.create_database("torture")
+        with start_product(Path(folder), engines, url, guards=[GUARD], abby=ABBY) as product:
+            results = asyncio.run(run(product, kinds))
+    print(results.summary())
+    return 1 if results.wrong else 0
+
+
+async def run(product: Product, kinds: Sequence[str]) -> Results:
+    """Run the kinds in order and print what they brought."""
+    results = Results()
+    for kind in kinds:
+        began = time.monotonic()
+        if kind == HARM:
+            print(f"{await measure_harm(product)} (goal: at most 2)", flush=True)
+            continue
+        await RUNS[kind](product, results)
+        print(f"{kind}: {len(results.of(kind))} cases in {time.monotonic() - began:.0f} s", flush=True)
+    print(table(results, list(RUNS)))
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Bombs and ambiguous messages through the front door: what is answered, and what history says it took."""
+
+import asyncio
+import time
+
+from rig.caller import HOST, Answer, Caller, NoAnswerError, caller_context
+from rig.product import Product
+from torture.ambiguous import Ambiguous
+from torture.bombs import Bomb
+from torture.results import Result
+
+STRUCTURE_MILLISECONDS = 250.0
+# A structure check that was late because the machine was busy elsewhere is not late again and again.
+TRIES = 3
+HISTORY_SECONDS = 5.0
+# What the front door takes, less the envelope and the frame of the upload.
+LARGEST = 52_428_800 - 1_024
+CONSPICUOUS = {"analysis.mime-ambiguous", "analysis.structure-limit"}
+
+
+def caller_of(product: Product) -> Caller:
+    return Caller(product.abby.port, caller_context(product.ca), product.token, patience=120.0)
+
+
+async def run_bomb(caller: Caller, bomb: Bomb) -> Result:
+    """Submit a bomb; the time of its result is the structure check's own."""
+    message = (await asyncio.to_thread(bomb.make))[:LARGEST]
+    wrong, took = "", 0.0
+    for _ in range(TRIES):
+        wrong, took = await _bomb_once(caller, message, trips=bomb.trips)
+        if not wrong or took <= STRUCTURE_MILLISECONDS:
+            break
+    return Result("bombs", bomb.name, wrong, took)
+
+
+async def _bomb_once(caller: Caller, message: bytes, *, trips: bool) -> tuple[str, float]:
+    try:
+        answer = await caller.submit(message)
+    except NoAnswerError as error:
+        return f"no answer: {error}", 0.0
+    if not message:
+        return ("" if answer.error == "empty_email" else f"expected 400 empty_email, came {answer}"), 0.0
+    if answer.status != 200:
+        return f"came {answer}", 0.0
+    took = await structure_milliseconds(caller, str(answer.record["ggrid"]))
+    if took is None:
+        return "history tells no time of the structure check", 0.0
+    if took > STRUCTURE_MILLISECONDS:
+        return f"the structure check took {took:.0f} ms", took
+    return _misjudged(answer, trips=trips), took
+
+
+def _misjudged(answer: Answer, *, trips: bool) -> str:
+    record = answer.record
+    decision, tags = record["decision"], record["tags"]
+    assert isinstance(tags, list)
+    if trips and ("analysis.structure-limit" not in tags or decision != "quarantine"):
+        return f"expected quarantine for analysis.structure-limit, came {answer}"
+    if not trips and "analysis.structure-limit" in tags:
+        return f"expected an ordinary analysis, came {answer}"
+    if record["verdict"] == "unknown":
+        return f"the analysis did not finish: {answer}"
+    return ""
+
+
+async def run_ambiguous(caller: Caller, message: Ambiguous) -> Result:
+    """Submit an ambiguous message with malware in it: the malware is found, or the ambiguity is told."""
+    began = time.monotonic()
+    try:
+        answer = await caller.submit(message.raw)
+    except NoAnswerError as error:
+        return Result("ambiguous", message.name, f"no answer: {error}", 0.0)
+    took = (time.monotonic() - began) * 1000
+    if answer.status != 200:
+        return Result("ambiguous", message.name, f"came {answer}", took)
+    tags = answer.record["tags"]
+    assert isinstance(tags, list)
+    told = answer.record["verdict"] == "malware" or bool(CONSPICUOUS & set(tags))
+    return Result("ambiguous", message.name, "" if told else f"passed in silence: {answer}", took)
+
+
+async def structure_milliseconds(caller: Caller, ggrid: str) -> float | None:
+    """Return what the structure check took by history's account, or None where it was not finished."""
+    end = time.monotonic() + HISTORY_SECONDS
+    answer = await caller.call("GET", f"/v1/messages/{ggrid}")
+    while answer.status == 404 and time.monotonic() < end:
+        answer = await caller.call("GET", f"/v1/messages/{ggrid}")
+    engines = answer.record.get("engines")
+    assert isinstance(engines, list), f"{HOST} told {answer}"
+    finished = [e["milliseconds"] for e in engines if e["analyzer"] == "structure" and e["status"] == "finished"]
+    return float(finished[0]) if finished else None
