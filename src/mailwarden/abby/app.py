@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import uvloop
 from aiohttp import web
 
@@ -21,12 +22,15 @@ from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.policy.catalogue import catalogue
+from mailwarden.policy.rules import load_policy
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import client_context, server_context
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
+from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 
 
@@ -81,6 +85,9 @@ def build_routes(
     async def show_description(_: Call) -> web.StreamResponse:
         return web.Response(body=description, content_type="application/json")
 
+    async def show_catalogue(_: Call) -> web.StreamResponse:
+        return web.Response(body=words, content_type="application/json")
+
     def protected(method: str, path: str, permission: str, handler: KnownHandler, *, quiet: bool = False) -> Route:
         return Route(method, path, access.protect(permission, handler), permission, quiet=quiet)
 
@@ -92,14 +99,17 @@ def build_routes(
         Route("GET", "/healthz", health.show_alive, quiet=True),
         Route("GET", "/readyz", health.show_ready, quiet=True),
         Route("GET", "/openapi.json", show_description),
+        Route("GET", "/v1/catalogue", show_catalogue),
     ]
     description = describe(routes)
+    words = msgspec.json.encode(catalogue(load_policy()))
     return routes
 
 
 async def _serve(config: AbbyConfig, folder: Path) -> None:
     tls = server_context(folder / config.tls.certificate, folder / config.tls.key)
     async with built_abby(config, folder) as door:
+        settle_memory()
         limits = Limits(header_timeout_ms=config.header_timeout)
         await serve_until_stopped(door, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
 

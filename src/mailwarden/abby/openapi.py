@@ -6,6 +6,7 @@ import msgspec
 
 from mailwarden.abby.operations import ANYWHERE, OPERATIONS, WITH_CREDENTIAL, Errors, Operation
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.policy.catalogue import Catalogue
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.front_door import API_VERSION, Route
 from mailwarden.serving.uploads import MAX_BODY
@@ -14,7 +15,7 @@ from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageA
 
 Schema = dict[str, object]
 
-_RECORDS = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation)
+_RECORDS = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
     "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],
@@ -52,9 +53,8 @@ def describe(routes: Sequence[Route]) -> bytes:
 def _schemas() -> dict[str, Schema]:
     """Return the records' schemas, with what their types cannot say."""
     _, schemas = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}", schema_hook=_any)
-    # The records end their patterns in \Z, which only Python knows; in a schema `$` means the same.
-    text = msgspec.json.encode(schemas).replace(rb"\\Z", b"$").replace(b"schemas/ErrorBody", b"schemas/Error")
-    fixed = msgspec.json.decode(text, type=dict[str, Schema])
+    text = msgspec.json.encode(schemas).replace(b"schemas/ErrorBody", b"schemas/Error")
+    fixed = {name: _readable(schema) for name, schema in msgspec.json.decode(text, type=dict[str, Schema]).items()}
     fixed["Error"] = fixed.pop("ErrorBody")
     for name in ("MessageAnalysisResult", "MessageExplanation"):
         properties = _properties(fixed[name])
@@ -64,6 +64,25 @@ def _schemas() -> dict[str, Schema]:
     _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"enum": _COLOURS}
     _properties(fixed["BorderMtaData"])["remoteAddress"] = _ADDRESS
     return fixed
+
+
+def _readable(schema: Schema) -> Schema:
+    """Write our patterns as other readers of schemas know them.
+
+    They end in \\Z, which only Python knows; in a schema `$` means the same. They stand in an allOf, because some
+    generators of wrong requests take any text with a star at its end for a breach of a pattern beside a type.
+    """
+    changed: Schema = {}
+    for key, value in schema.items():
+        if key == "pattern" and isinstance(value, str):
+            changed["allOf"] = [{"pattern": value.removesuffix(r"\Z") + "$"}]
+        elif isinstance(value, dict):
+            changed[key] = _readable(value)
+        elif isinstance(value, list):
+            changed[key] = [_readable(item) if isinstance(item, dict) else item for item in value]
+        else:
+            changed[key] = value
+    return changed
 
 
 def _any(kind: type) -> Schema:
@@ -125,7 +144,12 @@ def _success(operation: Operation) -> Schema:
     schema: Schema = {"type": "object"} if operation.media_type == "application/json" else {"type": "string"}
     if operation.record is not None:
         schema = {"$ref": f"#/components/schemas/{operation.record.__name__}"}
-    return {"description": "Success.", "headers": _headers(), "content": {operation.media_type: {"schema": schema}}}
+    found: Schema = {"description": "Success.", "headers": _headers()}
+    found["content"] = {operation.media_type: {"schema": schema}}
+    if operation.takes_upload:
+        explanation = {"operationId": "explainMessage", "parameters": {"ggrid": "$response.body#/ggrid"}}
+        found["links"] = {"explanation": explanation}
+    return found
 
 
 def _failures(route: Route, operation: Operation) -> dict[str, Schema]:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from mailwarden import errors
 from mailwarden.errors import MailwardenError
+from mailwarden.policy.catalogue import Catalogue
 from mailwarden.wire.explanation import MessageExplanation
 from mailwarden.wire.scanning import MessageAnalysisResult, SystemStatus
 
@@ -76,4 +77,5 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/healthz"): Operation("getHealth", "Tell whether the process is alive.", media_type="text/plain"),
     ("GET", "/readyz"): Operation("getReadiness", "Tell whether it is ready for work.", media_type="text/plain"),
     ("GET", "/openapi.json"): Operation("getDescription", "Show this description."),
+    ("GET", "/v1/catalogue"): Operation("getCatalogue", "Show every verdict, tag and rule.", Catalogue),
 }

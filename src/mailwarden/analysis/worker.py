@@ -15,6 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from mailwarden.analysis.examination import Job, examine
+from mailwarden.telemetry.memory import settle_memory
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
@@ -32,6 +33,7 @@ def main() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     jobs, frames = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb", buffering=262_144)
     os.dup2(2, 1)  # what a library prints must not be read as a frame
+    settle_memory()
     frames.write(b"\0\0\0\0")
     frames.flush()
     while job := _read_job(jobs):

@@ -34,6 +34,7 @@ from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import server_context
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
+from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
@@ -156,7 +157,7 @@ def _routes(house: House, guard: Guard, metrics: Metrics) -> list[Route]:
     ]
     for key, path, source in SOURCES:
         enabled = getattr(house.config.scan_sources, key) is not None
-        routes.append(Route("POST", path, source(house) if enabled else refuse_disabled))
+        routes.append(Route("POST", path, source(house) if enabled else refuse_disabled, quiet=enabled))
     return routes
 
 
@@ -168,6 +169,7 @@ def _patience(config: GuardConfig) -> Patience:
 async def _serve(config: GuardConfig, folder: Path) -> None:
     tls = server_context(folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     async with built_guard(config, folder) as (guard, door):
+        settle_memory()
         await serve_until_stopped(
             door, config.listen, tls, Limits(), grace_ms=config.shutdown_grace_period, on_stop=guard.stop
         )

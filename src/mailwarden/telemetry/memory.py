@@ -1,0 +1,14 @@
+"""Python's cycle collector, set for a server: what the start made is never looked at again, and pauses are rare."""
+
+import gc
+
+_YOUNG = 50_000
+_MIDDLE = 20
+_OLD = 100
+
+
+def settle_memory() -> None:
+    """Call once when everything is built; most requests then cost the collector nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
