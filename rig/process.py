@@ -64,6 +64,11 @@ class ServerProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Tell how the program ended by itself; None while it runs, and after the rig has stopped it."""
+        return None if self._process is None else self._process.poll()
+
     def launch(self) -> None:
         """Start the program without waiting until it is ready."""
         if self.running:

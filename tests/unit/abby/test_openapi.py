@@ -52,5 +52,5 @@ def test_closed_sets_are_closed_and_patterns_are_of_the_schema_language():
     schemas = DOCUMENT["components"]["schemas"]
     assert schemas["MessageAnalysisResult"]["properties"]["decision"]["enum"][0] == "undecided"
     assert schemas["SystemStatus"]["properties"]["messageQueueStatus"]["enum"] == ["GREEN", "YELLOW", "RED"]
-    assert schemas["BorderMtaData"]["properties"]["envelopeFrom"]["pattern"].endswith("*$")
+    assert schemas["BorderMtaData"]["properties"]["envelopeFrom"]["allOf"][0]["pattern"].endswith("*$")
     assert schemas["Error"]["required"] == ["error"]

@@ -1,0 +1,137 @@
+"""The product as a customer runs it: abby, guards, tenants made by the command, and tokens for different callers."""
+
+import itertools
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from rig.engines import Engines
+from rig.product import Overrides, Product, install_product
+from tests.acceptance.client import Answer, Client
+from tests.acceptance.sluice import Sluice
+
+# Name, profile and recipient domain of each tenant; the deployment's default tenant is there from the start.
+TENANTS = (
+    ("acme", "balanced", "company.example"),
+    ("bank", "strict", "bank.example"),
+    ("club", "balanced", "club.example"),
+)
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class House:
+    product: Product
+    tenants: Mapping[str, str]
+    tokens: Mapping[str, str]
+
+    def client(self, token: str = "everything") -> Client:
+        return Client(self.product.url, self.product.ca, self.tokens[token])
+
+
+@dataclass(frozen=True)
+class Town:
+    """The database that every house gets a copy of, with the tenants in it."""
+
+    template: str
+    tenants: Mapping[str, str]
+
+
+def found_town(engines: Engines, template: str) -> Town:
+    """Make the tenants by the command in a copy of an empty database, and list them, the default one among them."""
+    name = "acceptance"
+    url = engines.postgresql.create_database(name, template=template)
+    for tenant, profile, domain in TENANTS:
+        run_command("tenants", "create", tenant, "--profile", profile, "--domain", domain, "--database-url", url)
+    listed = json.loads(run_command("tenants", "ls", "-o", "json", "--database-url", url))
+    return Town(name, {"default" if row["default"] else row["name"]: row["tenantUid"] for row in listed})
+
+
+@contextmanager
+def open_house(
+    engines: Engines,
+    town: Town,
+    folder: Path,
+    *,
+    guards: Sequence[Overrides] = ({},),
+    abby: Overrides | None = None,
+    start: bool = True,
+) -> Iterator[House]:
+    """Set up a product with a database of its own, start it, and stop it at the end."""
+    database = engines.postgresql.create_database(f"acceptance_{next(_numbers)}", template=town.template)
+    product = install_product(folder, engines, database, guards=guards, abby=abby)
+    house = House(product, town.tenants, give_tokens(product, town.tenants))
+    try:
+        if start:
+            product.start()
+        yield house
+    finally:
+        product.stop()
+
+
+def give_tokens(product: Product, tenants: Mapping[str, str]) -> dict[str, str]:
+    """Write tokens with different permissions into abby.yml and return each by its name."""
+    permissions: dict[str, list[str] | None] = {
+        "everything": ["*"],
+        "plain": None,
+        "empty": [],
+        "submitter": ["messageQueue.submit"],
+        "reader": ["messageQueue.read"],
+        "watcher": ["admin.status"],
+        "meter": ["admin.metrics"],
+        "acme": ["messageQueue.submit", "messageQueue.read", f"tenant:{tenants['acme']}"],
+        "club": ["messageQueue.submit", "messageQueue.read", f"tenant:{tenants['club']}"],
+        "both": ["*", f"tenant:{tenants['acme']}", f"tenant:{tenants['club']}"],
+    }
+    tokens = {name: secrets.token_hex(32) for name in permissions}
+    entries: list[Overrides] = [
+        {"name": name, "token": tokens[name], **({} if given is None else {"permissions": given})}
+        for name, given in permissions.items()
+    ]
+    product.abby.configure({"staticApiTokens": entries})
+    return tokens
+
+
+def run_command(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mailwarden", *words], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def guard_status(house: House, number: int) -> dict[str, Any]:
+    """Ask a guard how it is doing, as abby does; it answers only to a certificate of the deployment."""
+    tls = house.product.abby.folder / "tls"
+    with requests.Session() as session:
+        session.trust_env = False
+        answer = session.get(
+            f"{house.product.guards[number].url}/v1/guard/status",
+            verify=str(tls / "ca.crt"),
+            cert=(str(tls / "abby.crt"), str(tls / "abby.key")),
+            timeout=5,
+        )
+        return dict(answer.json())
+
+
+def in_processing(house: House, number: int) -> int:
+    return int(guard_status(house, number)["inProcessing"])
+
+
+@contextmanager
+def submitting(house: House, message: bytes, count: int, sluice: Sluice) -> Iterator[list["Future[Answer]"]]:
+    """Have so many submissions under way at once; at the end the sluice is open and all of them are answered."""
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            yield [threads.submit(house.client().submit, message) for _ in range(count)]
+        finally:
+            sluice.open()

@@ -1,0 +1,86 @@
+"""Admission: how many guard requests are let into processing, slowed down or refused."""
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.acceptance.client import wait_until
+from tests.acceptance.house import House, in_processing, open_house, submitting
+from tests.acceptance.sluice import Sluice
+
+pytestmark = pytest.mark.slow
+
+UNSET = {"mainWorkerCount": None, "maxGuardRequestsInProcessing": None, "guardRequestThrottleThreshold": None}
+
+
+@pytest.fixture(scope="module")
+def crowded(engines, town, tmp_path_factory, sluice: Sluice):
+    """Two guards behind the sluice: the first with no limit set, the second sized for three; only the first runs."""
+    engine = {"engines": {"clamav": {"address": sluice.address, "maxConcurrency": 40}}}
+    guards = ({**UNSET, **engine}, {**UNSET, **engine, "mainWorkerCount": 3})
+    with open_house(engines, town, tmp_path_factory.mktemp("crowded"), guards=guards, start=False) as house:
+        house.product.guards[0].start()
+        house.product.abby.start()
+        yield house
+
+
+def fill(house: House, number: int, count: int) -> None:
+    assert wait_until(lambda: in_processing(house, number) == count), in_processing(house, number)
+
+
+@pytest.mark.spec("1 processing limits")
+@pytest.mark.spec("8 maxGuardRequestsInProcessing")
+@pytest.mark.spec("8 guardRequestThrottleThreshold")
+@pytest.mark.contract("3 admission defaults")
+@pytest.mark.contract("3 admission refused")
+@pytest.mark.contract("3 admission other guard")
+@pytest.mark.contract("5 overloaded")
+def test_with_twenty_in_processing_the_next_is_refused_unless_another_guard_takes_it(crowded, plain, sluice):
+    client = crowded.client()
+    sluice.shut()
+    with submitting(crowded, plain, 20, sluice) as first:
+        fill(crowded, 0, 20)
+
+        began = time.monotonic()
+        refused = client.submit(plain)
+        assert time.monotonic() - began < 1.0, "it is refused at once"
+        assert (refused.status, refused.error) == (503, "overloaded")
+        assert 1 <= int(refused.headers["Retry-After"]) <= 5
+
+        crowded.product.guards[1].start()
+        with submitting(crowded, plain, 3, sluice) as second:
+            fill(crowded, 1, 3)
+            assert client.submit(plain).error == "overloaded"
+    answers = [call.result() for call in (*first, *second)]
+
+    assert [answer.outcome for answer in answers] == [("clean", "deliver")] * 23
+    guards = [client.explain(answer.result["ggrid"]).json["guard"] for answer in answers]
+    assert guards == ["guard-1"] * 20 + ["guard-2"] * 3
+
+
+@pytest.mark.spec("1 restart")
+@pytest.mark.spec("8 guardRequestThrottleThreshold")
+@pytest.mark.contract("3 admission band")
+def test_between_threshold_and_maximum_a_guard_request_waits_linearly_and_uncounted(crowded, plain, sluice):
+    first, second = crowded.product.guards
+    second.stop()
+    first.configure({"maxGuardRequestsInProcessing": 4, "guardRequestThrottleThreshold": 2, "maxThrottleDelay": 1_000})
+    first.restart()
+    sluice.shut()
+
+    with ThreadPoolExecutor(4) as threads, contextlib.ExitStack() as stack:
+        stack.callback(sluice.open)
+        calls = [threads.submit(crowded.client().submit, plain) for _ in range(2)]
+        fill(crowded, 0, 2)
+        # With two of four in processing and a threshold of two the wait is a half of the longest, then all of it.
+        for wait, present in ((0.5, 2), (1.0, 3)):
+            began = time.monotonic()
+            calls.append(threads.submit(crowded.client().submit, plain))
+            time.sleep(wait * 0.6)
+            assert in_processing(crowded, 0) == present, "who waits is not counted"
+            fill(crowded, 0, present + 1)
+            assert wait * 0.9 <= time.monotonic() - began <= wait + 0.6
+        assert crowded.client().submit(plain).error == "overloaded"
+    assert [call.result().status for call in calls] == [200] * 4

@@ -1,0 +1,90 @@
+"""What abby answers when guards die, dawdle or talk nonsense."""
+
+import http.server
+import ssl
+import threading
+
+import pytest
+
+from tests.acceptance.client import wait_until
+from tests.acceptance.house import in_processing, submitting
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def nonsense(yard):
+    """Return the address of something that has a guard's certificate and answers what no guard answers."""
+
+    class Nonsense(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def do_GET(self) -> None:
+            self.send_error(418)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    tls = yard.product.abby.folder / "tls"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls / "guard.crt", tls / "guard.key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.contract("6 fail over")
+def test_a_message_in_a_guard_that_is_killed_is_finished_by_another(yard, plain, sluice):
+    sluice.shut()
+    with submitting(yard, plain, 1, sluice) as calls:
+        assert wait_until(lambda: in_processing(yard, 0) + in_processing(yard, 1) == 1)
+        holder = 0 if in_processing(yard, 0) else 1
+        yard.product.guards[holder].kill()
+        assert wait_until(lambda: in_processing(yard, 1 - holder) == 1)
+    yard.product.guards[holder].start()
+
+    result = calls[0].result().result
+    assert yard.client().explain(result["ggrid"]).json["guard"] == yard.product.guards[1 - holder].name
+
+
+@pytest.mark.spec("1 longRequestTimeout")
+@pytest.mark.spec("1 restart")
+@pytest.mark.contract("5 analysis_timeout")
+def test_an_analysis_longer_than_the_timeout_is_answered_504(yard, plain, sluice):
+    yard.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 700}}})
+    yard.product.abby.restart()
+    sluice.shut()
+    try:
+        answer = yard.client().submit(plain)
+    finally:
+        sluice.open()
+        yard.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 3_600_000}}})
+
+    assert (answer.status, answer.error) == (504, "analysis_timeout")
+
+
+@pytest.mark.spec("1 serviceProviders")
+@pytest.mark.contract("5 core_error")
+def test_a_guard_that_answers_nonsense_is_told_apart_from_one_that_is_away(yard, plain, nonsense):
+    guards = [guard.url for guard in yard.product.guards]
+    yard.product.abby.configure({"serviceProviders": {"core": {"hosts": [nonsense]}}})
+    yard.product.abby.restart()
+    try:
+        answer = yard.client().submit(plain)
+    finally:
+        yard.product.abby.configure({"serviceProviders": {"core": {"hosts": guards}}})
+        yard.product.abby.restart()
+
+    assert (answer.status, answer.error) == (502, "core_error")
+    assert yard.client().submit(plain).status == 200

@@ -1,0 +1,71 @@
+"""The API description: served, complete, and kept to under every request that can be made from it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.client import STATUS, SUBMIT
+
+SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
+
+
+@pytest.fixture(scope="module")
+def description(client):
+    answer = client.using(None).call("GET", "/openapi.json")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    return answer.json
+
+
+@pytest.mark.spec("9 version")
+def test_the_description_is_openapi_3_1_of_this_version(description):
+    assert description["openapi"].startswith("3.1.")
+    assert description["info"]["version"] == "1.1.0"
+
+
+def test_every_route_is_described_and_answers(description, client):
+    assert {SUBMIT, STATUS, "/v1/messages/{ggrid}", "/metrics", "/healthz", "/readyz", "/openapi.json"} <= set(
+        description["paths"]
+    )
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            assert operation["operationId"]
+            assert "200" in operation["responses"]
+            assert client.call(method.upper(), path.replace("{ggrid}", "17")).status not in (405, 500)
+
+
+@pytest.mark.spec("4 submitEmail multipart")
+@pytest.mark.contract("3 six fields")
+def test_the_records_are_those_of_the_specification(description):
+    schemas = description["components"]["schemas"]
+
+    result = schemas["MessageAnalysisResult"]
+    assert set(result["properties"]) == {"ggrid", "created", "completed", "decision", "verdict", "tags"}
+    assert result["properties"]["decision"]["enum"] == ["undecided", "deliver", "quarantine", "bounce", "drop"]
+    assert set(schemas["MessageAnalysisRequest"]["properties"]) == {"borderMtaData", "tenantUid"}
+    assert schemas["SystemStatus"]["properties"]["messageQueueStatus"]["enum"] == ["GREEN", "YELLOW", "RED"]
+    assert "error" in schemas["Error"]["required"]
+    upload = description["paths"][SUBMIT]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert upload["encoding"]["parameters"]["contentType"] == "application/json"
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_no_failure(client, tmp_path):
+    done = subprocess.run(
+        [
+            str(SCHEMATHESIS), "run", f"{client.url}/openapi.json",
+            "--tls-verify", str(client.ca),
+            "--header", f"Authorization: Bearer {client.token}",
+            "--checks", "all",
+            "--max-examples", "100",
+            "--generation-deterministic",
+            "--request-timeout", "30",
+            "--continue-on-failure",
+            "--no-color",
+        ],
+        check=False, capture_output=True, text=True, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-8_000:]

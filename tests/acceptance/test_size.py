@@ -1,0 +1,125 @@
+"""The size of a request: 52,428,800 bytes pass, one more does not, whichever way it is sent and whoever sends it."""
+
+import asyncio
+import io
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from rig.samples import plain_message
+from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 52_428_800
+PIECE = 262_144
+
+
+def body(size: int) -> bytes:
+    """Return a whole request body of exactly this size, with one large attachment."""
+    head = plain_message().replace(b"text/plain; charset=utf-8", b"multipart/mixed; boundary=big")
+    head += (
+        b'\r\n--big\r\nContent-Type: application/octet-stream\r\nContent-Disposition: attachment; filename="a"\r\n\r\n'
+    )
+    tail = b"\r\n--big--\r\n"
+    room = size - len(form(parameters(), email(head + tail)))
+    line = b"0123456789" * 7 + b"\r\n"
+    filling = (line * (room // len(line) + 1))[:room]
+    whole = form(parameters(), email(head + filling + tail))
+    assert len(whole) == size
+    return whole
+
+
+@pytest.fixture(scope="module")
+def too_large() -> bytes:
+    return body(LIMIT + 1)
+
+
+@pytest.fixture(scope="module")
+def file_too_large(too_large, tmp_path_factory) -> Path:
+    path = Path(tmp_path_factory.mktemp("size") / "body")
+    path.write_bytes(too_large)
+    return path
+
+
+def pieces(data: bytes):
+    """Return an iterator, for which every client chooses chunked encoding."""
+    return (data[start : start + PIECE] for start in range(0, len(data), PIECE))
+
+
+@pytest.mark.spec("8 payload")
+@pytest.mark.contract("3 size passes")
+@pytest.mark.contract("3 spool")
+@pytest.mark.parametrize("way", ["Content-Length", "chunked"])
+def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, house, way):
+    data = body(LIMIT)
+
+    answer = client.call(
+        "POST", SUBMIT, headers={"Content-Type": FORM}, data=data if way == "Content-Length" else pieces(data)
+    )
+
+    assert answer.status == 200, answer.body
+    assert answer.result["decision"] != "undecided"
+    for service in house.product.services:
+        assert not list((service.folder / "spool").iterdir())
+
+
+@pytest.mark.contract("3 size refused")
+@pytest.mark.contract("5 payload_too_large")
+def test_a_declared_size_beyond_the_limit_is_refused_before_the_body_is_sent(client):
+    head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", f"Content-Length: {LIMIT + 1}", f"Content-Type: {FORM}"]
+
+    answer = client.say([*head, f"Authorization: Bearer {client.token}"], timeout=5.0)
+
+    assert (answer.status, answer.error) == (413, "payload_too_large")
+
+
+@pytest.mark.spec("4 submitEmail 413")
+@pytest.mark.spec("8 payload")
+@pytest.mark.contract("3 size refused")
+@pytest.mark.contract("5 payload_too_large")
+class TestOneByteMore:
+    """Every client sees the 413, though it was still sending when it came."""
+
+    @pytest.mark.parametrize("way", ["Content-Length", "chunked"])
+    def test_requests_sees_413(self, client, too_large, way):
+        data = too_large if way == "Content-Length" else pieces(too_large)
+
+        answer = client.call("POST", SUBMIT, headers={"Content-Type": FORM}, data=data)
+
+        assert (answer.status, answer.error) == (413, "payload_too_large")
+
+    @pytest.mark.parametrize("way", ["Content-Length", "chunked"])
+    async def test_aiohttp_sees_413(self, client, too_large, way):
+        async def stream():
+            for piece in pieces(too_large):
+                yield piece
+                await asyncio.sleep(0)
+
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                client.url + SUBMIT,
+                data=io.BytesIO(too_large) if way == "Content-Length" else stream(),
+                headers={**client.authorization, "Content-Type": FORM},
+                ssl=client.context,
+            ) as answer,
+        ):
+            assert answer.status == 413
+            assert (await answer.json())["error"] == "payload_too_large"
+
+    @pytest.mark.parametrize("expect", [[], ["-H", "Expect:"]], ids=["asking first", "sending at once"])
+    @pytest.mark.parametrize("way", [[], ["-H", "Transfer-Encoding: chunked"]], ids=["Content-Length", "chunked"])
+    def test_curl_sees_413(self, client, file_too_large, way, expect):
+        done = subprocess.run(
+            ["curl", "-sS", "--max-time", "60", "--cacert", str(client.ca), "-X", "POST", *way, *expect,
+             "-H", f"Authorization: Bearer {client.token}", "-H", f"Content-Type: {FORM}",
+             "--data-binary", f"@{file_too_large}", "-w", "\n%{http_code}", client.url + SUBMIT],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("\n413")
+        assert '"payload_too_large"' in done.stdout

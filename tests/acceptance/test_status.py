@@ -1,0 +1,101 @@
+"""The colour of the message queue, by real events."""
+
+import time
+
+import pytest
+
+from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.house import in_processing, submitting
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def fresh(yard):
+    """Return the product with an abby that remembers no bad colour."""
+    yard.product.abby.restart()
+    assert wait_until(lambda: yard.client().colour() == "GREEN", 15.0)
+    return yard
+
+
+@pytest.mark.spec("4 status")
+@pytest.mark.spec("2 messageQueueStatus")
+@pytest.mark.contract("3 green")
+@pytest.mark.contract("3 status 200")
+def test_it_is_green_while_all_is_well_and_needs_no_body(fresh):
+    client = fresh.client()
+
+    assert client.colour() == "GREEN"
+    assert client.call("POST", STATUS, data=b"").json == {"messageQueueStatus": "GREEN"}
+    answer = client.call("POST", STATUS, headers={"Content-Type": "application/json"}, data=b"{}")
+    assert answer.json == {"messageQueueStatus": "GREEN"}
+
+
+@pytest.mark.contract("3 yellow")
+@pytest.mark.contract("3 red full")
+@pytest.mark.contract("3 worse at once")
+def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten_seconds(fresh, plain, sluice):
+    client, numbers = fresh.client(), range(2)
+    sluice.shut()
+    with submitting(fresh, plain, 7, sluice):
+        assert wait_until(lambda: sum(in_processing(fresh, number) for number in numbers) == 7)
+        assert client.colour() == "GREEN"
+        with submitting(fresh, plain, 1, sluice):
+            assert wait_until(lambda: client.colour() == "YELLOW", 3.0)
+            with submitting(fresh, plain, 2, sluice):
+                assert wait_until(lambda: client.colour() == "RED", 3.0)
+    assert wait_until(lambda: sum(in_processing(fresh, number) for number in numbers) == 0)
+    ended = time.monotonic()
+
+    assert client.colour() == "RED", "it was red a moment ago"
+    assert wait_until(lambda: client.colour() == "GREEN", 15.0, 0.2)
+    assert 8.0 <= time.monotonic() - ended <= 13.0
+
+
+@pytest.mark.contract("3 yellow")
+@pytest.mark.contract("3 red unreachable")
+@pytest.mark.contract("3 readyz")
+@pytest.mark.contract("5 core_unreachable")
+def test_it_is_yellow_without_one_guard_and_red_without_all(fresh, plain):
+    client, (first, second) = fresh.client(), fresh.product.guards
+    nobody = client.using(None)
+    assert nobody.call("GET", "/readyz").status == 200
+
+    first.stop()
+    assert client.colour() == "YELLOW"
+    assert client.submit(plain).outcome == ("clean", "deliver")
+
+    second.stop()
+    assert client.colour() == "RED"
+    answer = client.submit(plain)
+    assert (answer.status, answer.error) == (502, "core_unreachable")
+    assert wait_until(lambda: nobody.call("GET", "/readyz").status == 503, 3.0)
+    assert nobody.call("GET", "/healthz").status == 200
+
+
+@pytest.mark.contract("3 red engine")
+def test_it_is_red_while_a_required_engine_is_down_everywhere(fresh, harmed_engines):
+    harmed_engines.clamd.kill()
+
+    assert wait_until(lambda: fresh.client().colour() == "RED", 5.0)
+
+
+@pytest.mark.contract("3 yellow database")
+@pytest.mark.contract("6 database down")
+@pytest.mark.contract("5 storage_unavailable")
+def test_it_is_yellow_while_the_database_is_away_and_scans_go_on(fresh, harmed_engines, plain):
+    client = fresh.client()
+    harmed_engines.postgresql.kill()
+
+    assert wait_until(lambda: client.colour() == "YELLOW", 5.0)
+    answer = client.submit(plain, tenant=fresh.tenants["acme"])
+    assert answer.outcome == ("clean", "deliver")
+    for needs_the_database in (
+        client.explain(answer.result["ggrid"]),
+        client.submit(plain, headers={"Idempotency-Key": "without-a-database"}),
+    ):
+        assert (needs_the_database.status, needs_the_database.error) == (503, "storage_unavailable")
+        assert int(needs_the_database.headers["Retry-After"]) >= 1
+
+    harmed_engines.postgresql.start()
+    assert wait_until(lambda: client.explain(answer.result["ggrid"]).status == 200, 15.0), "history is written later"

@@ -1,0 +1,57 @@
+"""SIGTERM: no new work, the work in hand is finished, exit code 0."""
+
+import os
+import signal
+
+import pytest
+
+from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.house import in_processing, submitting
+
+pytestmark = pytest.mark.slow
+
+STOPPING = b'"event":"stopping"'
+
+
+@pytest.mark.contract("6 stop")
+@pytest.mark.contract("5 shutting_down")
+def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(yard, plain, sluice):
+    client, abby = yard.client(), yard.product.abby
+    said = abby.log.read_bytes().count(STOPPING)
+    sluice.shut()
+    with client.connection() as connection:
+        assert client.call_over(connection, "POST", STATUS).status == 200
+        with submitting(yard, plain, 2, sluice) as calls:
+            assert wait_until(lambda: in_processing(yard, 0) + in_processing(yard, 1) == 2)
+            os.kill(abby.pid, signal.SIGTERM)
+            assert wait_until(lambda: abby.log.read_bytes().count(STOPPING) > said, 5.0)
+
+            refused = client.call_over(connection, "POST", STATUS)
+            assert (refused.status, refused.error) == (503, "shutting_down")
+            assert int(refused.headers["Retry-After"]) >= 1
+            assert abby.running
+
+    assert [call.result().outcome for call in calls] == [("clean", "deliver")] * 2
+    assert wait_until(lambda: abby.exit_code is not None, 5.0)
+    assert abby.exit_code == 0
+
+
+@pytest.mark.contract("6 stop")
+def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
+    guard, other = yard.product.guards
+    other.stop()
+    said = guard.log.read_bytes().count(STOPPING)
+    sluice.shut()
+    with submitting(yard, plain, 2, sluice) as calls:
+        assert wait_until(lambda: in_processing(yard, 0) == 2)
+        os.kill(guard.pid, signal.SIGTERM)
+        assert wait_until(lambda: guard.log.read_bytes().count(STOPPING) > said, 5.0)
+        refused = yard.client().submit(plain)
+        assert refused.status in (502, 503)
+
+    results = [call.result().result for call in calls]
+    assert [result["verdict"] for result in results] == ["clean"] * 2
+    assert wait_until(lambda: guard.exit_code is not None, 5.0)
+    assert guard.exit_code == 0
+    for result in results:
+        assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"

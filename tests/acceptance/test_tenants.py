@@ -1,0 +1,99 @@
+"""Which tenant a guard request belongs to, and which tenants a token may name."""
+
+import pytest
+
+from rig.samples import plain_message
+from tests.acceptance.client import envelope
+
+MESSAGE = plain_message()
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+def recipients(*addresses: str) -> dict[str, object]:
+    return envelope(envelopeRecipients=list(addresses))
+
+
+@pytest.mark.spec("2 tenantUid")
+def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
+    result = client.submit(MESSAGE, recipients("bob@company.example"), tenant=house.tenants["club"]).result
+
+    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants["club"]
+    assert "policy.default-tenant" not in result["tags"]
+
+
+@pytest.mark.contract("3 tenant by domains")
+@pytest.mark.parametrize(
+    ("addresses", "tenant"),
+    [
+        (["bob@company.example"], "acme"),
+        (["bob@company.example", "Eve@COMPANY.Example"], "acme"),
+        (["ann@club.example"], "club"),
+    ],
+)
+def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, house, addresses, tenant):
+    result = client.submit(MESSAGE, recipients(*addresses)).result
+
+    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants[tenant]
+    assert "policy.default-tenant" not in result["tags"]
+
+
+@pytest.mark.contract("3 default tenant")
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        pytest.param(["bob@elsewhere.example"], id="nobody's domain"),
+        pytest.param(["bob@company.example", "ann@club.example"], id="two tenants"),
+        pytest.param(["bob@company.example", "bob@elsewhere.example"], id="one tenant and nobody"),
+        pytest.param(["bob@mail.company.example"], id="below a tenant's domain"),
+        pytest.param(["postmaster"], id="no domain"),
+    ],
+)
+def test_otherwise_the_default_tenant_is_taken_and_the_tag_says_so(client, house, addresses):
+    result = client.submit(MESSAGE, recipients(*addresses)).result
+
+    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants["default"]
+    assert "policy.default-tenant" in result["tags"]
+
+
+@pytest.mark.contract("5 tenant_not_found")
+def test_an_unknown_tenant_is_told_to_a_token_that_may_see_all(client):
+    answer = client.submit(MESSAGE, tenant=NOBODY)
+
+    assert (answer.status, answer.error) == (404, "tenant_not_found")
+
+
+@pytest.mark.contract("5 tenant_forbidden")
+def test_a_restricted_token_cannot_tell_a_foreign_tenant_from_one_that_does_not_exist(house):
+    client = house.client("acme")
+
+    foreign = client.submit(MESSAGE, tenant=house.tenants["club"])
+    unknown = client.submit(MESSAGE, tenant=NOBODY)
+
+    assert (foreign.status, foreign.error) == (403, "tenant_forbidden")
+    assert (unknown.status, unknown.body) == (foreign.status, foreign.body)
+    assert set(unknown.headers) == set(foreign.headers)
+
+
+@pytest.mark.contract("5 tenant_forbidden")
+@pytest.mark.parametrize("address", ["ann@club.example", "bob@elsewhere.example"])
+def test_a_restricted_token_does_not_get_around_it_by_naming_no_tenant(house, address):
+    answer = house.client("acme").submit(MESSAGE, recipients(address))
+
+    assert (answer.status, answer.error) == (403, "tenant_forbidden")
+
+
+@pytest.mark.contract("3 tenant permission")
+def test_a_restricted_token_may_use_its_own_tenant_named_or_by_domain(house):
+    client = house.client("acme")
+
+    assert client.submit(MESSAGE, tenant=house.tenants["acme"]).status == 200
+    assert client.submit(MESSAGE, recipients("bob@company.example")).status == 200
+
+
+@pytest.mark.contract("3 tenant permission")
+def test_a_token_may_be_given_several_tenants_and_no_other(house):
+    client = house.client("both")
+
+    statuses = {name: client.submit(MESSAGE, tenant=house.tenants[name]).status for name in ("acme", "club", "bank")}
+
+    assert statuses == {"acme": 200, "club": 200, "bank": 403}
