@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mailwarden.message.media import UUENCODINGS
 
 _NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n \t"))
+_PADDED_BREAK = re.compile(rb"=[ \t]++\r?+\n")
 _LOOKS_BASE64 = re.compile(rb"\s*+[A-Za-z0-9+/]{16,}+={0,2}+(?:\s++[A-Za-z0-9+/]++={0,2}+)*+\s*+")
 _UU_BEGIN = re.compile(rb"(?:\A|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{0,200})\r?\n")
 _YENC_BEGIN = re.compile(rb"(?:\A|\n)=ybegin [^\r\n]{0,300}\r?\n")
@@ -31,7 +32,8 @@ def decode_transfer(body: bytes, encoding: bytes) -> Decoded:
     if encoding == b"base64":
         return _decode_base64(body)
     if encoding == b"quoted-printable":
-        return Decoded(binascii.a2b_qp(body) if b"=" in body else body)
+        doubt = "White space follows a soft line break" if _PADDED_BREAK.search(body) else ""
+        return Decoded(binascii.a2b_qp(body) if b"=" in body else body, doubt)
     if encoding in UUENCODINGS:
         return Decoded(body, "The transfer encoding is unknown", _decode_uu(body))
     return Decoded(body)
@@ -69,7 +71,13 @@ def _decode_base64(body: bytes) -> Decoded:
         body.translate(None, b" \t\r\n")
     ):
         return Decoded(content, "A base64 body has characters that do not belong there", _cut_at_junk(body))
-    return Decoded(content)
+    return Decoded(content, "A base64 body begins with text" if _has_text_first(body) else "")
+
+
+def _has_text_first(body: bytes) -> bool:
+    """Tell whether words stand before the base64: readers differ on whether their letters belong to it."""
+    first = body[:1_024].lstrip().partition(b"\n")[0].strip()
+    return bool(first.translate(None, _NOT_BASE64 + b" \t") != first)
 
 
 def _decode_after_padding(body: bytes, content: bytes, rest: bytes) -> Decoded:

@@ -4,7 +4,9 @@ Security: works on hostile bytes inside a killable worker; bounded by the same l
 it never raises but for want of memory.
 """
 
+import re
 from hashlib import sha256
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,6 +18,8 @@ from mailwarden.message.second_view import SecondPart, view_parts
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
 
+_RUN = re.compile(rb"[!-~]{60,}+")
+_WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
 _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part
 
 
@@ -67,14 +71,23 @@ class _Collector:
     def _add_asides(self, data: bytes, node: Node) -> None:
         if node.preamble_end - node.body > _ASIDE and (text := data[node.body : node.preamble_end].strip()):
             self.add(node, text, suffix=".preamble")
+            self._doubt_aside(text, node)
         if (
             node.epilogue >= 0
             and node.end - node.epilogue > _ASIDE
             and (text := data[node.epilogue : node.end].strip())
         ):
             self.add(node, text, suffix=".epilogue")
+            self._doubt_aside(text, node)
         if node.preamble_end < 0:
             self.add(node, data[node.body : node.end], suffix=".body")
+
+    def _doubt_aside(self, text: bytes, node: Node) -> None:
+        """Doubt text outside of the parts that is not made of words: a rule and a link are, a file is not."""
+        for run in islice(_RUN.finditer(text), 100):
+            if len(set(run.group())) > 12 and b"://" not in run.group():
+                self.doubts.append(f"Something other than words stands outside of the parts (part {node.path or '0'})")
+                return
 
     def _add_leaf(self, data: bytes, node: Node) -> None:
         body = data[node.body : node.end]
@@ -82,6 +95,8 @@ class _Collector:
         decoded = decode_transfer(body, encoding)
         if decoded.doubt:
             self.doubts.append(f"{decoded.doubt} (part {node.path or '0'})")
+        if node.media.charset.lower().startswith(_WIDE):
+            self.doubts.append(f"A text is in a charset that mail does not allow (part {node.path or '0'})")
         self.add(node, decoded.content)
         for number, other in enumerate(decoded.others, 1):
             self.add(node, other, suffix=f".other{number}")

@@ -99,8 +99,11 @@ def _doubt_node(data: bytes, node: Node) -> list[str]:
         doubts.append(f"A NUL byte stands among the headers ({where})")
     if _has_doubtful_blank(block, node.media.encoding):
         doubts.append(f"A line of white space alone may end the headers ({where})")
-    if not node.path and not block.strip():
-        doubts.append("The message begins with an empty line or has no headers")
+    if not block.strip():
+        headless = "A part has no headers, and not every reader takes it for one"
+        doubts.append(
+            f"{headless} ({where})" if node.path else "The message begins with an empty line or has no headers"
+        )
     elif block[:1] in (b" ", b"\t"):
         doubts.append(f"The first header line is folded ({where})")
     if _OTHER_BREAKS.search(block) and (node.body >= len(data) or _has_odd_break(node.fields)):
