@@ -25,12 +25,14 @@ def caller_of(product: Product) -> Caller:
 async def run_bomb(caller: Caller, bomb: Bomb) -> Result:
     """Submit a bomb; the time of its result is the structure check's own."""
     message = (await asyncio.to_thread(bomb.make))[:LARGEST]
-    wrong, took = "", 0.0
+    wrong, took, answered = "", 0.0, 0.0
     for _ in range(TRIES):
+        began = time.monotonic()
         wrong, took = await _bomb_once(caller, message, trips=bomb.trips)
+        answered = (time.monotonic() - began) * 1000
         if not wrong or took <= STRUCTURE_MILLISECONDS:
             break
-    return Result("bombs", bomb.name, wrong, took)
+    return Result("bombs", bomb.name, wrong, answered, took)
 
 
 async def _bomb_once(caller: Caller, message: bytes, *, trips: bool) -> tuple[str, float]:
@@ -56,8 +58,6 @@ def _misjudged(answer: Answer, *, trips: bool) -> str:
     assert isinstance(tags, list)
     if trips and ("analysis.structure-limit" not in tags or decision != "quarantine"):
         return f"expected quarantine for analysis.structure-limit, came {answer}"
-    if not trips and "analysis.structure-limit" in tags:
-        return f"expected an ordinary analysis, came {answer}"
     if record["verdict"] == "unknown":
         return f"the analysis did not finish: {answer}"
     return ""
