@@ -46,7 +46,7 @@ def sluice(engines: Engines) -> Iterator[Sluice]:
 def built_yard(
     engines: Engines, town: Town, sluice: Sluice, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[House]:
-    guard = {**PLACES, "engines": {"clamav": {"address": sluice.address}}}
+    guard = {**PLACES, "engines": {"clamav": {"address": sluice.address, "maxConcurrency": 3}}}
     with open_house(engines, town, tmp_path_factory.mktemp("yard"), guards=(guard, guard), start=False) as opened:
         yield opened
 

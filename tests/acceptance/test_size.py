@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from rig.samples import plain_message
-from tests.acceptance.client import FORM, SUBMIT, email, form, parameters
+from tests.acceptance.client import FORM, SUBMIT, email, form, parameters, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,12 @@ def file_too_large(too_large, tmp_path_factory) -> Path:
     return path
 
 
+def spool_files(service) -> int:
+    """Count the files of the spool that a process holds open."""
+    files = (path.readlink() for path in Path(f"/proc/{service.pid}/fd").iterdir() if path.is_symlink())
+    return sum(str(file).startswith(str(service.folder / "spool")) for file in files)
+
+
 def pieces(data: bytes):
     """Return an iterator, for which every client chooses chunked encoding."""
     return (data[start : start + PIECE] for start in range(0, len(data), PIECE))
@@ -64,6 +70,24 @@ def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, house, 
     assert answer.result["decision"] != "undecided"
     for service in house.product.services:
         assert not list((service.folder / "spool").iterdir())
+
+
+@pytest.mark.contract("3 spool")
+@pytest.mark.parametrize(("size", "spooled"), [(900_000, 0), (3_000_000, 1)])
+def test_a_body_over_a_mebibyte_goes_to_a_file_that_nobody_can_open_and_that_goes_with_its_caller(
+    client, house, size, spooled
+):
+    abby = house.product.abby
+    with client.connection() as connection:
+        connection.putrequest("POST", SUBMIT)
+        for name, value in {**client.authorization, "Content-Type": FORM, "Content-Length": str(LIMIT)}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body(LIMIT)[:size])
+        assert not spooled or wait_until(lambda: spool_files(abby) == spooled, 5.0)
+        assert spool_files(abby) == spooled
+        assert not list((abby.folder / "spool").iterdir()), "the file has no name"
+
+    assert wait_until(lambda: spool_files(abby) == 0, 5.0)
 
 
 @pytest.mark.contract("3 size refused")

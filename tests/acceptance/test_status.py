@@ -52,6 +52,15 @@ def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten
     assert 8.0 <= time.monotonic() - ended <= 13.0
 
 
+@pytest.mark.contract("3 green")
+def test_an_engine_whose_every_turn_is_taken_is_busy_and_not_down(fresh, plain, sluice):
+    sluice.shut()
+    with submitting(fresh, plain, 7, sluice):
+        assert wait_until(lambda: sluice.waiting == 6), "three turns at each guard, and one message behind them"
+        time.sleep(5.0)
+        assert fresh.client().colour() == "GREEN"
+
+
 @pytest.mark.contract("3 yellow")
 @pytest.mark.contract("3 red unreachable")
 @pytest.mark.contract("3 readyz")
@@ -61,12 +70,13 @@ def test_it_is_yellow_without_one_guard_and_red_without_all(fresh, plain):
     nobody = client.using(None)
     assert nobody.call("GET", "/readyz").status == 200
 
+    # abby asks its guards again when the last answers are a quarter of a second old.
     first.stop()
-    assert client.colour() == "YELLOW"
+    assert wait_until(lambda: client.colour() == "YELLOW", 1.0)
     assert client.submit(plain).outcome == ("clean", "deliver")
 
     second.stop()
-    assert client.colour() == "RED"
+    assert wait_until(lambda: client.colour() == "RED", 1.0)
     answer = client.submit(plain)
     assert (answer.status, answer.error) == (502, "core_unreachable")
     assert wait_until(lambda: nobody.call("GET", "/readyz").status == 503, 3.0)

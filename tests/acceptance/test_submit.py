@@ -1,7 +1,9 @@
 """submitEmail as the specification has it: one message in, six fields out."""
 
 import hashlib
+import json
 import re
+import subprocess
 from datetime import datetime
 from uuid import UUID
 
@@ -211,3 +213,17 @@ def test_the_parameters_say_json_in_any_spelling_of_it(client, plain, kind):
 def test_the_email_part_may_say_any_type_and_have_no_file_name(client, plain):
     for part in (Part("email", plain), Part("email", plain, "application/octet-stream"), Part("email", plain, "x/y")):
         assert client.send(parameters(), part).outcome == ("clean", "deliver")
+
+
+@pytest.mark.spec("4 submitEmail multipart")
+def test_curl_submits_a_message_as_the_quick_start_shows(client, plain, tmp_path):
+    (tmp_path / "message.eml").write_bytes(plain)
+
+    done = subprocess.run(
+        ["curl", "-sS", "--max-time", "30", "--cacert", str(client.ca), "-H", f"Authorization: Bearer {client.token}",
+         "-F", f"parameters={json.dumps({'borderMtaData': ENVELOPE})};type=application/json",
+         "-F", f"email=@{tmp_path}/message.eml", client.url + SUBMIT],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert json.loads(done.stdout)["verdict"] == "clean"

@@ -8,6 +8,7 @@ from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.model.evidence import FailureKind
 
 CONNECT_TIMEOUT = 2.0
+MAX_PROBE_ANSWER = 65_536
 
 
 class Exchange(asyncio.Protocol):
@@ -62,18 +63,25 @@ class EngineDoor:
     async def ask(self, question: Iterable[bytes], limit: int) -> bytes:
         """Wait for a turn, send the question piece by piece, and return the answer; trouble is EngineFailed."""
         async with self._turns:
-            transport, exchange = await self._connect(limit)
-            try:
-                for piece in question:
-                    transport.write(piece)
-                    await exchange.wait_for_room()
-                return await exchange.answer
-            except OSError as error:
-                sentence = f"{self._name} broke off: {error or type(error).__name__}."
-                raise EngineFailed(FailureKind.UNFINISHED, sentence) from error
-            finally:
-                transport.abort()
-                exchange.answer.cancel()
+            return await self._exchange(question, limit)
+
+    async def probe(self, question: bytes) -> bytes:
+        """Ask without waiting for a turn whether the engine is there: one whose every turn is taken is not down."""
+        return await self._exchange((question,), MAX_PROBE_ANSWER)
+
+    async def _exchange(self, question: Iterable[bytes], limit: int) -> bytes:
+        transport, exchange = await self._connect(limit)
+        try:
+            for piece in question:
+                transport.write(piece)
+                await exchange.wait_for_room()
+            return await exchange.answer
+        except OSError as error:
+            sentence = f"{self._name} broke off: {error or type(error).__name__}."
+            raise EngineFailed(FailureKind.UNFINISHED, sentence) from error
+        finally:
+            transport.abort()
+            exchange.answer.cancel()
 
     async def _connect(self, limit: int) -> tuple[asyncio.WriteTransport, Exchange]:
         loop = asyncio.get_running_loop()

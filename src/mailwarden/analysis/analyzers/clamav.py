@@ -36,7 +36,7 @@ class ClamavAnalyzer:
 
     async def check(self) -> str:
         """Return clamd's version with the age of its signatures, as `VERSION` tells it."""
-        answer = await self._door.ask((b"zVERSION\0",), MAX_ANSWER)
+        answer = await self._door.probe(b"zVERSION\0")
         version = answer.rstrip(b"\0\r\n").decode("latin-1")
         if not version.startswith("ClamAV"):
             raise EngineFailed(FailureKind.UNFINISHED, f"clamd did not tell its version but {version[:60]!r}.")

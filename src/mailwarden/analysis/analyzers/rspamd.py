@@ -71,7 +71,7 @@ class RspamdAnalyzer:
 
     async def check(self) -> str:
         question = b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n"
-        head, body = split_answer(await self._door.ask((question,), 65_536))
+        head, body = split_answer(await self._door.probe(question))
         if body.strip() != b"pong":
             raise EngineFailed(FailureKind.UNFINISHED, "Rspamd did not answer its ping with pong.")
         return server_of(head)
