@@ -12,7 +12,7 @@ from torture.bombs import Bomb, bombs
 from torture.cases import Case, Expected, run_http_case
 from torture.http_cases import http_cases
 from torture.json_cases import json_cases
-from torture.messages import caller_of, run_ambiguous, run_bomb
+from torture.messages import STRUCTURE_MILLISECONDS, caller_of, run_ambiguous, run_bomb
 from torture.multipart_cases import multipart_cases
 from torture.results import Result, Results, show_progress
 
@@ -26,13 +26,18 @@ T = TypeVar("T")
 Run = Callable[[Product, Results], Awaitable[None]]
 
 
-async def run_bombs(product: Product, results: Results, chosen: Iterable[Bomb] | None = None) -> None:
+async def run_bombs(
+    product: Product,
+    results: Results,
+    chosen: Iterable[Bomb] | None = None,
+    limit: float = STRUCTURE_MILLISECONDS,
+) -> None:
     """Run the bombs one after the other, so that each is timed alone."""
     every = list(bombs() if chosen is None else chosen)
     async with caller_of(product) as caller:
         for number, bomb in enumerate(every, 1):
             show_progress(f"bombs {number}/{len(every)} {bomb.name}")
-            results.add(await run_bomb(caller, bomb))
+            results.add(await run_bomb(caller, bomb, limit))
 
 
 async def run_ambiguous_messages(product: Product, results: Results) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 
 LEAST_CASES = {"ambiguous": 200, "http": 43, "multipart": 24, "json": 300}
 SMALL = 4 * 1024 * 1024
+BUSY_MILLISECONDS = 600.0  # `make torture` holds the check to 250; here other tests and builds may share the cores.
 LARGE_SAMPLE = {0, 7}  # Which of the large bombs are run here; `make torture` runs them all.
 
 
@@ -34,7 +35,7 @@ def told(results: Results) -> str:
 async def test_no_bomb_holds_the_structure_check_up_or_passes_for_clean(start_product_of: Start, note: Note) -> None:
     product = start_product_of(GUARD, abby=ABBY)
     results = Results()
-    await run_bombs(product, results, affordable_bombs())
+    await run_bombs(product, results, affordable_bombs(), BUSY_MILLISECONDS)
     note(f"bombs: {results.summary()}")
     assert len(results.all) >= 63
     assert not results.wrong, told(results)
