@@ -134,11 +134,40 @@ class MessageNotFound(MailwardenError):
     code = "message_not_found"
 
 
+class ListNotFound(MailwardenError):
+    code = "list_not_found"
+
+
 class IdempotencyConflict(MailwardenError):
     code = "idempotency_conflict"
 
 
+# What may be in a list
+
+
+class TooManyEntries(MailwardenError):
+    code = "too_many_entries"
+
+
+class InvalidEntry(MailwardenError):
+    code = "invalid_entry"
+
+
+class EntryTooBroad(MailwardenError):
+    """The entry is well written and would cover what belongs to many."""
+
+    code = "entry_too_broad"
+
+
+class ListFull(MailwardenError):
+    code = "list_full"
+
+
 # What the service cannot do now
+
+
+class RateLimited(MailwardenError):
+    code = "rate_limited"
 
 
 class CoreUnreachable(MailwardenError):

@@ -77,6 +77,11 @@ def registrable_domain(host: str) -> str:
     return str(found) if found else ""
 
 
+def is_public_suffix(domain: str) -> bool:
+    """Tell whether a domain is one under which many owners register, such as `co.uk`; unknown names are none."""
+    return bool(_suffixes().is_public(domain, accept_unknown=False))
+
+
 def _trim(url: str) -> str:
     url = url.rstrip(".,;:!?*_~")
     while url.endswith((")", "]", ">")) and url.count("(") < url.count(")") + url.count("]"):

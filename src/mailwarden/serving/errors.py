@@ -20,6 +20,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.InvalidJson: HTTPStatus.BAD_REQUEST,
     errors.SchemaViolation: HTTPStatus.BAD_REQUEST,
     errors.InvalidTenantUid: HTTPStatus.BAD_REQUEST,
+    errors.TooManyEntries: HTTPStatus.BAD_REQUEST,
     errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
     errors.InvalidCredentials: HTTPStatus.UNAUTHORIZED,
     errors.Forbidden: HTTPStatus.FORBIDDEN,
@@ -28,12 +29,17 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.TenantNotFound: HTTPStatus.NOT_FOUND,
     errors.MessageNotFound: HTTPStatus.NOT_FOUND,
+    errors.ListNotFound: HTTPStatus.NOT_FOUND,
     errors.MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
     errors.RequestTimeout: HTTPStatus.REQUEST_TIMEOUT,
     errors.IdempotencyConflict: HTTPStatus.CONFLICT,
+    errors.ListFull: HTTPStatus.CONFLICT,
     errors.PayloadTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     errors.UnsupportedMediaType: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     errors.ParametersContentTypeRequired: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    errors.InvalidEntry: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.EntryTooBroad: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.RateLimited: HTTPStatus.TOO_MANY_REQUESTS,
     errors.InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
     errors.CoreUnreachable: HTTPStatus.BAD_GATEWAY,
     errors.CoreError: HTTPStatus.BAD_GATEWAY,
@@ -54,7 +60,7 @@ def answer_for(error: MailwardenError) -> web.Response:
     headers = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="mailwarden"'
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(error.retry_after or DEFAULT_RETRY_AFTER)
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)

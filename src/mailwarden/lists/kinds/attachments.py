@@ -1,0 +1,77 @@
+"""Attachments: an extension, the last two of them, or a media type.
+
+Security: reads names that strangers chose so that they look like others; what nobody sees is dropped first.
+"""
+
+import re
+from collections.abc import Iterable
+from unicodedata import normalize
+
+from mailwarden.errors import InvalidEntry
+from mailwarden.lists.kinds.kind import Kind
+from mailwarden.lists.kinds.text import drop_invisible
+
+_EXTENSIONS = re.compile(r"(?:\.[^\s./\\<>:;\"|?*]{1,32}){1,2}")
+_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
+_STEP = re.compile(r"[/\\]")
+MAX_NAME = 1_000
+MAX_NAMES = 10_000  # as many as an archive is opened for
+
+
+def read_attachment(text: str) -> str:
+    if "/" in text:
+        media_type = _fold_media_type(text)
+        if not _MEDIA_TYPE.fullmatch(media_type):
+            raise InvalidEntry("A media type is written `type/subtype`, such as `application/x-msdownload`.")
+        return media_type
+    extension = "." + _fold_name(text).removeprefix("*").removeprefix(".")
+    if not _EXTENSIONS.fullmatch(extension):
+        raise InvalidEntry("An extension is written `.exe`, or with the one before it `.pdf.exe`.")
+    return extension
+
+
+def candidates_for_attachment(name: str, media_type: str = "", inside: Iterable[str] = ()) -> list[str]:
+    """Return the keys of the kind `attachment`: of the name and of the names inside an archive, then the media type."""
+    twos: dict[str, None] = {}
+    ones: dict[str, None] = {}
+    for count, each in enumerate((name, *inside)):
+        if count > MAX_NAMES:
+            break
+        _, *extensions = _fold_name(_STEP.split(each[-MAX_NAME:])[-1]).rsplit(".", 2)
+        if len(extensions) == 2:
+            twos[f".{extensions[0]}.{extensions[1]}"] = None
+        if extensions:
+            ones["." + extensions[-1]] = None
+    folded = _fold_media_type(media_type)
+    return [*twos, *ones, *([folded] if folded else [])]
+
+
+def attachment_specificity(entry: str) -> int:
+    """Order two extensions before one, and an extension, which the receiver's system obeys, before a media type."""
+    return entry.count(".") + 1 if entry.startswith(".") else 1
+
+
+def _fold_media_type(text: str) -> str:
+    return text.partition(";")[0].strip().lower()
+
+
+def _fold_name(name: str) -> str:
+    """Return a name as the receiver's system opens it: case, and dots and spaces at the end, do not count."""
+    if not (name.isascii() and name.isprintable()):
+        name = normalize("NFC", normalize("NFC", drop_invisible(name)).lower())
+    return name.lower().rstrip(". ")
+
+
+ATTACHMENT = Kind(
+    name="attachment",
+    form="An extension such as `.exe`, also the last two such as `.pdf.exe`, or a media type.",
+    examples=(
+        (".exe", ".exe"),
+        ("*.EXE", ".exe"),
+        ("iso", ".iso"),
+        (".pdf.exe", ".pdf.exe"),
+        ("Application/X-MSDownload; name=a.exe", "application/x-msdownload"),
+    ),
+    read=read_attachment,
+    specificity=attachment_specificity,
+)

@@ -1,0 +1,69 @@
+"""What every entry goes through first: trimmed, NFC, free of control characters; and defanged names made whole.
+
+Security: reads text from feeds and strangers. Every step is linear and the text is bounded.
+"""
+
+import re
+from unicodedata import normalize
+
+from mailwarden.errors import InvalidEntry
+
+MAX_ENTRY = 2_000
+# White space, and the invisible marks that copying out of a page or a file leaves at the ends.
+_TRIMMED = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace()) + "\u200b\u2060\ufeff"
+# C0, DEL, C1, separators of lines, overrides of direction, and halves of surrogate pairs.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ud800-\udfff]"
+)
+_DEFANGED = re.compile(r" ?[\[({] ?(\.|dot|@|at|:|://|/) ?[\])}] ?", re.IGNORECASE)
+_MEANT = {"dot": ".", "at": "@"}
+
+
+def clean(text: str) -> str:
+    """Return the text trimmed and in NFC, or raise InvalidEntry."""
+    text = text.strip(_TRIMMED)
+    if not text:
+        raise InvalidEntry("The entry is empty.")
+    if len(text) > MAX_ENTRY:
+        raise InvalidEntry(f"An entry has at most {MAX_ENTRY:,} characters.")
+    if text.isascii() and text.isprintable():
+        return text
+    if found := _FORBIDDEN.search(text):
+        raise InvalidEntry(f"The entry holds the character U+{ord(found.group()):04X}, which no entry may hold.")
+    return normalize("NFC", text)
+
+
+def refang(text: str) -> str:
+    """Make a defanged name whole: a dot, `@`, `:` or `/` in brackets, or `dot` and `at` in brackets, as people write.
+
+    The bare words ` dot ` and ` at ` are left alone: they may be meant as words.
+    """
+    if "]" in text or ")" in text or "}" in text:
+        return _DEFANGED.sub(_whole, text)
+    return text
+
+
+def fold(text: str) -> str:
+    """Return the text as two spellings of one phrase share it: compatible forms, case, spaces and marks unseen.
+
+    Folding what is folded changes nothing; a text met in a message and a text stored go through this one function.
+    """
+    if text.isascii() and text.isprintable():
+        return " ".join(text.lower().split())
+    text = " ".join(text.split())
+    for _ in range(4):  # folding the case may undo the normal form, and the reverse
+        folded = " ".join(normalize("NFKC", _INVISIBLE.sub("", normalize("NFKC", text).casefold())).split())
+        if folded == text:
+            break
+        text = folded
+    return text
+
+
+def drop_invisible(text: str) -> str:
+    """Return the text without the characters that nobody sees and that split what a reader sees as one word."""
+    return text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
+
+
+def _whole(found: re.Match[str]) -> str:
+    return _MEANT.get(found[1].lower(), found[1])

@@ -1,0 +1,51 @@
+"""The entries of one call are taken together or refused together, with every reason."""
+
+import msgspec
+import pytest
+
+from mailwarden.errors import EntryTooBroad, InvalidEntry, TooManyEntries
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.entries import MAX_ENTRIES, read_entries, spell_entries
+
+SENDERS = find_list("sender-block")
+
+
+def test_entries_come_back_in_their_order():
+    assert read_entries(SENDERS, ["B.example", "a@B.example", "b.example"]) == [
+        "b.example",
+        "a@b.example",
+        "b.example",
+    ]
+
+
+def test_every_mistake_is_told_with_its_index():
+    with pytest.raises(InvalidEntry, match="3 entries") as refused:
+        read_entries(SENDERS, ["a.example", "no dot", "co.uk", "b.example", "x"])
+    assert [detail["index"] for detail in refused.value.details] == [1, 2, 4]
+    assert refused.value.details[1]["entry"] == "co.uk"
+    assert "public suffix" in str(refused.value.details[1]["reason"])
+
+
+def test_entries_that_are_only_too_broad_have_their_own_error():
+    with pytest.raises(EntryTooBroad, match="1 entry"):
+        read_entries(SENDERS, ["a.example", "co.uk"])
+
+
+def test_details_can_be_written_whatever_the_entry_holds_and_are_cut():
+    with pytest.raises(InvalidEntry) as refused:
+        read_entries(SENDERS, ["\ud800.example", "x" * 5_000])
+    msgspec.json.encode(refused.value.details)
+    assert len(str(refused.value.details[1]["entry"])) <= 200
+
+
+def test_more_than_500_entries_are_refused_before_one_is_read():
+    for read in (read_entries, spell_entries):
+        with pytest.raises(TooManyEntries):
+            read(SENDERS, [""] * (MAX_ENTRIES + 1))
+
+
+def test_deleting_takes_any_spelling_and_leaves_out_what_cannot_be_an_entry():
+    assert spell_entries(SENDERS, ["B[.]example", "no dot", "\ud800", "", "a.example", "b.example."]) == [
+        "a.example",
+        "b.example",
+    ]
