@@ -35,7 +35,7 @@ _ODD_PATH = re.compile(r"[^A-Za-z0-9_.~!$&'()+,;=:@/-]|//|(?:^|/)\.")
 _ODD = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~!$&'()+,;=:@/?-]")
 # Most links need no folding at all. Whatever this pattern does not take goes the long way, with the same result.
 _PLAIN = re.compile(
-    r"https?://((?:[a-z0-9_-]++\.)++[a-z][a-z0-9-]*+)"
+    r"h(?:tt|xx)ps?://((?:[a-z0-9_-]++\.)++[a-z][a-z0-9-]*+)"
     r"(?:/((?:[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9_.~!$&'()+,;=:@-]*+(?:/(?=[^/.?#])|(?=/?+(?:[?#]|$))))*+)/?+)?+"
     r"(?:\?([A-Za-z0-9_.~!$&'()+,;=:@/?-]*+))?+(?:#[ -~]*+)?+"
 )
@@ -54,6 +54,9 @@ class Link(NamedTuple):
 def read_url(text: str) -> str:
     """Return a URL entry in its one form, or raise InvalidEntry."""
     text = _refang_url(text)
+    if plain := _PLAIN.fullmatch(text):
+        host, path, query = plain.groups("")
+        return _write(read_domain(host), 0, path, query)
     scheme = _SCHEME.match(text)
     if not scheme and _OTHER_SCHEME.match(text):
         raise InvalidEntry("A URL begins with its host, or with `http://`, `https://` or `ftp://`.")
