@@ -69,6 +69,7 @@ def test_the_body_of_the_message_is_not_kept(malware):
     assert "shared drive" not in str(explanation)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("3 explanation permission")
 @pytest.mark.contract("5 message_not_found")
 def test_a_message_of_another_tenant_is_like_one_that_does_not_exist(house, malware):
