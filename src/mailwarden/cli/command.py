@@ -1,4 +1,4 @@
-"""What a subcommand is: its words for people, its arguments, and what it does."""
+"""What a subcommand is: its example, its arguments, and what it does."""
 
 import argparse
 import os
@@ -14,8 +14,6 @@ DEFAULT_CONFIG = "/etc/mailwarden"
 class Command:
     """One subcommand; `run` returns the exit code and raises CommandError where it cannot go on."""
 
-    name: str
-    help: str
     example: str
     arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]

@@ -45,8 +45,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="config",
-    help="Check the configuration.",
     example="mailwarden config check --config /etc/mailwarden",
     arguments=_arguments,
     run=_run,

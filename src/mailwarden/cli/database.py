@@ -50,8 +50,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    name="database",
-    help="bring the database to this version's tables",
     example="mailwarden database migrate",
     arguments=_arguments,
     run=_run,

@@ -157,8 +157,6 @@ async def _print_all(folder: Path) -> int:
 
 
 COMMAND = Command(
-    name="doctor",
-    help="Check every dependency of this host's processes, one line each.",
     example="mailwarden doctor --config /etc/mailwarden",
     arguments=add_config_option,
     run=lambda arguments: asyncio.run(_print_all(arguments.config)),

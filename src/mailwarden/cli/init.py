@@ -104,8 +104,6 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 COMMAND = Command(
-    name="init",
-    help="Make certificates, configuration, a first token and the database's tables.",
     example="mailwarden init /etc/mailwarden --database-url postgresql://mailwarden@127.0.0.1/mailwarden",
     arguments=_arguments,
     run=_run,

@@ -1,28 +1,30 @@
 """The command `mailwarden`: finds the subcommand and runs it."""
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mailwarden import __version__
-from mailwarden.cli import config, database, doctor, init, scan, serve, tenants
 from mailwarden.cli.command import Command
 from mailwarden.errors import MailwardenError
 
-COMMANDS: tuple[Command, ...] = (
-    init.COMMAND,
-    serve.COMMAND,
-    scan.COMMAND,
-    tenants.COMMAND,
-    doctor.COMMAND,
-    config.COMMAND,
-    database.COMMAND,
-)
+# Each command is the module of its name in this folder, read only when it is asked for, so that every start is quick.
+COMMANDS: Mapping[str, str] = {
+    "init": "Make certificates, configuration, a first token and the database's tables.",
+    "serve": "Run abby or guard in the foreground until SIGTERM.",
+    "scan": "Scan one message and say why it was judged so.",
+    "tenants": "Make and show tenants and their recipient domains.",
+    "doctor": "Check every dependency of this host's processes, one line each.",
+    "config": "Check the configuration.",
+    "database": "Bring the database's tables up to date.",
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one subcommand; an error is a sentence on standard error and exit code 2."""
-    arguments = build_parser().parse_args(words)
+    given = list(sys.argv[1:] if words is None else words)
+    arguments = build_parser(given).parse_args(given)
     try:
         return int(arguments.run(arguments))
     except MailwardenError as error:
@@ -32,7 +34,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
 
 
-def build_parser() -> argparse.ArgumentParser:
+def load_command(name: str) -> Command:
+    module = importlib.import_module(f"mailwarden.cli.{name}")
+    command: Command = module.COMMAND
+    return command
+
+
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser with the arguments of the command that the words name."""
     parser = argparse.ArgumentParser(
         prog="mailwarden",
         description="Email security over HTTPS: a message goes in, a decision, a verdict and the reasons come out.",
@@ -40,11 +49,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mailwarden {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
+    named = words[0] if words else ""
+    for name, text in COMMANDS.items():
+        if name != named:
+            subparsers.add_parser(name, help=text)
+            continue
+        command = load_command(name)
         subparser = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
+            name,
+            help=text,
+            description=text,
             epilog=f"Example:\n  {command.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

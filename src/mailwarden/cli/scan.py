@@ -169,8 +169,6 @@ def _token(arguments: argparse.Namespace) -> str:
 
 
 COMMAND = Command(
-    name="scan",
-    help="Scan one message and say why it was judged so.",
     example="mailwarden scan invoice.eml --ip 203.0.113.7 --helo mail.sender.example",
     arguments=_arguments,
     run=_run,

@@ -2,9 +2,7 @@
 
 import argparse
 
-from mailwarden.abby.app import run_abby
 from mailwarden.cli.command import Command, add_config_option
-from mailwarden.guard.app import run_guard
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,13 +11,17 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run = {"abby": run_abby, "guard": run_guard}[arguments.process]
-    return run(arguments.config)
+    # Each process reads only its own code: guard starts without abby's, and the other way round.
+    if arguments.process == "abby":
+        from mailwarden.abby.app import run_abby  # noqa: PLC0415
+
+        return run_abby(arguments.config)
+    from mailwarden.guard.app import run_guard  # noqa: PLC0415
+
+    return run_guard(arguments.config)
 
 
 COMMAND = Command(
-    name="serve",
-    help="Run abby or guard in the foreground until SIGTERM.",
     example="mailwarden serve guard --config /etc/mailwarden",
     arguments=_arguments,
     run=_run,

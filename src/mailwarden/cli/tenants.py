@@ -91,8 +91,6 @@ def _table(tenants: Sequence[Tenant]) -> str:
 
 
 COMMAND = Command(
-    name="tenants",
-    help="make tenants and show them",
     example="mailwarden tenants create acme --domain acme.example --profile strict",
     arguments=_arguments,
     run=_run,
