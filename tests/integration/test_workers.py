@@ -1,11 +1,14 @@
 """Worker processes: what they bring back, and that killing one costs its message alone."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.examination import Frame
 from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status
@@ -23,14 +26,15 @@ async def pool():
     await workers.stop()
 
 
-async def examine(workers: WorkerPool, raw: bytes) -> list:
-    frames: list = []
+async def examine(workers: WorkerPool, raw: bytes) -> list[Frame]:
+    frames: list[Frame] = []
     await workers.examine(Spooled.of(raw), frames.append)
     return frames
 
 
 def pid_of(workers: WorkerPool) -> int:
     (worker,) = workers._all
+    assert worker._process
     return worker._process.pid
 
 
@@ -38,6 +42,7 @@ async def test_a_worker_reports_each_step_in_order(pool):
     frames = await examine(pool, PLAIN)
     assert [frame.report.analyzer for frame in frames] == ["structure", "message", "attachments", "html"]
     assert all(frame.report.status is Status.FINISHED for frame in frames)
+    assert frames[1].summary
     assert frames[1].summary.subject == "lunch"
 
 
@@ -45,9 +50,10 @@ async def test_a_message_in_a_spool_file_is_read_from_there(pool, tmp_path: Path
     writer = SpoolWriter(tmp_path)
     await writer.write(PLAIN + b"x" * 2_000_000)
     spooled = await writer.finish()
-    frames: list = []
+    frames: list[Frame] = []
     await pool.examine(spooled, frames.append)
     spooled.close()
+    assert frames[1].summary
     assert frames[1].summary.size == len(PLAIN) + 2_000_000
 
 
@@ -55,6 +61,7 @@ async def test_a_message_that_trips_a_limit_is_not_parsed(pool):
     frames = await examine(pool, b"X: y\r\n" * 3_000 + b"\r\nbody")
     assert [frame.report.analyzer for frame in frames] == ["structure"]
     assert not frames[0].sound
+    assert frames[0].summary
     assert frames[0].summary.sha256
 
 
@@ -97,9 +104,6 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
 
 
 async def test_a_worker_killed_from_outside_is_replaced_and_the_message_is_examined(pool):
-    import os
-    import signal
-
     os.kill(pid_of(pool), signal.SIGKILL)
     collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
     assert not collected.evidence.failures

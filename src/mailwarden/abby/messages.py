@@ -15,7 +15,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.front_door import Call
 from mailwarden.wire.explanation import explanation_of
 
-JUST_MADE = timedelta(seconds=5)
+JUST_MADE = timedelta(minutes=2)  # longer than an analysis may take, so that its explanation may be on its way
 PATIENCE = 1.0
 PAUSE = 0.1
 

@@ -67,6 +67,7 @@ class EngineFailed(Exception):
 class EngineAnalyzer(Protocol):
     name: ClassVar[str]
     bears_any_structure: ClassVar[bool]  # False: not asked about a message that trips a structure limit
+    reads_contents: ClassVar[bool]  # True: asked about the decoded parts too, where the message is ambiguous
 
     @property
     def timeout(self) -> float:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -16,6 +16,22 @@ from mailwarden.model.summary import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL))
 _CRASHES_ALLOWED = 1
+_LARGE = 4 * 1024 * 1024  # from here on every engine waits for the structure check: the wait is short beside the scan
+
+
+class Content(Struct, frozen=True):
+    """One decoded part, as something that an engine can be asked about."""
+
+    content: bytes
+    path: None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def chunks(self, size: int = 262_144) -> Iterator[bytes]:
+        for start in range(0, len(self.content), size):
+            yield self.content[start : start + size]
 
 
 class Collected(Struct, frozen=True):
@@ -29,19 +45,24 @@ class Examination:
     def __init__(self) -> None:
         self.reports: dict[str, Report] = {}
         self.summary: MessageSummary | None = None
+        self.contents: tuple[bytes, ...] = ()
         self.sound = False
+        self.bearable = True
         self.structure_known = asyncio.Event()
+        self.done = asyncio.Event()
 
     def take(self, frame: Frame) -> None:
         self.reports[frame.report.analyzer] = frame.report
         self.summary = frame.summary or self.summary
+        self.contents = frame.contents or self.contents
         if frame.report.analyzer == STRUCTURE:
-            self.sound = frame.sound
+            self.sound, self.bearable = frame.sound, frame.bearable
             self.structure_known.set()
 
     def finish(self, failure: WorkerFailed | None) -> None:
         """Account for every step: what did not come is a failure, unless a tripped limit made it needless."""
         self.structure_known.set()
+        self.done.set()
         tripped = STRUCTURE in self.reports and not self.sound
         for step in _WORKER_STEPS:
             if step not in self.reports:
@@ -95,25 +116,42 @@ async def _ask(
     engine: EngineAnalyzer, raw: RawMessage, envelope: Envelope, examination: Examination, until: float
 ) -> tuple[Report, EngineAnswer | None]:
     """Ask one engine; one that cannot bear any structure waits for the check and is not asked where it trips."""
-    if not engine.bears_any_structure:
+    if not engine.bears_any_structure or raw.size > _LARGE:
         await examination.structure_known.wait()
-        if not examination.sound:
+        if not (examination.sound or (engine.bears_any_structure and examination.bearable)):
             return _skipped(engine.name), None
     started = time.perf_counter()
     patience = min(engine.timeout, until - time.monotonic())
     try:
         async with asyncio.timeout(patience):
             answer = await engine.examine(raw, envelope)
+            took = _milliseconds(started)
+            if engine.reads_contents and not answer.findings:
+                await examination.done.wait()
+                if examination.contents:
+                    answer = await _ask_about_contents(engine, answer, envelope, examination.contents)
+                    took = _milliseconds(started)
     except EngineFailed as error:
         failure = Failure(engine.name, error.kind, error.sentence)
     except TimeoutError:
         sentence = f"{engine.name} did not answer within {max(patience, 0):.0f} s."
         failure = Failure(engine.name, FailureKind.TIMEOUT, sentence)
     else:
-        took, required = _milliseconds(started), is_required(engine.name)
+        required = is_required(engine.name)
         report = Report(engine.name, required, Status.FINISHED, took, answer.findings, None, answer.engine)
         return report, answer
     return Report(engine.name, is_required(engine.name), Status.FAILED, _milliseconds(started), (), failure), None
+
+
+async def _ask_about_contents(
+    engine: EngineAnalyzer, answer: EngineAnswer, envelope: Envelope, contents: Sequence[bytes]
+) -> EngineAnswer:
+    """Ask about the decoded parts of an ambiguous message: the engine's own reader may have missed them."""
+    for content in contents:
+        about_part = await engine.examine(Content(content), envelope)
+        if about_part.findings:
+            return about_part
+    return answer
 
 
 def _conclude(known: Known, *, sound: bool) -> list[Report]:

@@ -14,10 +14,13 @@ from mailwarden.analysis.analyzer import LocalAnalyzer
 from mailwarden.analysis.registry import LOCAL, MESSAGE, STRUCTURE, is_required
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
-from mailwarden.message.structure import StructureReport, check_structure
+from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.summary import MessageSummary
+
+MAX_CONTENTS = 50
+MAX_CONTENTS_BYTES = 16 * 1024 * 1024
 
 
 class Job(Struct, frozen=True, array_like=True):
@@ -28,11 +31,13 @@ class Job(Struct, frozen=True, array_like=True):
 
 
 class Frame(Struct, frozen=True, array_like=True):
-    """One step done: its report, whether the structure is sound, and the summary once there is one."""
+    """One step done: its report, what the structure allows, and what the parse brought."""
 
     report: Report
-    sound: bool = True
+    sound: bool = True  # no limit is tripped: every engine may be asked
+    bearable: bool = True  # False: not even an engine that bears any structure
     summary: MessageSummary | None = None
+    contents: tuple[bytes, ...] = ()  # decoded parts that an engine may not find in the raw bytes by itself
     last: bool = False
 
 
@@ -45,16 +50,33 @@ def examine(job: Job) -> Iterator[Frame]:
     report = _finished(STRUCTURE, started, tuple(_structure_findings(structure)))
     if not sound:
         # A message made to break parsers is given to none: what is kept of it is its size and its digest.
-        digest = hashlib.sha256(raw).hexdigest()
-        yield Frame(report, sound=False, summary=MessageSummary(size=len(raw), sha256=digest), last=True)
+        bearable = all(trip.limit != LINES for trip in structure.tripped)
+        summary = MessageSummary(size=len(raw), sha256=hashlib.sha256(raw).hexdigest())
+        yield Frame(report, sound=False, bearable=bearable, summary=summary, last=True)
         return
     yield Frame(report)
     started = time.perf_counter()
     message = parse_message(raw, report=structure)
     doubts = tuple(_doubt(text) for text in message.ambiguities if text not in structure.ambiguities)
-    yield Frame(_finished(MESSAGE, started, doubts), summary=summarize(message), last=not LOCAL)
+    yield Frame(
+        _finished(MESSAGE, started, doubts),
+        summary=summarize(message),
+        contents=_contents(message) if message.ambiguities else (),
+        last=not LOCAL,
+    )
     for analyzer in LOCAL:
         yield Frame(_run(analyzer, message), last=analyzer is LOCAL[-1])
+
+
+def _contents(message: Message) -> tuple[bytes, ...]:
+    """Return the decoded parts, within bounds: where readers may disagree, the engine shall see what we see."""
+    chosen: list[bytes] = []
+    room = MAX_CONTENTS_BYTES
+    for part in message.parts:
+        if part.content and len(part.content) <= room and len(chosen) < MAX_CONTENTS:
+            chosen.append(part.content)
+            room -= len(part.content)
+    return tuple(chosen)
 
 
 def _structure_findings(structure: StructureReport) -> Iterator[Finding]:

@@ -63,14 +63,19 @@ class Worker(asyncio.Protocol):
         command = (sys.executable, "-m", "mailwarden.analysis.worker", str(memory))
         with theirs:
             process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), stdout=theirs.fileno())
-        transport, worker = await asyncio.get_running_loop().create_unix_connection(lambda: cls(patience), sock=ours)
-        worker._process, worker._transport = process, cast("asyncio.WriteTransport", transport)
+        worker = cls(patience)
+        worker._process = process
         try:
+            transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
+            worker._transport = cast("asyncio.WriteTransport", transport)
             async with asyncio.timeout(_START_TIMEOUT):
                 await worker._ready
         except (TimeoutError, EOFError):
             await worker.end()
             raise OSError("A worker process did not start; its own words are in the log above.") from None
+        except BaseException:
+            await worker.end()
+            raise
         return worker
 
     @property
@@ -178,8 +183,7 @@ class WorkerPool:
 
     async def stop(self) -> None:
         self._stopped = True
-        for task in self._replacing:
-            task.cancel()
+        await asyncio.gather(*self._replacing, return_exceptions=True)  # one cancelled halfway would leave a process
         await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
 
     async def examine(self, raw: RawMessage, on_frame: OnFrame) -> None:
@@ -221,5 +225,8 @@ class WorkerPool:
 
     async def _add(self) -> None:
         worker = await Worker.start(self._memory, self._patience)
+        if self._stopped:
+            await worker.end()
+            return
         self._all.add(worker)
         self._idle.put_nowait(worker)

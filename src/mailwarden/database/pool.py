@@ -5,7 +5,7 @@ a connection reaches the caller as StorageUnavailable, within the time it gave.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
@@ -36,6 +36,10 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, *args: object) -> Row | None: ...
 
     async def fetchval(self, query: str, *args: object) -> object: ...
+
+    async def copy_from_query(
+        self, query: str, *, output: Callable[[bytes], Awaitable[None]], format: str, delimiter: str, quote: str
+    ) -> str: ...
 
     def transaction(
         self, *, isolation: str | None = None, readonly: bool = False

@@ -10,6 +10,7 @@ class Limits(Struct, frozen=True):
     """What one message may cost us. A tripped limit is a result of the analysis, never an error."""
 
     header_block: int = 512 * KIB
+    lines: int = 2_000_000  # 50 MiB of base64 has 700,000; of line feeds alone, an engine dies
     headers: int = 2_000
     headers_in_all: int = 20_000  # over all parts together
     header: int = 64 * KIB

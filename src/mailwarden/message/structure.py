@@ -24,6 +24,9 @@ _ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*+:", re.
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
+LINES = "lines"  # the one limit beyond which no engine is asked: ClamAV takes gigabytes for such a message
+
+
 class Trip(Struct, frozen=True):
     """A limit that the message ran into: its name in `Limits`, a sentence for people, the place in the message."""
 
@@ -43,6 +46,8 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
     data = raw if isinstance(raw, bytes) else bytes(raw)
     tree = grow_tree(data, limits)
     trips = [Trip(limit, sentence, f"part {place}" if place else "") for limit, sentence, place in tree.trips]
+    if data.count(b"\n") > limits.lines:
+        trips.append(Trip(LINES, f"The message has more than {limits.lines:,} lines."))
     doubts = list(tree.doubts)
     for node in tree.nodes:
         _check_fields(node, limits, trips)

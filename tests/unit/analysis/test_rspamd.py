@@ -26,7 +26,7 @@ def answer(action="no action", score=0.0, symbols=AUTHENTICATED, **more) -> Chec
     return CheckAnswer(action=action, score=score, required_score=15.0, symbols=symbols, **more)
 
 
-def settings_of(head: bytes) -> list[str]:
+def settings_of(head: bytes):
     line = next(line for line in head.decode().split("\r\n") if line.startswith("Settings: "))
     return json.loads(line.removeprefix("Settings: "))["symbols_disabled"]
 

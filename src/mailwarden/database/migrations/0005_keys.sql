@@ -37,3 +37,11 @@ $$;
 
 CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
+
+-- The one way in: a statement that changes something calls it, so that a deed and its record are one transaction.
+CREATE FUNCTION record_deed(
+    actor text, tenant uuid, action text, subject text, source_address text, request_id text, details jsonb
+) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO audit (actor, tenant, action, subject, source_address, request_id, details)
+    VALUES (actor, tenant, action, subject, source_address::inet, request_id, details)
+$$;

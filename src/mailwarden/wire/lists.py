@@ -1,0 +1,118 @@
+"""The records of the List API (specification, section 2), in the spelling of the specification."""
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mailwarden.errors import TooManyEntries
+from mailwarden.wire.strict_json import T, convert, read_object
+
+MAX_ENTRIES = 500
+MAX_COMMENT = 1_024
+
+ListName = Annotated[
+    str, Meta(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*\Z", max_length=64, description="Name of the list.")
+]
+TenantUid = Annotated[
+    UUID | None, Meta(description="Tenant whose lists are meant; absent or null means the global scope.")
+]
+_GIVEN_BACK = Meta(description="Ignored: a line of listEntries can be given back as it is.")
+
+
+class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One entry to add or update; what is absent keeps the value it has."""
+
+    entry: Annotated[str, Meta(description="The entry, in any accepted spelling.")]
+    comment: Annotated[
+        Annotated[str, Meta(max_length=MAX_COMMENT)] | UnsetType,
+        Meta(description='Absent keeps the comment an entry has, "" clears it.'),
+    ] = UNSET
+    expires: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None | UnsetType,
+        Meta(description="When the entry ceases to act. Absent keeps what an entry has, null clears it."),
+    ] = UNSET
+    created: Annotated[str | None, _GIVEN_BACK] = None
+    created_by: Annotated[str | None, _GIVEN_BACK] = None
+    updated: Annotated[str | None, _GIVEN_BACK] = None
+    updated_by: Annotated[str | None, _GIVEN_BACK] = None
+    hits: Annotated[int | None, _GIVEN_BACK] = None
+    last_hit: Annotated[str | None, _GIVEN_BACK] = None
+
+
+class AddEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of addEntries."""
+
+    list_name: ListName
+    entries: Annotated[tuple[ListEntryInput, ...], Meta(description="At most 500 entries.")]
+    tenant_uid: TenantUid = None
+
+
+class DeleteEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of deleteEntries."""
+
+    list_name: ListName
+    entries: Annotated[tuple[str, ...], Meta(description="At most 500 entries, in any accepted spelling.")]
+    tenant_uid: TenantUid = None
+
+
+class GetLists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of getLists; it may be empty."""
+
+    tenant_uid: TenantUid = None
+
+
+class ListEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of listEntries."""
+
+    list_name: ListName
+    tenant_uid: TenantUid = None
+
+
+class ModifiedEntries(Struct, frozen=True, rename="camel"):
+    """What addEntries and deleteEntries answer."""
+
+    modified_entries: Annotated[int, Meta(ge=0, description="Entries added, updated or deleted by this call.")]
+
+
+class ListInfo(Struct, frozen=True, rename="camel"):
+    display_name: Annotated[str, Meta(description="Name for people.")]
+    category: Annotated[str, Meta(description="Heading under which people find the list.")]
+    description: Annotated[str, Meta(description="What an entry does.")]
+    max_size: Annotated[int, Meta(description="Most entries that the list holds in this scope.")]
+
+
+class ListFileInfo(Struct, frozen=True, rename="camel"):
+    """One list with its metadata."""
+
+    list_name: Annotated[str, Meta(description="Name of the list.")]
+    list_info: ListInfo
+
+
+class AvailableLists(Struct, frozen=True, rename="camel"):
+    """What getLists answers."""
+
+    list_file_infos: Annotated[tuple[ListFileInfo, ...], Meta(description="All lists of the scope.")]
+
+
+class PublicListsEntry(Struct, frozen=True, rename="camel"):
+    """One line of listEntries; times are RFC 3339 in UTC with milliseconds."""
+
+    entry: str
+    comment: str
+    created: str
+    created_by: str
+    updated: str
+    updated_by: str
+    expires: str | None
+    hits: int
+    last_hit: str | None
+
+
+def read_request(raw: bytes, kind: type[T]) -> T:
+    """Read and check the body of one operation."""
+    request = convert(read_object(raw), kind)
+    if isinstance(request, AddEntries | DeleteEntries) and len(request.entries) > MAX_ENTRIES:
+        raise TooManyEntries(f"One call takes at most {MAX_ENTRIES} entries, not {len(request.entries)}.")
+    return request

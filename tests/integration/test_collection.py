@@ -1,0 +1,45 @@
+"""Collecting evidence with real workers and the real engines."""
+
+import pytest
+
+from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
+from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.message.parser import parse_message
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Status
+from mailwarden.serving.spool import Spooled
+from torture.ambiguous import ambiguous
+from torture.eicar import EICAR
+
+ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
+
+
+@pytest.fixture
+async def collector(engines):
+    workers = WorkerPool(1, 1024, Patience(structure=20.0))
+    await workers.start()
+    yield Collector(workers, (ClamavAnalyzer(engines.clamd.address, 60.0, 4),))
+    await workers.stop()
+
+
+@pytest.mark.slow
+async def test_what_we_can_decode_and_clamav_cannot_is_shown_to_it_decoded(engines, collector):
+    hidden = [
+        case
+        for case in ambiguous()
+        if engines.clamd.scan(case.raw).endswith("OK")
+        and any(part.content.startswith(EICAR) for part in parse_message(case.raw).parts)
+    ]
+    assert hidden, "no message shows the difference"
+    for case in hidden:
+        collected = await collector.collect(Spooled.of(case.raw), ENVELOPE, 60.0)
+        names = [finding.name for _, finding in collected.evidence.findings]
+        assert "clamav.malware" in names, case.name
+
+
+async def test_beyond_the_limit_of_lines_no_engine_is_asked(collector):
+    collected = await collector.collect(Spooled.of(b"\n" * 6_000_000), ENVELOPE, 60.0)
+    status = {report.analyzer: report.status for report in collected.evidence.reports}
+    assert status["clamav"] is Status.SKIPPED
+    assert "lines" in [finding.facts.get("limit") for _, finding in collected.evidence.findings]
