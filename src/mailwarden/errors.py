@@ -59,9 +59,17 @@ class RequestTimeout(MailwardenError):
 class Unauthenticated(MailwardenError):
     code = "unauthenticated"
 
+    def __init__(self, message: str, *, scheme: str = "Bearer") -> None:
+        super().__init__(message)
+        self.scheme = scheme
+
 
 class InvalidCredentials(MailwardenError):
     code = "invalid_credentials"
+
+    def __init__(self, message: str, *, scheme: str = "Bearer") -> None:
+        super().__init__(message)
+        self.scheme = scheme
 
 
 class Forbidden(MailwardenError):

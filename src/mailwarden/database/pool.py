@@ -38,7 +38,13 @@ class Connection(Protocol):
     async def fetchval(self, query: str, *args: object) -> object: ...
 
     async def copy_from_query(
-        self, query: str, *, output: Callable[[bytes], Awaitable[None]], format: str, delimiter: str, quote: str
+        self,
+        query: str,
+        *,
+        output: Callable[[bytes], Awaitable[None]],
+        format: str,  # noqa: A002 -- the driver's word
+        delimiter: str,
+        quote: str,
     ) -> str: ...
 
     def transaction(

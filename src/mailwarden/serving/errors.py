@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from mailwarden import errors
-from mailwarden.errors import MailwardenError, MethodNotAllowed
+from mailwarden.errors import InvalidCredentials, MailwardenError, MethodNotAllowed, Unauthenticated
 from mailwarden.wire.scanning import ErrorBody
 
 STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
@@ -58,8 +58,8 @@ def answer_for(error: MailwardenError) -> web.Response:
     """Return the HTTP answer for an error: its status, its body, and the headers that belong to it."""
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     headers = {}
-    if status is HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = 'Bearer realm="mailwarden"'
+    if isinstance(error, Unauthenticated | InvalidCredentials):
+        headers["WWW-Authenticate"] = f'{error.scheme} realm="mailwarden"'
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(error.retry_after or DEFAULT_RETRY_AFTER)
     if isinstance(error, MethodNotAllowed):

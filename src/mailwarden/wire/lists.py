@@ -30,7 +30,7 @@ class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=
         Meta(description='Absent keeps the comment an entry has, "" clears it.'),
     ] = UNSET
     expires: Annotated[
-        Annotated[datetime, Meta(tz=True)] | None | UnsetType,
+        Annotated[datetime, Meta(tz=True)] | UnsetType | None,
         Meta(description="When the entry ceases to act. Absent keeps what an entry has, null clears it."),
     ] = UNSET
     created: Annotated[str | None, _GIVEN_BACK] = None

@@ -1,0 +1,86 @@
+"""API keys of the List API: made, shown once, checked on every call, and revoked within seconds.
+
+Security: secrets pass through here. A key is looked up by its id and compared by a keyed digest in constant time;
+none is ever logged, stored or answered again.
+"""
+
+import hmac
+import time
+import unicodedata
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from mailwarden.access.key_store import ApiKey, KeyStore, NewKey
+from mailwarden.access.key_text import digest_of, id_in, new_key
+from mailwarden.errors import CommandError, InvalidCredentials, SchemaViolation
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+MEMORY_SECONDS = 2.0  # how long a looked-up key is believed: a revoked one is refused after this at the latest
+MAX_REMEMBERED = 10_000
+MAX_NAME = 100
+MAX_NETWORKS = 100
+TOUCH_AFTER = timedelta(minutes=1)
+_ALL = Scope.deployment()
+
+
+class Keys:
+    """Makes, checks and revokes keys; remembers those just seen for a moment."""
+
+    def __init__(self, store: KeyStore, pepper: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._pepper = pepper
+        self._clock = clock
+        self._remembered: dict[str, tuple[float, tuple[ApiKey, bytes] | None]] = {}
+
+    async def create(self, scope: Scope, wanted: NewKey, actor: Actor) -> tuple[ApiKey, str]:
+        """Make a key; the second of what is returned is its text, which nobody can ever show again."""
+        checked = _checked(wanted)
+        key_id, text = new_key()
+        return await self._store.create(scope, key_id, digest_of(text, self._pepper), checked, actor), text
+
+    async def authenticate(self, text: str, address: str | None) -> ApiKey:
+        """Return the valid key that this is the text of, used from this address."""
+        key_id = id_in(text)
+        found = await self._find(key_id) if key_id is not None else None
+        if found is None:
+            raise _not_known()
+        key, digest = found
+        now = datetime.now(UTC)
+        if not hmac.compare_digest(digest, digest_of(text, self._pepper)) or not key.is_valid(now):
+            raise _not_known()
+        if not key.admits(address):
+            raise InvalidCredentials("This API key is not valid from this address.", scheme="apikey")
+        if key.last_used is None or now - key.last_used >= TOUCH_AFTER:
+            await self._store.touch(_ALL, key.key_id)
+            self._remembered.pop(key.key_id, None)  # so that the next look finds the new time
+        return key
+
+    async def _find(self, key_id: str) -> tuple[ApiKey, bytes] | None:
+        now = self._clock()
+        remembered = self._remembered.get(key_id)
+        if remembered is not None and now < remembered[0]:
+            return remembered[1]
+        found = await self._store.find(_ALL, key_id)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        # Counted from before the question: an answer is never believed longer than it should be.
+        self._remembered[key_id] = (now + MEMORY_SECONDS, found)
+        return found
+
+
+def _checked(wanted: NewKey) -> NewKey:
+    name = unicodedata.normalize("NFC", wanted.name.strip())
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        raise SchemaViolation(f"A key's name has 1 to {MAX_NAME} printable characters.")
+    if not wanted.scopes:
+        raise CommandError("A key without a scope is of no use: give lists:read, lists:write or both.")
+    if len(wanted.networks) > MAX_NETWORKS:
+        raise SchemaViolation(f"A key has at most {MAX_NETWORKS} networks.")
+    if wanted.expires is not None and wanted.expires <= datetime.now(UTC):
+        raise SchemaViolation("A key cannot expire before it is made.")
+    return NewKey(name, wanted.scopes, wanted.tenants, wanted.networks, wanted.expires)
+
+
+def _not_known() -> InvalidCredentials:
+    return InvalidCredentials("This API key is not known, or no longer valid.", scheme="apikey")

@@ -1,0 +1,242 @@
+"""Lists and their entries in PostgreSQL: the one place that reads and writes them.
+
+Each change is one statement over arrays that are sorted by entry, so that two calls never wait for each other in a
+circle; the list's counter is changed last, together with the commit, so that calls on one list hardly wait at all.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import UNSET, Struct, UnsetType
+
+from mailwarden.database.pool import Connection, Database
+from mailwarden.database.scoped import scoped
+from mailwarden.errors import ListFull, TenantNotFound
+from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.kinds import Entry
+from mailwarden.lists.lines import copy_lines
+from mailwarden.lists.scope import ListScope
+from mailwarden.model.actor import Actor
+
+STREAM_SECONDS = 900.0
+MAX_KNOWN = 200_000
+_FULL = "MW001"
+_GONE = "MW002"
+
+Sink = Callable[[bytes], Awaitable[None]]
+
+
+class EntryChange(Struct, frozen=True):
+    """One entry to add or update: its comment as a JSON string, its expiry as text; unset keeps what is there."""
+
+    entry: Entry
+    comment: str | UnsetType = UNSET
+    expires: str | UnsetType | None = UNSET
+
+
+class Stamp(Struct, frozen=True):
+    """When a change was made, as text, and by whom."""
+
+    moment: str
+    author: str  # a JSON string
+    actor: Actor
+
+
+def _upsert(*, comments: bool, expiries: bool) -> str:
+    """Return the statement that adds and updates; what is not given for every entry of the call is left as it is."""
+    changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
+    changed += ", comment = EXCLUDED.comment" if comments else ""
+    changed += ", expires = EXCLUDED.expires" if expiries else ""
+    return f"""
+    WITH written AS (
+        INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
+        SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
+        FROM unnest($2::text[], $3::text[], $4::text[]) AS given (entry, comment, expires)
+        ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
+        RETURNING xmax = 0 AS added
+    ), noted AS (
+        INSERT INTO list_changes (list_id, entries) VALUES ($1, $2)
+    )
+    SELECT count(*) FILTER (WHERE added) AS added,
+           record_deed($7, $8, 'lists.add', $9, $10, $11,
+                       jsonb_build_object('entries', count(*), 'added', count(*) FILTER (WHERE added)))
+    FROM written
+    """  # noqa: S608 -- put together from constants of this file
+
+
+_UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
+# The rows were locked by the statement above, in order; these touch only those that differ.
+_SET_COMMENTS = """
+UPDATE list_entries AS kept SET comment = given.comment
+FROM unnest($2::text[], $3::text[]) AS given (entry, comment)
+WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.comment <> given.comment
+"""
+_SET_EXPIRIES = """
+UPDATE list_entries AS kept SET expires = given.expires
+FROM unnest($2::text[], $3::text[]) AS given (entry, expires)
+WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
+"""
+_DELETE = """
+WITH locked AS MATERIALIZED (
+    SELECT entry FROM list_entries WHERE list_id = $1 AND entry = ANY ($2::text[]) ORDER BY entry FOR UPDATE
+), gone AS (
+    DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
+    RETURNING kept.entry
+), counted AS MATERIALIZED (
+    SELECT array_agg(entry) AS entries, count(*) AS deleted FROM gone
+), noted AS (
+    INSERT INTO list_changes (list_id, entries) SELECT $1, entries FROM counted WHERE deleted > 0
+)
+SELECT deleted, record_deed($3, $4, 'lists.delete', $5, $6, $7, jsonb_build_object('deleted', deleted))
+FROM counted WHERE deleted > 0
+"""
+_FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
+_FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
+_CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+
+
+class Reading:
+    """All entries of one list as they were at one moment."""
+
+    def __init__(self, connection: Connection, definition: ListDefinition, list_id: int, count: int) -> None:
+        self.count = count
+        self._connection = connection
+        self._definition = definition
+        self._list_id = list_id
+
+    async def copy_to(self, sink: Sink) -> None:
+        """Give all lines to the sink, in order; the database waits while the sink does."""
+        if self.count:
+            await copy_lines(self._connection, self._definition.kind_name, self._list_id, sink)
+
+
+class ListStore:
+    """All SQL about lists. `streams` are connections of their own, since a slow reader holds one for minutes."""
+
+    def __init__(self, database: Database, streams: Database, *, stream_seconds: float = STREAM_SECONDS) -> None:
+        self._database = database
+        self._streams = streams
+        self._stream_seconds = stream_seconds
+        self._known: dict[tuple[UUID | None, str], int] = {}
+
+    async def add(
+        self, scope: ListScope, definition: ListDefinition, changes: Sequence[EntryChange], stamp: Stamp
+    ) -> None:
+        """Add or update these entries, sorted and each there once: all of them, or none where the list is full."""
+        try:
+            await self._add(scope, definition, changes, stamp)
+        except (asyncpg.InsufficientPrivilegeError, _ListGone):
+            # The list that was known is gone with its tenant: look again, and say so if the tenant is gone as well.
+            self._known.pop((scope.tenant, definition.name), None)
+            await self._add(scope, definition, changes, stamp)
+
+    async def delete(self, scope: ListScope, definition: ListDefinition, entries: Sequence[Entry], stamp: Stamp) -> int:
+        """Delete those of these entries, sorted and each there once, that exist; return how many did."""
+        async with self._database.connection() as connection, scoped(connection, scope.setting) as transaction:
+            list_id = self._known.get((scope.tenant, definition.name))
+            if list_id is None:
+                list_id, _ = await _find(connection, scope, definition) or (0, 0)
+            row = await connection.fetchrow(_DELETE, list_id, entries, *_deed(scope, definition, stamp.actor))
+            deleted = 0 if row is None else cast("int", row["deleted"])
+            if deleted:
+                transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
+        return deleted
+
+    @asynccontextmanager
+    async def reading(self, scope: ListScope, definition: ListDefinition) -> AsyncIterator[Reading]:
+        """Open one snapshot of a list for at most fifteen minutes; a list that was never used is empty."""
+        async with (
+            asyncio.timeout(self._stream_seconds),
+            self._streams.connection() as connection,
+            scoped(connection, scope.setting, snapshot=True),
+        ):
+            list_id, count = await _find(connection, scope, definition) or (0, 0)
+            yield Reading(connection, definition, list_id, count)
+
+    async def _add(
+        self, scope: ListScope, definition: ListDefinition, changes: Sequence[EntryChange], stamp: Stamp
+    ) -> None:
+        list_id = await self._known_id(scope, definition)
+        async with self._database.connection() as connection:
+            try:
+                async with scoped(connection, scope.setting) as transaction:
+                    deed = _deed(scope, definition, stamp.actor)
+                    added = await _write(connection, list_id, changes, stamp, deed)
+                    if added:
+                        room = definition.max_size(in_tenant=scope.tenant is not None)
+                        transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
+            except asyncpg.PostgresError as error:
+                raise _meaning_of(error, definition) from None
+
+    async def _known_id(self, scope: ListScope, definition: ListDefinition) -> int:
+        """Return the list's number, making the list where it was never used; a number never changes."""
+        key = (scope.tenant, definition.name)
+        known = self._known.get(key)
+        if known is None:
+            async with self._database.connection() as connection, scoped(connection, scope.setting):
+                known = (await _find(connection, scope, definition) or await _create(connection, scope, definition))[0]
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+
+class _ListGone(Exception):
+    """The list's row is there no more."""
+
+
+async def _write(
+    connection: Connection, list_id: int, changes: Sequence[EntryChange], stamp: Stamp, deed: Sequence[object]
+) -> int:
+    """Write the changes and return how many of the entries are new."""
+    comments = [None if change.comment is UNSET else change.comment for change in changes]
+    expiries = [None if change.expires is UNSET else change.expires for change in changes]
+    with_comment = [change for change in changes if change.comment is not UNSET]
+    with_expiry = [change for change in changes if change.expires is not UNSET]
+    all_comments, all_expiries = len(with_comment) == len(changes), len(with_expiry) == len(changes)
+    row = await connection.fetchrow(
+        _UPSERTS[all_comments, all_expiries], list_id, [change.entry for change in changes], comments, expiries,
+        stamp.moment, stamp.author, *deed,
+    )  # fmt: skip
+    if with_comment and not all_comments:
+        entries = [change.entry for change in with_comment]
+        await connection.execute(_SET_COMMENTS, list_id, entries, [change.comment for change in with_comment])
+    if with_expiry and not all_expiries:
+        entries = [change.entry for change in with_expiry]
+        await connection.execute(_SET_EXPIRIES, list_id, entries, [change.expires for change in with_expiry])
+    assert row is not None
+    return cast("int", row["added"])
+
+
+async def _find(connection: Connection, scope: ListScope, definition: ListDefinition) -> tuple[int, int] | None:
+    statement = _FIND_GLOBAL if scope.tenant is None else _FIND_TENANT
+    row = await connection.fetchrow(statement, definition.name, scope.tenant)
+    return None if row is None else (cast("int", row["list_id"]), cast("int", row["entries"]))
+
+
+async def _create(connection: Connection, scope: ListScope, definition: ListDefinition) -> tuple[int, int]:
+    try:
+        await connection.execute(_CREATE, definition.name, scope.tenant)
+    except asyncpg.ForeignKeyViolationError:
+        raise TenantNotFound("There is no such tenant.") from None
+    found = await _find(connection, scope, definition)
+    assert found is not None
+    return found
+
+
+def _deed(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:
+    """Return what the audit is told besides the counts."""
+    return actor.name, scope.tenant, definition.name, actor.address, actor.request_id
+
+
+def _meaning_of(error: asyncpg.PostgresError, definition: ListDefinition) -> Exception:
+    """Return what an error of our own functions means; any other error is itself."""
+    if error.sqlstate == _FULL:
+        return ListFull(f"The entries would exceed maxSize of {definition.name}.")
+    if error.sqlstate == _GONE:
+        return _ListGone()
+    return cast("Exception", error)

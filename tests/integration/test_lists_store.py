@@ -1,0 +1,263 @@
+"""Lists in a real PostgreSQL: counts, comments, limits, snapshots, and the walls between scopes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from mailwarden.access.audit import AuditStore
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.database.scoped import scoped
+from mailwarden.errors import ListFull, TenantNotFound
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.wire.lists import AddEntries
+from mailwarden.wire.strict_json import convert
+
+GLOBAL = ListScope()
+SOAR = Actor("key:soar", "192.0.2.7", "request-1")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def lists(database: Database, database_url: str) -> AsyncIterator[Lists]:
+    streams = Database(database_url, 4, 60.0)
+    yield Lists(ListStore(database, streams))
+    await streams.close()
+
+
+@pytest.fixture
+async def tenant(database: Database) -> UUID:
+    return (await TenantStore(database).create(Scope.deployment(), "acme")).uid
+
+
+async def add(lists: Lists, scope: ListScope, name: str, *entries: object) -> int:
+    given = [{"entry": entry} if isinstance(entry, str) else entry for entry in entries]
+    return await lists.add_entries(scope, name, convert({"listName": name, "entries": given}, AddEntries).entries, SOAR)
+
+
+async def read(lists: Lists, scope: ListScope, name: str) -> list[dict[str, object]]:
+    """Return the records of a list, having checked that there are as many as were announced."""
+    pieces: list[bytes] = []
+
+    async def keep(piece: bytes) -> None:
+        pieces.append(bytes(piece))
+
+    async with lists.reading(scope, name) as reading:
+        await reading.copy_to(keep)
+    records = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    assert len(records) == reading.count
+    return records
+
+
+async def names(lists: Lists, scope: ListScope, name: str) -> list[object]:
+    return [record["entry"] for record in await read(lists, scope, name)]
+
+
+async def test_entries_are_read_back_in_order_with_who_and_when(lists: Lists) -> None:
+    assert (
+        await add(lists, GLOBAL, "sender-block", "b.example", {"entry": "A.example", "comment": 'sa"id\\ \t\u20ac'})
+        == 2
+    )
+    first, second = await read(lists, GLOBAL, "sender-block")
+    assert (first["entry"], first["comment"]) == ("a.example", 'sa"id\\ \t\u20ac')
+    assert (second["entry"], second["comment"]) == ("b.example", "")
+    assert list(first) == [
+        "entry", "comment", "created", "createdBy", "updated", "updatedBy", "expires", "hits", "lastHit",
+    ]  # fmt: skip
+    assert first["createdBy"] == first["updatedBy"] == "key:soar"
+    assert first["created"] == first["updated"]
+    assert len(str(first["created"])) == 24
+    assert (first["expires"], first["hits"], first["lastHit"]) == (None, 0, None)
+
+
+async def test_an_entry_that_exists_is_updated_and_counted(lists: Lists) -> None:
+    await add(lists, GLOBAL, "sender-block", {"entry": "a.example", "comment": "old"})
+    (before,) = await read(lists, GLOBAL, "sender-block")
+    await asyncio.sleep(0.002)
+    assert await add(lists, GLOBAL, "sender-block", {"entry": "a.example", "comment": "new"}, "b.example") == 2
+    after, _ = await read(lists, GLOBAL, "sender-block")
+    assert (after["comment"], after["created"]) == ("new", before["created"])
+    assert str(after["updated"]) > str(before["updated"])
+
+
+async def test_what_is_absent_is_kept_and_what_is_empty_is_cleared(lists: Lists) -> None:
+    soon = "2031-01-02T03:04:05.678Z"
+    full = [{"entry": f"{n}.example", "comment": f"says {n}", "expires": soon} for n in "abcd"]
+    await add(lists, GLOBAL, "sender-block", *full)
+    await add(
+        lists, GLOBAL, "sender-block",
+        "a.example",
+        {"entry": "b.example", "comment": "", "expires": None},
+        {"entry": "c.example", "comment": "other"},
+        {"entry": "d.example", "expires": "2032-01-01T02:00:00+02:00"},
+        {"entry": "e.example", "comment": "fresh"},
+        {"entry": "f.example"},
+    )  # fmt: skip
+    found = {r["entry"]: (r["comment"], r["expires"]) for r in await read(lists, GLOBAL, "sender-block")}
+    assert found == {
+        "a.example": ("says a", soon),
+        "b.example": ("", None),
+        "c.example": ("other", soon),
+        "d.example": ("says d", "2032-01-01T00:00:00.000Z"),
+        "e.example": ("fresh", None),
+        "f.example": ("", None),
+    }
+
+
+async def test_duplicates_are_folded_after_normalisation_and_the_last_wins(lists: Lists) -> None:
+    twice = [{"entry": "A.example", "comment": "first"}, {"entry": "a.example.", "comment": "last"}]
+    assert await add(lists, GLOBAL, "sender-block", *twice) == 1
+    (record,) = await read(lists, GLOBAL, "sender-block")
+    assert record["comment"] == "last"
+
+
+async def test_deleting_counts_what_existed(lists: Lists) -> None:
+    await add(lists, GLOBAL, "sender-block", "a.example", "b.example", "c.example")
+    deleted = await lists.delete_entries(
+        GLOBAL, "sender-block", ["B.example.", "b[.]example", "none.example", "no entry at all", "c.example"], SOAR
+    )
+    assert deleted == 2
+    assert await names(lists, GLOBAL, "sender-block") == ["a.example"]
+    assert await lists.delete_entries(GLOBAL, "sender-block", ["b.example"], SOAR) == 0
+    assert await lists.delete_entries(GLOBAL, "url-block", ["never.example"], SOAR) == 0
+
+
+async def test_a_full_list_refuses_the_whole_call_and_updates_still_pass(lists: Lists) -> None:
+    first = [f".x{n}" for n in range(500)]
+    second = [f".y{n}" for n in range(499)]
+    await add(lists, GLOBAL, "attachment-block", *first)
+    await add(lists, GLOBAL, "attachment-block", *second)
+    with pytest.raises(ListFull):
+        await add(lists, GLOBAL, "attachment-block", ".z1", ".z2")
+    assert await add(lists, GLOBAL, "attachment-block", ".z1", ".x1") == 2
+    with pytest.raises(ListFull):
+        await add(lists, GLOBAL, "attachment-block", ".z3")
+    assert await add(lists, GLOBAL, "attachment-block", *first) == 500
+    assert len(await read(lists, GLOBAL, "attachment-block")) == 1_000
+    await lists.delete_entries(GLOBAL, "attachment-block", [".x1"], SOAR)
+    assert await add(lists, GLOBAL, "attachment-block", ".z3") == 1
+
+
+async def test_subjects_and_people_with_quotes_are_whole_lines(lists: Lists) -> None:
+    await add(lists, GLOBAL, "subject-block", 'you "won" \\ a prize', '/invoice \\d+ "due"/i')
+    assert await names(lists, GLOBAL, "subject-block") == ['/invoice \\d+ "due"/i', 'you "won" \\ a prize']
+
+
+async def test_a_scope_sees_its_own_entries_alone(lists: Lists, tenant: UUID, database: Database) -> None:
+    await add(lists, GLOBAL, "sender-block", "everywhere.example")
+    await add(lists, ListScope(tenant), "sender-block", "here.example")
+    assert await names(lists, GLOBAL, "sender-block") == ["everywhere.example"]
+    assert await names(lists, ListScope(tenant), "sender-block") == ["here.example"]
+    assert await names(lists, ListScope(uuid4()), "sender-block") == []
+    for setting, expected in (("global", 1), (str(tenant), 1), (str(uuid4()), 0), ("all", 2)):
+        async with database.connection() as connection, scoped(connection, setting):
+            assert await connection.fetchval("SELECT count(*) FROM list_entries") == expected
+            assert await connection.fetchval("SELECT count(*) FROM lists") == expected
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM list_entries") == 0
+
+
+async def test_a_transaction_cannot_write_into_a_list_of_another_scope(
+    lists: Lists, tenant: UUID, database: Database
+) -> None:
+    await add(lists, GLOBAL, "sender-block", "everywhere.example")
+    insert = "INSERT INTO list_entries SELECT $1, 'x.example', '', '', '', '', ''"
+    async with database.connection() as connection:
+        async with scoped(connection, "all"):
+            list_id = await connection.fetchval("SELECT list_id FROM lists")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            async with scoped(connection, str(tenant)):
+                await connection.execute(insert, list_id)
+
+
+async def test_a_tenant_that_is_gone_takes_its_lists_along(lists: Lists, tenant: UUID, database: Database) -> None:
+    await add(lists, ListScope(tenant), "sender-block", "here.example")
+    async with database.connection() as connection:
+        await connection.execute("DELETE FROM tenants WHERE uid = $1", tenant)
+        async with scoped(connection, "all"):
+            assert await connection.fetchval("SELECT count(*) FROM list_entries") == 0
+    assert await names(lists, ListScope(tenant), "sender-block") == []
+    with pytest.raises(TenantNotFound):
+        await add(lists, ListScope(tenant), "sender-block", "here.example")
+
+
+async def test_each_change_leaves_its_line_in_the_audit_and_its_row_for_the_replicas(
+    lists: Lists, tenant: UUID, database: Database
+) -> None:
+    scope = ListScope(tenant)
+    await add(lists, scope, "sender-block", "a.example", "b.example")
+    await add(lists, scope, "sender-block", "b.example", "c.example")
+    await lists.delete_entries(scope, "sender-block", ["c.example", "d.example"], SOAR)
+    await lists.delete_entries(scope, "sender-block", ["d.example"], SOAR)
+    deeds = list(reversed(await AuditStore(database).newest(Scope.of(tenant))))
+    assert [(deed.action, deed.details) for deed in deeds] == [
+        ("lists.add", {"entries": 2, "added": 2}),
+        ("lists.add", {"entries": 2, "added": 1}),
+        ("lists.delete", {"deleted": 1}),
+    ]
+    assert {(deed.actor, deed.tenant, deed.subject) for deed in deeds} == {(SOAR, tenant, "sender-block")}
+    assert await AuditStore(database).newest(Scope.of(uuid4())) == []
+    async with database.connection() as connection:
+        rows = await connection.fetch("SELECT entries FROM list_changes ORDER BY change")
+        assert [row["entries"] for row in rows] == [
+            ["a.example", "b.example"],
+            ["b.example", "c.example"],
+            ["c.example"],
+        ]
+        with pytest.raises(asyncpg.RaiseError, match="append-only"):
+            await connection.execute("UPDATE audit SET actor = 'somebody else'")
+
+
+async def test_what_fails_leaves_no_trace(lists: Lists, database: Database) -> None:
+    for block in range(2):
+        await add(lists, GLOBAL, "attachment-block", *(f".b{block}x{n}" for n in range(500)))
+    with pytest.raises(ListFull):
+        await add(lists, GLOBAL, "attachment-block", ".one")
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM list_changes") == 2
+        assert await connection.fetchval("SELECT count(*) FROM audit") == 2
+
+
+async def test_a_snapshot_does_not_see_what_comes_after_it(lists: Lists) -> None:
+    await add(lists, GLOBAL, "sender-block", "a.example")
+    pieces: list[bytes] = []
+
+    async def keep(piece: bytes) -> None:
+        pieces.append(bytes(piece))
+
+    async with lists.reading(GLOBAL, "sender-block") as reading:
+        await add(lists, GLOBAL, "sender-block", "b.example")
+        await lists.delete_entries(GLOBAL, "sender-block", ["a.example"], SOAR)
+        await reading.copy_to(keep)
+    assert reading.count == 1
+    assert json.loads(b"".join(pieces))["entry"] == "a.example"
+
+
+async def test_a_reader_that_stops_loses_its_snapshot(database: Database, database_url: str) -> None:
+    streams = Database(database_url, 1, 60.0)
+    lists = Lists(ListStore(database, streams, stream_seconds=0.5))
+    await add(lists, GLOBAL, "sender-block", *(f"n{n}.example" for n in range(500)))
+
+    async def stand_still(_: bytes) -> None:
+        await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        async with lists.reading(GLOBAL, "sender-block") as reading:
+            await reading.copy_to(stand_still)
+    async with asyncio.timeout(5):
+        assert len(await read(lists, GLOBAL, "sender-block")) == 500
+    await streams.close()
