@@ -19,6 +19,7 @@ from mailwarden.message.summary import summarize
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.summary import MessageSummary
 
+READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
 MAX_CONTENTS = 50
 MAX_CONTENTS_BYTES = 16 * 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""The program of a worker process: reads jobs from standard input, writes frames to standard output, until end of file.
+"""The program of a worker process: takes jobs from the socket it was given as standard input, and sends frames back.
 
 Security: holds hostile bytes. It limits its own memory and files, dies with its parent, and never opens a connection.
 """
@@ -7,14 +7,14 @@ import ctypes
 import os
 import resource
 import signal
+import socket
 import struct
 import sys
 import time
-from typing import BinaryIO
 
 import msgspec
 
-from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.examination import READY, Job, examine
 from mailwarden.telemetry.memory import settle_memory
 
 _LENGTH = struct.Struct(">I")
@@ -31,32 +31,34 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    jobs, frames = os.fdopen(0, "rb"), os.fdopen(os.dup(1), "wb", buffering=262_144)
-    os.dup2(2, 1)  # what a library prints must not be read as a frame
-    settle_memory()
-    frames.write(b"\0\0\0\0")
-    frames.flush()
-    while job := _read_job(jobs):
-        _serve(job, frames)
+    with socket.socket(fileno=os.dup(0)) as parent:
+        os.dup2(2, 1)  # what a library prints must not be read as a frame
+        settle_memory()
+        parent.sendall(READY)
+        while job := _read_job(parent):
+            _serve(job, parent)
 
 
-def _read_job(stream: BinaryIO) -> Job | None:
-    head = stream.read(_LENGTH.size)
+def _read_job(parent: socket.socket) -> Job | None:
+    """Wait for the whole job at once: a wake-up for every few kilobytes would cost more than the parse."""
+    head = parent.recv(_LENGTH.size, socket.MSG_WAITALL)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
-    return msgspec.msgpack.decode(stream.read(length), type=Job)
+    return msgspec.msgpack.decode(parent.recv(length, socket.MSG_WAITALL), type=Job)
 
 
-def _serve(job: Job, frames: BinaryIO) -> None:
-    """Write each frame; send them on at once at the start and where a step takes long, together otherwise."""
+def _serve(job: Job, parent: socket.socket) -> None:
+    """Send each frame: at once at the start and where a step takes long, together with the next otherwise."""
     sent = 0.0
+    waiting: list[bytes] = []
     for frame in examine(job):
         body = msgspec.msgpack.encode(frame)
-        frames.write(_LENGTH.pack(len(body)) + body)
+        waiting += (_LENGTH.pack(len(body)), body)
         now = time.monotonic()
         if frame.last or now - sent > _FLUSH_EVERY:
-            frames.flush()
+            parent.sendall(b"".join(waiting))
+            waiting.clear()
             sent = now
 
 

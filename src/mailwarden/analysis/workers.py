@@ -10,12 +10,11 @@ from typing import cast
 import msgspec
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.examination import Frame, Job
+from mailwarden.analysis.examination import READY, Frame, Job
 from mailwarden.analysis.registry import STRUCTURE
 from mailwarden.model.evidence import FailureKind
 from mailwarden.telemetry.logs import get_logger
 
-READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
 _START_TIMEOUT = 30.0
 _MAX_FRAME = 64 * 1024 * 1024
 
