@@ -1,0 +1,39 @@
+"""The client of the List API for Python: `ListsClient` waits, `AsyncListsClient` is awaited."""
+
+from mailwarden.client.asynchronous import AsyncEntryStream, AsyncListsClient
+from mailwarden.client.failures import (
+    ApiError,
+    CallRefused,
+    KeyRefused,
+    ListFull,
+    NotFound,
+    ScopeRefused,
+    StreamCut,
+    Unavailable,
+    Unreachable,
+)
+from mailwarden.client.requests import NewEntry
+from mailwarden.client.retries import Retries
+from mailwarden.client.synchronous import EntryStream, ListsClient
+from mailwarden.wire.lists import ListFileInfo, ListInfo, PublicListsEntry
+
+__all__ = [
+    "ApiError",
+    "AsyncEntryStream",
+    "AsyncListsClient",
+    "CallRefused",
+    "EntryStream",
+    "KeyRefused",
+    "ListFileInfo",
+    "ListFull",
+    "ListInfo",
+    "ListsClient",
+    "NewEntry",
+    "NotFound",
+    "PublicListsEntry",
+    "Retries",
+    "ScopeRefused",
+    "StreamCut",
+    "Unavailable",
+    "Unreachable",
+]

@@ -1,0 +1,259 @@
+"""The List API, awaited: calls are split, tried again where that helps, and entries come as a stream.
+
+Security: the API key is sent to the given address only: no redirect is followed, no proxy of the environment used.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from mailwarden import __version__
+from mailwarden.client.failures import ApiError, StreamCut, Unreachable, read_failure
+from mailwarden.client.requests import (
+    ADD,
+    DELETE,
+    GET_LISTS,
+    LIST_ENTRIES,
+    PREFIX,
+    NewEntry,
+    Request,
+    Tenant,
+    add_requests,
+    delete_requests,
+    plain_request,
+)
+from mailwarden.client.retries import Patience, Retries
+from mailwarden.wire.lists import AvailableLists, ListFileInfo, ModifiedEntries, PublicListsEntry
+
+T = TypeVar("T")
+CALL_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+MAX_ANSWER = 8_388_608
+MAX_LINE = 262_144
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_line = msgspec.json.Decoder(PublicListsEntry)
+
+
+class AsyncEntryStream:
+    """The entries of one list in one snapshot, in order; `count` is known before the first."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.request_id = response.headers.get("X-Request-Id", "")
+        self.count = _entry_count(response.headers.get("X-Entry-Count", ""))
+
+    async def batches(self) -> AsyncIterator[list[PublicListsEntry]]:
+        """Yield the entries as they arrive, many at a time, and raise StreamCut unless all `count` of them came."""
+        came = 0
+        rest = b""
+        try:
+            async for piece in self._response.content.iter_any():
+                lines, newline, rest = (rest + piece).rpartition(b"\n")
+                if len(rest) > MAX_LINE:
+                    raise self._cut("a line has no end")
+                if newline:
+                    batch = _line.decode_lines(lines)
+                    came += len(batch)
+                    yield batch
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._cut(f"after {came:,} of {self.count:,} entries ({type(error).__name__})") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._cut(f"a line after {came:,} entries cannot be read") from error
+        if rest or came != self.count:
+            raise self._cut(f"{came:,} entries came, {self.count:,} were announced")
+
+    async def __aiter__(self) -> AsyncIterator[PublicListsEntry]:
+        async for batch in self.batches():
+            for entry in batch:
+                yield entry
+
+    def _cut(self, reason: str) -> StreamCut:
+        return StreamCut(f"The stream was cut: {reason}.", code="stream_cut", request_id=self.request_id)
+
+
+class AsyncListsClient:
+    """Reads and changes lists by an API key; to be closed, or used in `async with`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        ca: Path | str | None = None,
+        retries: Retries = Retries(),  # noqa: B008 -- frozen
+        timeout: float = CALL_SECONDS,
+    ) -> None:
+        _check_address(base_url)
+        _check_key(api_key)
+        self._base_url = base_url.rstrip("/")
+        self._headers = {"Authorization": f"apikey {api_key}", "User-Agent": f"mailwarden/{__version__}"}
+        # A file that is not there is told here, and not at the first call.
+        self._tls = ssl.create_default_context(cafile=ca)
+        self._retries = retries
+        self._call_time = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS)
+        # How long a stream takes is for the service to say; how long nothing comes is for us.
+        self._stream_time = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def lists(self, tenant: Tenant = None) -> tuple[ListFileInfo, ...]:
+        """Return all lists of a tenant, or of the global scope, with their metadata."""
+        raw = await self._ask(GET_LISTS, plain_request(tenant), self._call_time, _read_body)
+        return _decode(raw, AvailableLists).list_file_infos
+
+    async def add(self, list_name: str, entries: Iterable[NewEntry | str], tenant: Tenant = None) -> int:
+        """Add or update any number of entries, 500 a call; return how many were.
+
+        Each call is all or nothing, the calls together are not: where one fails, the error's `acknowledged` says how
+        many entries came before it. An entry that is in two calls counts twice.
+        """
+        return await self._change(ADD, add_requests(list_name, entries, tenant))
+
+    async def delete(self, list_name: str, entries: Iterable[str], tenant: Tenant = None) -> int:
+        """Delete any number of entries, 500 a call; return how many existed. See `add` and `Retries`."""
+        return await self._change(DELETE, delete_requests(list_name, entries, tenant))
+
+    @asynccontextmanager
+    async def stream(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[AsyncEntryStream]:
+        """Open the stream of a list's entries; leaving the context closes it wherever it is."""
+        response = await self._ask(LIST_ENTRIES, plain_request(tenant, list_name), self._stream_time, _keep_open)
+        try:
+            yield AsyncEntryStream(response)
+        finally:
+            response.close()
+
+    async def entries(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[PublicListsEntry]:
+        """Yield every entry of a list; a stream that is cut raises StreamCut."""
+        async with self.stream(list_name, tenant) as stream:
+            async for entry in stream:
+                yield entry
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def change(self, operation: str, request: Request) -> int:
+        """Make one call of addEntries or deleteEntries, for those who split for themselves."""
+        raw = await self._ask(operation, request, self._call_time, _read_body)
+        return _decode(raw, ModifiedEntries).modified_entries
+
+    async def _change(self, operation: str, requests: Iterable[Request]) -> int:
+        modified = acknowledged = 0
+        for request in requests:
+            try:
+                modified += await self.change(operation, request)
+            except ApiError as error:
+                error.acknowledged = acknowledged
+                raise
+            acknowledged += request.entries
+        return modified
+
+    async def _ask(
+        self,
+        operation: str,
+        request: Request,
+        limits: aiohttp.ClientTimeout,
+        take: Callable[[aiohttp.ClientResponse], Awaitable[T]],
+    ) -> T:
+        """Make one call, again where that may help, and return what `take` makes of the answer."""
+        patience = Patience(self._retries)
+        while True:
+            try:
+                return await self._try(operation, request, limits, take)
+            except ApiError as failure:
+                wait = patience.wait_after(failure)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def _try(
+        self,
+        operation: str,
+        request: Request,
+        limits: aiohttp.ClientTimeout,
+        take: Callable[[aiohttp.ClientResponse], Awaitable[T]],
+    ) -> T:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self._tls)
+            self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
+        url = f"{self._base_url}{PREFIX}/{operation}"
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await self._session.post(
+                url, data=request.body, headers=_JSON, timeout=limits, allow_redirects=False
+            )
+            if response.status == 200:
+                return await take(response)
+            raise read_failure(response.status, response.headers, await _read_body(response))
+        except aiohttp.ClientConnectorCertificateError as error:
+            reason = f"The certificate of {self._base_url} cannot be verified: {error.certificate_error}"
+            raise Unreachable(reason, code="certificate") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise Unreachable(f"No answer from {self._base_url}: {reason}", code="unreachable") from error
+        finally:
+            # A stream that goes on is closed by whoever reads it.
+            if response is not None and (response.status != 200 or take is not _keep_open):
+                response.release()
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > MAX_ANSWER:
+            raise _nonsense("it is far too long")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _keep_open(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    return response
+
+
+def _decode(raw: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _nonsense("it is not what the List API answers") from None
+
+
+def _entry_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise _nonsense("it has no X-Entry-Count, without which a cut stream could not be told")
+    return int(text)
+
+
+def _nonsense(reason: str) -> ApiError:
+    return ApiError(f"The answer cannot be read: {reason}.", code="unreadable_answer")
+
+
+def _check_address(base_url: str) -> None:
+    scheme, _, rest = base_url.partition("://")
+    host = rest.partition("/")[0].rpartition("@")[2]
+    host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if scheme not in {"https", "http"} or not host:
+        raise ValueError("The address begins with https:// and a host.")
+    if scheme == "http" and host not in _LOOPBACK:
+        raise ValueError("An API key is sent over https only, or over http to this machine itself.")
+
+
+def _check_key(api_key: str) -> None:
+    if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+        raise ValueError("An API key is one word of visible ASCII characters.")

@@ -1,0 +1,61 @@
+"""Which failures are tried again, how long is waited before, and when it is enough."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mailwarden.client.failures import ApiError, Unreachable
+
+# The answers that the API promises to be worth another try.
+RETRIED = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """At most `attempts` tries of one call, the last begun at most `seconds` after the first.
+
+    Every call may be repeated. Adding sets entries to a state, so doing it twice is doing it once, and the count is
+    the same. Deleting what is gone changes nothing; but where the answer to a delete that was carried out got lost,
+    the repetition finds nothing left and counts 0.
+    """
+
+    attempts: int = 8
+    seconds: float = 180.0
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+
+
+NO_RETRIES = Retries(attempts=1)
+
+
+class Patience:
+    """The tries of one call: says after each failure how long to wait, or that it was the last."""
+
+    def __init__(
+        self,
+        retries: Retries,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._retries = retries
+        self._clock = clock
+        self._chance = chance
+        self._end = clock() + retries.seconds
+        self._failures = 0
+
+    def wait_after(self, failure: ApiError) -> float | None:
+        """Return the seconds to wait before the next try, or None where there is none."""
+        self._failures += 1
+        if not may_retry(failure) or self._failures >= self._retries.attempts:
+            return None
+        longest = min(self._retries.first_wait * 2.0 ** (self._failures - 1), self._retries.longest_wait)
+        # Half of it by chance, so that callers who failed together do not come back together.
+        wait = longest * (1 + self._chance()) / 2
+        if failure.retry_after is not None:
+            wait = max(wait, failure.retry_after)
+        return wait if self._clock() + wait <= self._end else None
+
+
+def may_retry(failure: ApiError) -> bool:
+    return failure.status in RETRIED or (isinstance(failure, Unreachable) and failure.code != "certificate")

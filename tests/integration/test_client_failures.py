@@ -1,0 +1,189 @@
+"""The client before a server that refuses, breaks off and lies."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from mailwarden.client import AsyncListsClient, CallRefused, ListsClient, Retries, StreamCut, Unavailable, Unreachable
+from mailwarden.client.failures import ApiError
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+QUICK = Retries(attempts=4, seconds=10, first_wait=0.01, longest_wait=0.02)
+LINE = (
+    b'{"entry":"%s","comment":"","created":"2026-01-01T00:00:00.000Z","createdBy":"key:a",'
+    b'"updated":"2026-01-01T00:00:00.000Z","updatedBy":"key:a","expires":null,"hits":0,"lastHit":null}\n'
+)
+
+
+@dataclass
+class Script:
+    """Answers each call by the next line of a script, and remembers the bodies."""
+
+    answers: list[Answer] = field(default_factory=list)
+    bodies: list[dict[str, object]] = field(default_factory=list)
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(msgspec.json.decode(await request.read()))
+        return await self.answers.pop(0)(request)
+
+
+@pytest.fixture
+async def script() -> AsyncIterator[Script]:
+    script = Script()
+    app = web.Application(client_max_size=2**23)
+    app.router.add_post("/api/public/lists/v1/{operation}", script.answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        script.url = str(server.make_url("/"))
+        yield script
+
+
+@pytest.fixture
+async def client(script: Script) -> AsyncIterator[AsyncListsClient]:
+    async with AsyncListsClient(script.url, "mwk_test", retries=QUICK, timeout=2.0) as client:
+        yield client
+
+
+def answering(status: int, body: object, **headers: str) -> Answer:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+async def hang_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+def streaming(count: str | None, *pieces: bytes, break_off: bool = False) -> Answer:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={} if count is None else {"X-Entry-Count": count})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        if break_off:
+            await asyncio.sleep(0.05)
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+MODIFIED = answering(200, {"modifiedEntries": 1})
+
+
+async def test_a_call_is_repeated_until_it_is_answered(script, client):
+    busy = answering(503, {"error": "storage_unavailable", "message": "Try again."})
+    script.answers = [busy, hang_up, answering(429, {"error": "rate_limited"}, **{"Retry-After": "0"}), MODIFIED]
+
+    assert await client.add("sender-block", ["a@spam.example"]) == 1
+
+    assert len(script.bodies) == 4
+    assert all(body == script.bodies[0] for body in script.bodies)
+
+
+async def test_repeating_has_an_end_and_the_last_failure_is_told(script, client):
+    script.answers = [answering(503, {"error": "overloaded", "message": "Later."}, **{"X-Request-Id": "r-9"})] * 4
+    with pytest.raises(Unavailable) as raised:
+        await client.lists()
+    assert (raised.value.code, raised.value.request_id) == ("overloaded", "r-9")
+
+
+async def test_a_refusal_is_not_repeated_and_tells_what_went_through(script, client):
+    refusal = answering(422, {"error": "invalid_entry", "message": "No.", "details": [{"index": 2}]})
+    script.answers = [MODIFIED, refusal]
+    with pytest.raises(CallRefused) as raised:
+        await client.delete("sender-block", [f"{index}.example" for index in range(1100)])
+    assert raised.value.acknowledged == 500
+    assert len(script.bodies) == 2
+
+
+async def test_a_redirect_does_not_take_the_key_elsewhere(script, client):
+    script.answers = [answering(307, {}, Location=f"{script.url}api/public/lists/v1/getLists"), MODIFIED]
+    with pytest.raises(CallRefused, match="http_307"):
+        await client.lists()
+
+
+async def test_an_answer_that_is_none_of_the_api_is_told(script, client):
+    script.answers = [answering(200, {"hello": "world"})]
+    with pytest.raises(ApiError, match="unreadable_answer"):
+        await client.lists()
+
+
+async def test_nobody_at_the_address_is_unreachable():
+    async with AsyncListsClient(
+        "http://127.0.0.1:1", "mwk_test", retries=Retries(attempts=2, first_wait=0.01)
+    ) as client:
+        with pytest.raises(Unreachable):
+            await client.lists()
+
+
+async def test_a_stream_comes_whole_wherever_it_is_split(script, client):
+    whole = b"".join(LINE % f"{index}.example".encode() for index in range(100))
+    script.answers = [answering(503, {}), streaming("100", *(whole[at : at + 700] for at in range(0, len(whole), 700)))]
+
+    async with client.stream("sender-block") as stream:
+        assert stream.count == 100
+        assert [each.entry async for each in stream] == [f"{index}.example" for index in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("count", "lines", "break_off"),
+    [
+        ("3", LINE % b"a.example" + LINE % b"b.example", False),
+        ("1", LINE % b"a.example" + LINE % b"b.example", False),
+        ("2", LINE % b"a.example" + (LINE % b"b.example")[:-9], False),
+        ("2", LINE % b"a.example" + b"{]\n", False),
+        ("2", LINE % b"a.example", True),
+    ],
+)
+async def test_a_stream_that_is_cut_or_broken_is_told(script, client, count, lines, break_off):
+    script.answers = [streaming(count, lines, break_off=break_off)]
+    with pytest.raises(StreamCut):
+        _ = [each async for each in client.entries("sender-block")]
+
+
+async def test_a_stream_without_its_count_is_refused(script, client):
+    script.answers = [streaming(None, LINE % b"a.example")]
+    with pytest.raises(ApiError, match="X-Entry-Count"):
+        _ = [each async for each in client.entries("sender-block")]
+
+
+async def test_the_waiting_client_does_the_same_and_may_feed_itself(script):
+    whole = b"".join(LINE % f"{index}.example".encode() for index in range(700))
+    script.answers = [streaming("700", whole), MODIFIED, hang_up, MODIFIED]
+
+    def sweep() -> int:
+        with ListsClient(script.url, "mwk_test", retries=QUICK) as client:
+            return client.delete("sender-block", (each.entry for each in client.entries("sender-block")))
+
+    assert await asyncio.to_thread(sweep) == 2
+    assert [len(body["entries"]) for body in script.bodies[1:]] == [500, 200, 200]
+
+
+async def test_the_waiting_client_leaves_a_stream_early(script):
+    script.answers = [streaming("700", LINE % b"a.example" * 700), streaming("1", LINE % b"z.example", break_off=True)]
+
+    def peek() -> str:
+        with ListsClient(script.url, "mwk_test", retries=QUICK) as client:
+            with client.stream("sender-block") as stream:
+                first = next(iter(stream)).entry
+            with pytest.raises(StreamCut):
+                list(client.entries("sender-block"))
+            return first
+
+    assert await asyncio.to_thread(peek) == "a.example"
+
+
+@pytest.mark.parametrize("address", ["http://lists.example", "ftp://lists.example", "lists.example", "https://"])
+def test_a_key_is_not_sent_in_the_clear(address):
+    with pytest.raises(ValueError, match="https"):
+        ListsClient(address, "mwk_test")
