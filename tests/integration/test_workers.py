@@ -71,7 +71,7 @@ async def test_a_worker_that_is_late_is_killed_and_replaced():
     try:
         before = pid_of(workers)
         with pytest.raises(WorkerFailed) as failed:
-            await examine(workers, PLAIN)
+            await examine(workers, PLAIN + b"x" * 900_000)
         assert failed.value.kind is FailureKind.TIMEOUT
         while not workers._all:
             await asyncio.sleep(0.05)
@@ -85,7 +85,7 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
     await workers.start()
     crashes = 0
 
-    async def crash(raw, on_frame):
+    async def crash(*_):
         nonlocal crashes
         crashes += 1
         raise WorkerFailed(FailureKind.CRASHED, "The worker process crashed.")

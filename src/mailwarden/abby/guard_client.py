@@ -93,6 +93,10 @@ class GuardClient:
         self._watch = watch
         self._failures = metrics.counter("guard_failures", "Attempts that a guard did not answer.", "guard", "kind")
 
+    def require_room(self) -> None:
+        """Raise Overloaded where it is certain that no guard would take a message."""
+        self._watch.require_room()
+
     async def submit(
         self, upload: Upload, ggrid: UUID, assignment: Assignment, request_id: str, deadline: float
     ) -> MessageAnalysisResult:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from mailwarden.errors import Overloaded
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 
@@ -49,6 +50,11 @@ class Guard:
         others = max(0, self.status.in_processing - self.in_flight_when_asked)
         return (others + self.in_flight) / max(1, self.status.max_in_processing)
 
+    @property
+    def full_of_ours(self) -> bool:
+        """Return whether what this abby alone has sent fills the guard, so that it is sure to refuse more."""
+        return self.status is not None and self.in_flight >= self.status.max_in_processing + self.status.max_waiting
+
 
 class GuardWatch:
     """Asks every guard once a second, or when the colour is wanted, and never twice at once."""
@@ -67,6 +73,12 @@ class GuardWatch:
     @property
     def any_usable(self) -> bool:
         return any(guard.usable for guard in self.guards)
+
+    def require_room(self) -> None:
+        """Refuse now what every guard is sure to refuse: the earlier, the less a refusal costs those who are served."""
+        if all(guard.full_of_ours for guard in self.guards):
+            retry_after = random.randint(1, 5)  # noqa: S311 - jitter, not a secret
+            raise Overloaded("All guards are at their maximum; try again shortly.", retry_after=retry_after)
 
     def candidates(self) -> list[Guard]:
         """Return all guards, the usable ones first, then the least loaded; equals in random order."""

@@ -70,6 +70,7 @@ class Scanning:
         check_upload_head(call.request)
         if self._uploads >= self._max_uploads:
             raise Overloaded("Too many uploads at once; try again.")
+        self._guards.require_room()
         self._uploads += 1
         try:
             upload = await receive_upload(

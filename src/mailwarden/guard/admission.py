@@ -39,13 +39,18 @@ class Admission:
     async def _throttle(self) -> None:
         """Wait outside the count, longer the fuller it is; who waits holds no place (else goodput collapses)."""
         delay = self.delay()
-        if delay is None or self._waiting >= self.maximum:
+        if delay is None or self._waiting >= self.max_waiting:
             raise self._refusal()
         self._waiting += 1
         try:
             await asyncio.sleep(delay)
         finally:
             self._waiting -= 1
+
+    @property
+    def max_waiting(self) -> int:
+        """Return how many may wait at once; without a delay band nobody does."""
+        return self.maximum if self._threshold < self.maximum else 0
 
     def delay(self) -> float | None:
         """Return how long a guard request must wait now, in seconds, or None where it is refused at once."""

@@ -79,6 +79,7 @@ class Guard:
             database_up=self._database.up,
             scanning_enabled=self._config.scan_sources.rest_api is not None,
             stopping=self.stopping,
+            max_waiting=self._admission.max_waiting,
         )
         return web.Response(body=msgspec.json.encode(status), content_type="application/json")
 

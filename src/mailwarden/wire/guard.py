@@ -31,3 +31,4 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     database_up: bool
     scanning_enabled: bool
     stopping: bool = False
+    max_waiting: int = 0  # guard requests that may wait for admission besides those in processing

@@ -91,3 +91,8 @@ async def test_messages_beyond_the_bytes_in_flight_are_refused():
 def test_a_threshold_outside_of_one_to_the_maximum_stops_the_start(threshold, maximum):
     with pytest.raises(ValueError, match="throttle threshold"):
         admission(maximum=maximum, threshold=threshold)
+
+
+@pytest.mark.parametrize(("threshold", "waiting"), [(4, 0), (3, 4)])
+def test_only_a_delay_band_lets_guard_requests_wait(threshold, waiting):
+    assert admission(maximum=4, threshold=threshold).max_waiting == waiting
