@@ -1,10 +1,11 @@
-"""The product as a customer runs it: abby, guards, tenants made by the command, and tokens for different callers."""
+"""The product as a customer runs it: abby, guards, tenants and keys made by the command, and tokens."""
 
 import itertools
 import json
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import requests
 from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
 from tests.acceptance.client import Answer, Client
+from tests.acceptance.list_client import ListClient
 from tests.acceptance.sluice import Sluice
 
 # Name, profile and recipient domain of each tenant; the deployment's default tenant is there from the start.
@@ -25,6 +27,17 @@ TENANTS = (
     ("bank", "strict", "bank.example"),
     ("club", "balanced", "club.example"),
 )
+# What each API key may do, and the tenants it is bound to; none means the deployment.
+KEYS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "all": (("lists:read", "lists:write"), ()),
+    "reader": (("lists:read",), ()),
+    "writer": (("lists:write",), ()),
+    "acme": (("lists:read", "lists:write"), ("acme",)),
+    "club": (("lists:read", "lists:write"), ("club",)),
+    "both": (("lists:read", "lists:write"), ("acme", "club")),
+}
+# The tests of one house share its keys and call more often than a caller should.
+PLENTY: Overrides = {"listsRateLimit": 1_000_000}
 _numbers = itertools.count(1)
 
 
@@ -33,6 +46,13 @@ class House:
     product: Product
     tenants: Mapping[str, str]
     tokens: Mapping[str, str]
+    keys: Mapping[str, str]
+    database: str
+
+    def lists(self, key: str = "all", tenant: str | None = None) -> ListClient:
+        """Return a caller of the List API with that key, who means that tenant."""
+        uid = None if tenant is None else self.tenants[tenant]
+        return ListClient(self.client().using(None), self.keys[key], uid)
 
     def client(self, token: str = "everything") -> Client:
         return Client(self.product.url, self.product.ca, self.tokens[token])
@@ -40,20 +60,41 @@ class House:
 
 @dataclass(frozen=True)
 class Town:
-    """The database that every house gets a copy of, with the tenants in it."""
+    """The database that every house gets a copy of, with the tenants and keys in it, and the keys' pepper."""
 
     template: str
     tenants: Mapping[str, str]
+    keys: Mapping[str, str]
+    pepper: str
 
 
 def found_town(engines: Engines, template: str) -> Town:
-    """Make the tenants by the command in a copy of an empty database, and list them, the default one among them."""
+    """Make the tenants and keys by the command in a copy of an empty database; list the default tenant as well."""
     name = "acceptance"
     url = engines.postgresql.create_database(name, template=template)
     for tenant, profile, domain in TENANTS:
         run_command("tenants", "create", tenant, "--profile", profile, "--domain", domain, "--database-url", url)
     listed = json.loads(run_command("tenants", "ls", "-o", "json", "--database-url", url))
-    return Town(name, {"default" if row["default"] else row["name"]: row["tenantUid"] for row in listed})
+    tenants = {"default" if row["default"] else row["name"]: row["tenantUid"] for row in listed}
+    pepper = secrets.token_hex(32)
+    return Town(name, tenants, make_keys(url, tenants, pepper), pepper)
+
+
+def make_keys(url: str, tenants: Mapping[str, str], pepper: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        run_command("init", f"{folder}/made", "--no-database")
+        Path(folder, "made", "secrets", "pepper").write_text(pepper)
+        with ThreadPoolExecutor(2) as threads:
+            made = {name: threads.submit(make_key, Path(folder, "made"), url, name, tenants) for name in KEYS}
+            return {name: key.result() for name, key in made.items()}
+
+
+def make_key(folder: Path, url: str, name: str, tenants: Mapping[str, str]) -> str:
+    scopes, bound = KEYS[name]
+    words = [word for scope in scopes for word in ("--scope", scope)]
+    words += [word for tenant in bound for word in ("--tenant", tenants[tenant])] or ["--global"]
+    made = run_command("keys", "create", name, *words, "-o", "json", "--config", str(folder), "--database-url", url)
+    return str(json.loads(made)["key"])
 
 
 @contextmanager
@@ -67,9 +108,11 @@ def open_house(
     start: bool = True,
 ) -> Iterator[House]:
     """Set up a product with a database of its own, start it, and stop it at the end."""
-    database = engines.postgresql.create_database(f"acceptance_{next(_numbers)}", template=town.template)
-    product = install_product(folder, engines, database, guards=guards, abby=abby)
-    house = House(product, town.tenants, give_tokens(product, town.tenants))
+    name = f"acceptance_{next(_numbers)}"
+    database = engines.postgresql.create_database(name, template=town.template)
+    product = install_product(folder, engines, database, guards=guards, abby={**PLENTY, **(abby or {})})
+    (product.abby.folder / "secrets" / "pepper").write_text(town.pepper)
+    house = House(product, town.tenants, give_tokens(product, town.tenants), town.keys, name)
     try:
         if start:
             product.start()

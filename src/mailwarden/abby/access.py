@@ -1,7 +1,7 @@
-"""Who calls the Email Scanning API: static bearer tokens, what each may do, and for which tenants.
+"""Who calls: static bearer tokens on the Email Scanning API, API keys on the List API, and what each may do.
 
-Security: secrets pass through here. They are compared by digest, all of them each time, in constant time; none is
-ever logged or answered.
+Security: secrets pass through here. They are compared by digest in constant time, tokens all of them each time; none
+is ever logged or answered. A key is no token and a token no key: each is refused where the other belongs.
 """
 
 import hashlib
@@ -13,8 +13,13 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.abby.config import StaticApiToken
-from mailwarden.errors import Forbidden, InvalidCredentials, Unauthenticated
+from mailwarden.abby.rates import Quota, RateLimiter
+from mailwarden.access.key_store import ApiKey, KeyScope
+from mailwarden.access.keys import Keys
+from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
+from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
+from mailwarden.serving.errors import answer_for
 from mailwarden.serving.front_door import Call, Handler
 
 SUBMIT = "messageQueue.submit"
@@ -39,7 +44,17 @@ class Caller:
         return permission in self.permissions or EVERYTHING in self.permissions
 
 
+@dataclass(frozen=True, slots=True)
+class KeyCaller:
+    """The user of one API key, in one call."""
+
+    key: ApiKey
+    actor: Actor
+    quota: Quota
+
+
 KnownHandler = Callable[[Call, Caller], Awaitable[web.StreamResponse]]
+KeyHandler = Callable[[Call, KeyCaller], Awaitable[web.StreamResponse]]
 
 
 class Access:
@@ -69,6 +84,53 @@ class Access:
             return await handler(call, caller)
 
         return protected
+
+
+class KeyAccess:
+    """Asks for API keys, and for patience of those who call too often."""
+
+    def __init__(self, keys: Keys, rates: RateLimiter) -> None:
+        self._keys = keys
+        self._rates = rates
+
+    def protect(self, scope: KeyScope, handler: KeyHandler) -> Handler:
+        """Return a handler that lets in only keys with the scope, before it reads anything of them.
+
+        Every answer to a valid key tells how many calls it has left; an answer that streams says so by itself.
+        """
+
+        async def protected(call: Call) -> web.StreamResponse:
+            text = api_key(call.request.headers.getall("Authorization", ()))
+            key = await self._keys.authenticate(text, call.request.remote)
+            quota = self._rates.count(key.key_id)
+            try:
+                if quota.exceeded:
+                    raise RateLimited(f"This API key may call {quota.limit} times a minute.", retry_after=quota.seconds)
+                if not key.may(scope):
+                    raise Forbidden(f"This API key may not do this; it needs the scope `{scope}`.")
+                actor = Actor(f"key:{key.name}", call.request.remote, call.request_id)
+                response = await handler(call, KeyCaller(key, actor, quota))
+            except MailwardenError as error:
+                response = answer_for(error)
+            if not response.prepared:
+                response.headers.update(quota.headers)
+            return response
+
+        return protected
+
+
+def api_key(authorization: Sequence[str]) -> str:
+    """Return the API key of the Authorization header, or raise the error that says why there is none."""
+    if len(authorization) != 1:
+        raise Unauthenticated("Send one header `Authorization: apikey <key>`.", scheme="apikey")
+    scheme, _, key = authorization[0].partition(" ")
+    key = key.strip(" ")
+    if scheme.lower() == "bearer":
+        sentence = "Tokens do not apply to this API; it takes `Authorization: apikey <key>`."
+        raise InvalidCredentials(sentence, scheme="apikey")
+    if scheme.lower() != "apikey" or not key or " " in key:
+        raise Unauthenticated("Send the header `Authorization: apikey <key>`.", scheme="apikey")
+    return key
 
 
 def bearer_token(authorization: Sequence[str]) -> str:

@@ -8,20 +8,28 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KnownHandler
+from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.guard_client import GuardClient, open_session
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.health import Health
+from mailwarden.abby.lists import PREFIX as LISTS
+from mailwarden.abby.lists import ListApi
 from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
+from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.status import ColourMemory, Status
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.idempotency import IdempotencyStore
+from mailwarden.access.key_store import KeyScope, KeyStore
+from mailwarden.access.key_text import read_pepper
+from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.front_door import Call, FrontDoor, Route
@@ -42,6 +50,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size)
         stack.push_async_callback(database.close)
+        streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
+        stack.push_async_callback(streams.close)
         directory = TenantDirectory(TenantStore(database))
         await directory.start()
         stack.push_async_callback(directory.stop)
@@ -64,9 +74,19 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         yield FrontDoor(
             build_routes(
                 Access(config.static_api_tokens),
+                KeyAccess(
+                    Keys(KeyStore(database), read_pepper(folder / config.api_key_pepper)),
+                    RateLimiter(config.lists_rate_limit),
+                ),
                 metrics,
                 scanning=scanning,
                 status=status,
+                lists=ListApi(
+                    Lists(ListStore(database, streams)),
+                    directory,
+                    body_timeout_ms=config.body_timeout,
+                    max_streams=config.max_list_streams,
+                ),
                 messages=Messages(PostgresqlHistoryStore(database)),
                 health=Health(lambda: directory.loaded and watch.any_usable),
             ),
@@ -75,7 +95,15 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
 
 
 def build_routes(
-    access: Access, metrics: Metrics, *, scanning: Scanning, status: Status, messages: Messages, health: Health
+    access: Access,
+    keys: KeyAccess,
+    metrics: Metrics,
+    *,
+    scanning: Scanning,
+    status: Status,
+    lists: ListApi,
+    messages: Messages,
+    health: Health,
 ) -> list[Route]:
     """Return the route table: every path of this API, who may use it, and what answers."""
 
@@ -91,10 +119,17 @@ def build_routes(
     def protected(method: str, path: str, permission: str, handler: KnownHandler, *, quiet: bool = False) -> Route:
         return Route(method, path, access.protect(permission, handler), permission, quiet=quiet)
 
+    def with_key(path: str, scope: KeyScope, handler: KeyHandler) -> Route:
+        return Route("POST", LISTS + path, keys.protect(scope, handler), scope)
+
     routes = [
         protected("POST", "/v1/messageQueue/submitEmail", SUBMIT, scanning.submit_email),
         protected("GET", "/v1/messages/{ggrid}", READ, messages.explain),
         protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
+        with_key("/addEntries", KeyScope.WRITE, lists.add_entries),
+        with_key("/deleteEntries", KeyScope.WRITE, lists.delete_entries),
+        with_key("/getLists", KeyScope.READ, lists.get_lists),
+        with_key("/listEntries", KeyScope.READ, lists.list_entries),
         protected("GET", "/metrics", METRICS, show_metrics, quiet=True),
         Route("GET", "/healthz", health.show_alive, quiet=True),
         Route("GET", "/readyz", health.show_ready, quiet=True),

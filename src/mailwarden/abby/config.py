@@ -93,6 +93,15 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     static_api_tokens: Annotated[
         tuple[StaticApiToken, ...], Meta(description="Bearer tokens of the Email Scanning API.")
     ] = ()
+    api_key_pepper: Annotated[
+        str, Meta(description="File with the secret that API keys are mixed with before they are stored.")
+    ] = "secrets/pepper"
+    lists_rate_limit: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Calls of the List API a minute, for each API key.")
+    ] = 600
+    max_list_streams: Annotated[
+        int, Meta(ge=1, le=64, description="Lists streamed at once, each over a database connection of its own.")
+    ] = 16
     listen: Annotated[AbbyListen, Meta(description="Where abby listens.")] = AbbyListen()
     tls: Annotated[AbbyTls, Meta(description="abby's certificate, shown to callers and to the guards.")] = AbbyTls()
     max_uploads: Annotated[

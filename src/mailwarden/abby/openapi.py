@@ -5,22 +5,41 @@ from collections.abc import Sequence
 import msgspec
 
 from mailwarden.abby.operations import ANYWHERE, OPERATIONS, WITH_CREDENTIAL, Errors, Operation
+from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.front_door import API_VERSION, Route
 from mailwarden.serving.uploads import MAX_BODY
 from mailwarden.wire.explanation import MessageExplanation
+from mailwarden.wire.lists import (
+    MAX_ENTRIES,
+    AddEntries,
+    AvailableLists,
+    DeleteEntries,
+    GetLists,
+    ListEntries,
+    ModifiedEntries,
+    PublicListsEntry,
+)
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageAnalysisResult, SystemStatus
 
 Schema = dict[str, object]
 
-_RECORDS = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
+_SCANNING = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
+_LISTS = (AddEntries, DeleteEntries, GetLists, ListEntries, ModifiedEntries, AvailableLists, PublicListsEntry)
+_RECORDS = (*_SCANNING, *_LISTS)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
     "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],
     "description": "IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.",
     "default": None,
+}
+_KEY: Schema = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "Authorization",
+    "description": "`apikey` and the API key, with a space between them.",
 }
 _TAG: Schema = {"type": "string", "pattern": r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$"}
 
@@ -34,16 +53,16 @@ def describe(routes: Sequence[Route]) -> bytes:
     document = {
         "openapi": "3.1.0",
         "info": {
-            "title": "Mailwarden Email Scanning API",
+            "title": "Mailwarden Email Scanning API and List API",
             "version": API_VERSION,
-            "description": "A raw message goes in; a decision, a verdict and tags come out.",
+            "description": "A raw message goes in; a decision, a verdict and tags come out. Lists act on it.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": _schemas(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "key": _KEY},
             "headers": {"X-Request-Id": {"description": "Names this call in the logs.", "schema": {"type": "string"}}},
         },
     }
@@ -61,6 +80,13 @@ def _schemas() -> dict[str, Schema]:
         properties["decision"] = {"enum": list(Decision), "description": "What happens to the message."}
         properties["verdict"] = {"enum": list(Verdict), "description": "What the message is."}
         properties["tags"] = {"type": "array", "items": _TAG, "description": "All tags of the message, sorted."}
+    for name in ("AddEntries", "DeleteEntries", "ListEntries"):
+        names = [definition.name for definition in CATALOGUE]
+        _properties(fixed[name])["listName"] = {"enum": names, "description": "Name of the list."}
+    for name in ("AddEntries", "DeleteEntries"):
+        entries = _properties(fixed[name])["entries"]
+        assert isinstance(entries, dict)
+        entries["maxItems"] = MAX_ENTRIES
     _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"enum": _COLOURS}
     _properties(fixed["BorderMtaData"])["remoteAddress"] = _ADDRESS
     return fixed
@@ -105,10 +131,13 @@ def _operation(route: Route, operation: Operation) -> Schema:
     if parameters:
         found["parameters"] = parameters
     if route.permission is not None:
-        found["security"] = [{"token": []}]
-        found["description"] = f"Needs the permission `{route.permission}`."
+        found["security"] = [{"key" if operation.takes_key else "token": []}]
+        found["description"] = f"Needs the {'scope' if operation.takes_key else 'permission'} `{route.permission}`."
     if operation.takes_upload:
         found["requestBody"] = _upload()
+    if operation.body is not None:
+        reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
     return found
 
 
@@ -145,6 +174,9 @@ def _success(operation: Operation) -> Schema:
     if operation.record is not None:
         schema = {"$ref": f"#/components/schemas/{operation.record.__name__}"}
     found: Schema = {"description": "Success.", "headers": _headers()}
+    if operation.media_type == "application/x-ndjson":
+        found["description"] = "One PublicListsEntry a line, ordered by entry; X-Entry-Count says how many."
+        found["headers"] = {**_headers(), "X-Entry-Count": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}}
     found["content"] = {operation.media_type: {"schema": schema}}
     if operation.takes_upload:
         explanation = {"operationId": "explainMessage", "parameters": {"ggrid": "$response.body#/ggrid"}}

@@ -9,6 +9,7 @@ from mailwarden import errors
 from mailwarden.errors import MailwardenError
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.wire.explanation import MessageExplanation
+from mailwarden.wire.lists import AddEntries, AvailableLists, DeleteEntries, GetLists, ListEntries, ModifiedEntries
 from mailwarden.wire.scanning import MessageAnalysisResult, SystemStatus
 
 Errors = tuple[type[MailwardenError], ...]
@@ -44,11 +45,27 @@ SUBMISSION: Errors = (
     errors.EngineUnavailable,
     errors.AnalysisTimeout,
 )
+LISTS: Errors = (
+    errors.PayloadTooLarge,
+    errors.UnsupportedMediaType,
+    errors.InvalidJson,
+    errors.SchemaViolation,
+    errors.InvalidTenantUid,
+    errors.TenantForbidden,
+    errors.GlobalScopeForbidden,
+    errors.TenantNotFound,
+    errors.RateLimited,
+    errors.StorageUnavailable,
+)
+NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation as the description shows it; `record` None means an answer that is not a JSON record."""
+    """One operation as the description shows it; `record` None means an answer that is not a JSON record.
+
+    `body` is the JSON record it takes. Those of the List API take an API key instead of a token.
+    """
 
     name: str
     summary: str
@@ -56,6 +73,8 @@ class Operation:
     errors: Errors = ()
     takes_upload: bool = False
     media_type: str = "application/json"
+    body: type[Struct] | None = None
+    takes_key: bool = False
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -72,6 +91,34 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Show why a message was judged as it was.",
         MessageExplanation,
         (errors.MessageNotFound, errors.StorageUnavailable),
+    ),
+    ("POST", "/api/public/lists/v1/addEntries"): Operation(
+        "addEntries",
+        "Add or update entries of one list, all or none.",
+        ModifiedEntries,
+        (*NAMED_LIST, errors.TooManyEntries, errors.InvalidEntry, errors.EntryTooBroad, errors.ListFull),
+        body=AddEntries,
+        takes_key=True,
+    ),
+    ("POST", "/api/public/lists/v1/deleteEntries"): Operation(
+        "deleteEntries",
+        "Delete entries of one list; what does not exist is ignored.",
+        ModifiedEntries,
+        (*NAMED_LIST, errors.TooManyEntries),
+        body=DeleteEntries,
+        takes_key=True,
+    ),
+    ("POST", "/api/public/lists/v1/getLists"): Operation(
+        "getLists", "Show all lists of one scope.", AvailableLists, LISTS, body=GetLists, takes_key=True
+    ),
+    ("POST", "/api/public/lists/v1/listEntries"): Operation(
+        "listEntries",
+        "Stream all entries of one list, one record a line, from one snapshot.",
+        None,
+        NAMED_LIST,
+        media_type="application/x-ndjson",
+        body=ListEntries,
+        takes_key=True,
     ),
     ("GET", "/metrics"): Operation("getMetrics", "Show the figures of this process.", media_type="text/plain"),
     ("GET", "/healthz"): Operation("getHealth", "Tell whether the process is alive.", media_type="text/plain"),

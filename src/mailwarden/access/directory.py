@@ -82,6 +82,12 @@ class TenantDirectory:
             raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
         return assign(self._snapshot, tenant_uid, recipients)
 
+    async def find(self, tenant_uid: UUID) -> Tenant | None:
+        """Return a tenant, asking the database about one that is not known yet; it may be a moment old."""
+        if self._snapshot is None or tenant_uid not in self._snapshot.tenants:
+            await self.refresh()
+        return None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
+
     async def refresh(self) -> bool:
         """Read the tenants again if they changed; return whether they did."""
         async with asyncio.timeout(REFRESH_TIMEOUT):

@@ -19,6 +19,7 @@ from mailwarden.errors import CommandError
 from mailwarden.guard import config as guard
 
 SHIPPED_TOKENS = "staticApiTokens: []"
+PEPPER = "secrets/pepper"
 
 
 def render(template: str, values: dict[str, str]) -> str:
@@ -64,9 +65,12 @@ def _run(arguments: argparse.Namespace) -> int:
     print(f"certificates   {folder}/tls (authority, abby, guard)")
     token = secrets.token_hex(32)
     _write_secret(folder / "token", token + "\n")
+    (folder / PEPPER).parent.mkdir(mode=0o700, exist_ok=True)
+    _write_secret(folder / PEPPER, secrets.token_hex(32) + "\n")
     _write_configuration(folder, arguments, token)
     print(f"configuration  {folder}/{guard.PATH}\n               {folder}/{abby.PATH}")
     print(f"token          {folder}/token (64 hex digits; abby.yml keeps its digest only)")
+    print(f"pepper         {folder}/{PEPPER} (keep it with your backups: API keys are of no use without it)")
     if not arguments.no_database:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")

@@ -15,6 +15,8 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Run abby or guard in the foreground until SIGTERM.",
     "scan": "Scan one message and say why it was judged so.",
     "tenants": "Make and show tenants and their recipient domains.",
+    "keys": "Make, show and revoke API keys of the List API.",
+    "lists": "Show and change lists over the List API, in bulk from files as well.",
     "doctor": "Check every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",
     "database": "Bring the database's tables up to date.",

@@ -61,7 +61,7 @@ class Upload:
 def check_upload_head(request: web.BaseRequest) -> str:
     """Check what the head of an upload says of its body, before a byte of it is read; return the boundary."""
     if (request.content_length or 0) > MAX_BODY:
-        raise _too_large()
+        raise too_large(MAX_BODY)
     if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("The body must not be compressed.")
     if len(request.headers.getall("Content-Type", [])) > 1:
@@ -92,7 +92,8 @@ async def grant_body(request: web.BaseRequest) -> None:
 class BodyClock:
     """Limits the wait for the next bytes of a body, and the average pace of all of them."""
 
-    def __init__(self, body_timeout_ms: int) -> None:
+    def __init__(self, body_timeout_ms: int, max_body: int = MAX_BODY) -> None:
+        self._max_body = max_body
         self._patience = body_timeout_ms / 1000
         self._started = asyncio.get_running_loop().time()
         self._received = 0
@@ -121,8 +122,8 @@ class BodyClock:
             raise ConnectionResetError("The caller went away.") from None
         self._timeout.reschedule(None)
         self._received += len(chunk)
-        if self._received > MAX_BODY:
-            raise _too_large()
+        if self._received > self._max_body:
+            raise too_large(self._max_body)
         return chunk
 
 
@@ -170,7 +171,7 @@ class UploadReceiver:
             raise UnexpectedPart("Only the parts `parameters` and `email` are expected.")
         if part.name in self._parts:
             raise DuplicatePart(f"The part `{part.name}` is there twice.")
-        if part.name == "parameters" and not _is_json(part.content_type):
+        if part.name == "parameters" and not is_json(part.content_type):
             raise ParametersContentTypeRequired("The part `parameters` must say `Content-Type: application/json`.")
         self._parts[part.name] = self._current = part
 
@@ -186,12 +187,13 @@ class UploadReceiver:
             raise PayloadTooLarge(f"The part `parameters` is larger than {MAX_PARAMETERS} bytes.")
 
 
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
+    """Tell whether a content type is application/json, in the one encoding that JSON has."""
     media_type, options = parse_options(content_type)
     if media_type != "application/json" or options is None:
         return False
     return options.get("charset", "utf-8").lower() in ("utf-8", "utf8")
 
 
-def _too_large() -> PayloadTooLarge:
-    return PayloadTooLarge(f"The request body is larger than {MAX_BODY} bytes (50 MiB).")
+def too_large(max_body: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request body is larger than {max_body} bytes ({max_body // 1024**2} MiB).")

@@ -1,0 +1,165 @@
+"""The List API, /api/public/lists/v1: entries in and out of the lists of one scope.
+
+Security: the first wall between tenants stands here: a key reaches the scopes it is bound to and learns of no other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.abby.access import KeyCaller
+from mailwarden.errors import GlobalScopeForbidden, Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import Reading
+from mailwarden.model.tenant import Tenant
+from mailwarden.serving.front_door import Call, finish_headers
+from mailwarden.serving.json_body import receive_json
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.wire.lists import (
+    AddEntries,
+    AvailableLists,
+    DeleteEntries,
+    GetLists,
+    ListEntries,
+    ModifiedEntries,
+    read_request,
+)
+
+PREFIX = "/api/public/lists/v1"
+MAX_BODY = 4_194_304
+MAX_CALLS = 256  # in hand at once: each may hold a body of 4 MiB
+STREAM_WAIT_SECONDS = 30.0
+NDJSON = "application/x-ndjson"
+_encoder = msgspec.json.Encoder()
+
+log = get_logger("lists")
+
+R = TypeVar("R", AddEntries, DeleteEntries, GetLists, ListEntries)
+
+
+class Tenants(Protocol):
+    """Knows which tenants exist."""
+
+    async def find(self, tenant_uid: UUID) -> Tenant | None: ...
+
+
+class ListApi:
+    """Takes calls, as many at once as there is room for."""
+
+    def __init__(self, lists: Lists, tenants: Tenants, *, body_timeout_ms: int, max_streams: int) -> None:
+        self._lists = lists
+        self._tenants = tenants
+        self._body_timeout_ms = body_timeout_ms
+        self._calls = 0
+        self._places = asyncio.Semaphore(max_streams)
+
+    async def add_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
+        with self._turn():
+            request = await self._receive(call, AddEntries)
+            scope = await self._scope(request.tenant_uid, caller)
+            count = await self._lists.add_entries(scope, request.list_name, request.entries, caller.actor)
+        return _answer(ModifiedEntries(count))
+
+    async def delete_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
+        with self._turn():
+            request = await self._receive(call, DeleteEntries)
+            scope = await self._scope(request.tenant_uid, caller)
+            count = await self._lists.delete_entries(scope, request.list_name, request.entries, caller.actor)
+        return _answer(ModifiedEntries(count))
+
+    async def get_lists(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
+        with self._turn():
+            request = await self._receive(call, GetLists)
+        scope = await self._scope(request.tenant_uid, caller)
+        return _answer(AvailableLists(tuple(self._lists.available(scope))))
+
+    async def list_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
+        """Stream one snapshot of a list; what goes wrong after the first byte breaks the connection."""
+        with self._turn():
+            request = await self._receive(call, ListEntries)
+        scope = await self._scope(request.tenant_uid, caller)
+        response = web.StreamResponse(headers={"Content-Type": NDJSON, **caller.quota.headers})
+        try:
+            async with self._place(), self._lists.reading(scope, request.list_name) as reading:
+                await _stream(call, response, reading)
+            await response.write_eof()
+        except Exception as error:
+            if not response.prepared:
+                raise
+            log.warning("stream broken", list=request.list_name, problem=type(error).__name__)
+            if call.request.transport is not None:
+                call.request.transport.abort()
+            raise ConnectionAbortedError("The stream was broken off.") from error
+        return response
+
+    async def _receive(self, call: Call, kind: type[R]) -> R:
+        raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
+        return read_request(raw, kind)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._calls >= MAX_CALLS:
+            raise Overloaded("Too many calls at once; try again.")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    async def _scope(self, tenant: UUID | None, caller: KeyCaller) -> ListScope:
+        """Return the scope that the call names, if the key may use it; only a deployment key learns
+        whether a tenant exists.
+        """
+        if tenant is None:
+            if not caller.key.is_global:
+                raise GlobalScopeForbidden("The global scope needs a deployment key; name your tenant in tenantUid.")
+            return ListScope()
+        if not caller.key.may_use(tenant):
+            raise _forbidden()
+        if await self._tenants.find(tenant) is None:
+            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.key.is_global else _forbidden()
+        return ListScope(tenant)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Wait for one of the connections that streams have."""
+        try:
+            await asyncio.wait_for(self._places.acquire(), STREAM_WAIT_SECONDS)
+        except TimeoutError:
+            raise Overloaded("Too many lists are streamed at once; try again.") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+async def _stream(call: Call, response: web.StreamResponse, reading: Reading) -> None:
+    response.headers["X-Entry-Count"] = str(reading.count)
+    finish_headers(response, call.request_id, call.request.path)
+    await response.prepare(call.request)
+
+    async def pass_on(lines: bytes) -> None:
+        try:
+            await response.write(lines)
+        except ConnectionError as error:  # else it would be taken for the database's
+            raise ReaderGone from error
+
+    await reading.copy_to(pass_on)
+
+
+class ReaderGone(Exception):
+    """The reader of a stream hung up."""
+
+
+def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:
+    return web.Response(body=_encoder.encode(record), content_type="application/json")
+
+
+def _forbidden() -> TenantForbidden:
+    return TenantForbidden("This API key may not use this tenant.")

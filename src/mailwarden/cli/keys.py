@@ -1,0 +1,162 @@
+"""`mailwarden keys`: makes API keys of the List API, shows them without their secret, and revokes them."""
+
+import argparse
+import asyncio
+import getpass
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
+from mailwarden.access.key_text import read_pepper
+from mailwarden.access.keys import Keys
+from mailwarden.cli.command import Command
+from mailwarden.cli.database import add_database_options, database_url, unreachable
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.settings.reader import read
+
+T = TypeVar("T")
+ALL = Scope.deployment()
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a key and show it, once")
+    create.add_argument("name", metavar="NAME", help="what the key is for; entries and the audit carry it")
+    create.add_argument(
+        "--scope", action="append", required=True, choices=[scope.value for scope in KeyScope],
+        help="what it may do; repeatable",
+    )  # fmt: skip
+    bound = create.add_mutually_exclusive_group(required=True)
+    bound.add_argument(
+        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant it is bound to; repeatable"
+    )
+    bound.add_argument("--global", dest="is_global", action="store_true", help="bound to no tenant: every scope")
+    create.add_argument(
+        "--expires", type=_moment, metavar="WHEN", help="days from now (90d), or a date or time (2027-01-31)"
+    )
+    create.add_argument(
+        "--network", action="append", type=ip_network, default=[], metavar="CIDR", help="only from here; repeatable"
+    )
+    ls = actions.add_parser("ls", help="show the keys, without their secrets")
+    revoke = actions.add_parser("revoke", help="end a key for good, within 5 seconds")
+    revoke.add_argument("key_id", metavar="ID", help="the key's id, as `mailwarden keys ls` shows it")
+    for action in (create, ls, revoke):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    return {"create": _create, "ls": _show, "revoke": _revoke}[options.action](options)
+
+
+def _create(options: argparse.Namespace) -> int:
+    config = read(options.config / PATH, AbbyConfig)
+    pepper = read_pepper(options.config / config.api_key_pepper)
+    scopes = frozenset(map(KeyScope, options.scope))
+    wanted = NewKey(options.name, scopes, frozenset(options.tenant), tuple(options.network), options.expires)
+    key, text = _ask(options, lambda store: Keys(store, pepper).create(ALL, wanted, _actor()))
+    if options.output == "json":
+        _print_json({**_record(key), "key": text})
+    else:
+        print(f"{text}\n\nThis is shown once. Send it as `Authorization: apikey <key>`. Its id is {key.key_id}.")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    keys = _ask(options, lambda store: store.list(ALL))
+    if options.output == "json":
+        _print_json([_record(key) for key in keys])
+    else:
+        print(_table(keys))
+    return 0
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    if not _ask(options, lambda store: store.revoke(ALL, options.key_id, _actor())):
+        raise CommandError(f"There is no valid key with the id `{options.key_id}`; `mailwarden keys ls` shows them.")
+    if options.output == "json":
+        _print_json({"id": options.key_id, "revoked": True})
+    else:
+        print(f"Revoked {options.key_id}; within 5 seconds it is refused everywhere.")
+    return 0
+
+
+def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        database = Database(database_url(options), pool_size=1)
+        try:
+            return await question(KeyStore(database))
+        finally:
+            await database.close()
+
+    try:
+        return asyncio.run(ask())
+    except StorageUnavailable as error:
+        raise unreachable(error) from None
+
+
+def _actor() -> Actor:
+    return Actor(f"cli:{getpass.getuser()}")
+
+
+def _moment(text: str) -> datetime:
+    if text.endswith("d") and text[:-1].isdigit():
+        return datetime.now(UTC) + timedelta(days=int(text[:-1]))
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _record(key: ApiKey) -> dict[str, object]:
+    return {
+        "id": key.key_id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "global": key.is_global,
+        "tenants": sorted(key.tenants),
+        "networks": list(map(str, key.networks)),
+        "created": key.created,
+        "createdBy": key.created_by,
+        "expires": key.expires,
+        "revoked": key.revoked,
+        "lastUsed": key.last_used,
+    }
+
+
+def _table(keys: Sequence[ApiKey]) -> str:
+    rows = [("ID", "NAME", "SCOPES", "STATE", "LAST USED", "BOUND TO")]
+    for key in keys:
+        bound = "every scope" if key.is_global else ", ".join(map(str, sorted(key.tenants)))
+        used = "never" if key.last_used is None else f"{key.last_used:%Y-%m-%d %H:%M}"
+        rows.append((key.key_id, key.name, ", ".join(sorted(key.scopes)), _state(key), used, bound))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
+    )
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked is not None:
+        return "revoked"
+    if not key.is_valid(datetime.now(UTC)):
+        return "expired"
+    return "valid" if key.expires is None else f"until {key.expires:%Y-%m-%d}"
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+COMMAND = Command(
+    example="mailwarden keys create soar --scope lists:read --scope lists:write --global --expires 365d",
+    arguments=_arguments,
+    run=_run,
+)

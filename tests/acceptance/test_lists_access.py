@@ -1,0 +1,233 @@
+"""Who may use the List API: keys, their scopes and tenants, their networks and their end."""
+
+import json
+import time
+
+import pytest
+
+from tests.acceptance.client import STATUS, wait_until
+from tests.acceptance.house import run_command
+from tests.acceptance.list_client import PREFIX, modified
+
+OPERATIONS: dict[str, dict[str, object]] = {
+    "addEntries": {"listName": "sender-block", "entries": []},
+    "deleteEntries": {"listName": "sender-block", "entries": []},
+    "getLists": {},
+    "listEntries": {"listName": "sender-block"},
+}
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+def keys(house, *words: str) -> str:
+    return run_command("keys", *words, "--config", str(house.product.abby.folder))
+
+
+def make_key(house, *words: str) -> dict[str, str]:
+    made = keys(house, "create", "made", "--scope", "lists:read", *words, "-o", "json")
+    return dict(json.loads(made))
+
+
+@pytest.mark.spec("5 apikey")
+@pytest.mark.spec("9 lists")
+@pytest.mark.contract("4 apikey")
+@pytest.mark.parametrize("scheme", ["apikey", "ApiKey", "APIKEY"])
+def test_the_key_travels_in_the_header_authorization(house, scheme):
+    client = house.lists().using(None)
+
+    answer = client.call("getLists", {}, {"Authorization": f"{scheme} {house.keys['all']}"})
+
+    assert answer.status == 200
+
+
+@pytest.mark.contract("5 unauthenticated")
+@pytest.mark.parametrize("header", [None, "apikey", "apikey ", "Basic YTpi", "apikey a b", ""])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_without_a_key_nothing_is_answered(house, operation, header):
+    given = {} if header is None else {"Authorization": header}
+
+    answer = house.lists().using(None).call(operation, b"nonsense", given)
+
+    assert (answer.status, answer.error) == (401, "unauthenticated")
+    assert answer.headers["WWW-Authenticate"].startswith("apikey ")
+    assert answer.headers["X-Request-Id"]
+    assert "RateLimit" not in answer.headers
+
+
+@pytest.mark.contract("5 invalid_credentials")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_unknown_key_is_refused(house, operation):
+    good = house.keys["all"]
+    for wrong in (good[:-1], good + "x", good.swapcase(), "x", good[:4] + good[4:][::-1]):
+        answer = house.lists().using(wrong).call(operation, OPERATIONS[operation])
+        assert (answer.status, answer.error) == (401, "invalid_credentials")
+
+
+@pytest.mark.contract("5 invalid_credentials")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_token_is_no_key(house, operation):
+    token = house.tokens["everything"]
+
+    for header in (f"Bearer {token}", f"apikey {token}"):
+        answer = house.lists().using(None).call(operation, OPERATIONS[operation], {"Authorization": header})
+        assert (answer.status, answer.error) == (401, "invalid_credentials")
+
+
+@pytest.mark.spec("5 keys")
+@pytest.mark.contract("5 invalid_credentials")
+def test_a_key_is_no_token(house):
+    key = house.keys["all"]
+
+    for header in (f"Bearer {key}", f"apikey {key}"):
+        answer = house.client().using(None).call("POST", STATUS, headers={"Authorization": header})
+        assert (answer.status, answer.error) == (401, "invalid_credentials")
+
+
+@pytest.mark.contract("4 key scopes")
+@pytest.mark.contract("5 forbidden")
+def test_a_key_may_do_what_its_scopes_say_and_no_more(house):
+    allowed = {
+        name: {op for op, body in OPERATIONS.items() if house.lists(name).call(op, body).status == 200}
+        for name in ("all", "reader", "writer")
+    }
+
+    assert allowed == {
+        "all": set(OPERATIONS),
+        "reader": {"getLists", "listEntries"},
+        "writer": {"addEntries", "deleteEntries"},
+    }
+    assert house.lists("reader").call("addEntries", b"nonsense").error == "forbidden"
+
+
+@pytest.mark.spec("1 lists")
+@pytest.mark.contract("4 scope")
+@pytest.mark.contract("4 key bound")
+def test_tenants_and_the_global_scope_have_lists_of_their_own(house):
+    acme, club, everywhere = house.lists("acme", "acme"), house.lists("all", "club"), house.lists("all")
+    name = "protected-domains"
+    assert modified(acme.add(name, "acme.example")) == 1
+    assert modified(club.add(name, "club.example")) == 1
+    assert modified(everywhere.add(name, "global.example")) == 1
+
+    assert acme.names(name) == ["acme.example"]
+    assert club.names(name) == ["club.example"]
+    assert everywhere.names(name) == ["global.example"]
+    body = {"listName": name, "tenantUid": None}
+    assert json.loads(everywhere.call("listEntries", body).body)["entry"] == "global.example"
+    assert modified(acme.delete(name, "club.example", "global.example")) == 0
+    assert house.lists("both", "acme").names(name) == ["acme.example"]
+    assert house.lists("both", "club").names(name) == ["club.example"]
+
+
+@pytest.mark.contract("4 no fallback")
+@pytest.mark.contract("5 global_scope_forbidden")
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("scope", [{}, {"tenantUid": None}])
+def test_a_tenant_key_does_not_reach_the_global_scope(house, operation, scope):
+    answer = house.lists("acme").call(operation, {**OPERATIONS[operation], **scope})
+
+    assert (answer.status, answer.error) == (403, "global_scope_forbidden")
+
+
+@pytest.mark.contract("5 tenant_forbidden")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_another_tenant_is_answered_like_one_that_does_not_exist(house, operation):
+    lists = house.lists("acme")
+    answers = [
+        lists.call(operation, {**OPERATIONS[operation], "tenantUid": uid}) for uid in (house.tenants["club"], NOBODY)
+    ]
+
+    assert [(answer.status, answer.error) for answer in answers] == [(403, "tenant_forbidden")] * 2
+    assert answers[0].json == answers[1].json
+
+
+@pytest.mark.contract("5 tenant_not_found")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_deployment_key_learns_that_a_tenant_does_not_exist(house, operation):
+    answer = house.lists().call(operation, {**OPERATIONS[operation], "tenantUid": NOBODY})
+
+    assert (answer.status, answer.error) == (404, "tenant_not_found")
+
+
+@pytest.mark.contract("4 scope")
+def test_a_tenant_has_its_lists_as_soon_as_it_is_made(house):
+    made = run_command("tenants", "create", "late", "-o", "json", "--config", str(house.product.abby.folder))
+    uid = json.loads(made)["tenantUid"]
+
+    assert house.lists().call("getLists", {"tenantUid": uid}).status == 200
+
+
+@pytest.mark.contract("4 key revoked")
+@pytest.mark.contract("5 invalid_credentials")
+def test_a_revoked_key_is_refused_within_five_seconds(house):
+    made = make_key(house, "--global")
+    lists = house.lists().using(made["key"])
+    assert lists.available().status == 200
+
+    keys(house, "revoke", made["id"])
+
+    began = time.monotonic()
+    assert wait_until(lambda: lists.available().status == 401, 10.0)
+    assert time.monotonic() - began < 5.0
+    assert lists.available().error == "invalid_credentials"
+
+
+@pytest.mark.contract("4 key expiry")
+def test_an_expired_key_is_refused(house, engines):
+    made = make_key(house, "--global", "--expires", "1d")
+    engines.postgresql.execute(f"UPDATE api_keys SET expires = now() WHERE key_id = '{made['id']}'", house.database)
+
+    assert house.lists().using(made["key"]).available().error == "invalid_credentials"
+
+
+@pytest.mark.contract("4 key networks")
+def test_a_key_is_refused_from_outside_its_networks(house):
+    inside = make_key(house, "--global", "--network", "127.0.0.0/8", "--network", "2001:db8::/32")
+    outside = make_key(house, "--global", "--network", "192.0.2.0/24")
+
+    assert house.lists().using(inside["key"]).available().status == 200
+    assert house.lists().using(outside["key"]).available().error == "invalid_credentials"
+
+
+@pytest.mark.contract("4 key stored")
+@pytest.mark.contract("4 key last used")
+def test_a_key_is_shown_once_and_stored_hashed_and_its_last_use_is_known(house, engines):
+    made = make_key(house, "--tenant", house.tenants["acme"])
+    lists = house.lists(tenant="acme").using(made["key"])
+    assert lists.available().status == 200
+
+    listed = {row["id"]: row for row in json.loads(keys(house, "ls", "-o", "json"))}[made["id"]]
+
+    assert "key" not in listed
+    assert listed["lastUsed"]
+    assert listed["tenants"] == [house.tenants["acme"]]
+    secret = made["key"].rpartition("_")[2]
+    stored = engines.postgresql.execute("SELECT api_keys::text FROM api_keys", house.database)
+    assert secret not in stored
+    assert secret not in house.product.abby.log.read_text("utf-8")
+
+
+@pytest.mark.contract("4 audit")
+def test_who_changed_a_list_stands_in_the_audit(house, engines):
+    answer = house.lists("acme", "acme").call(
+        "addEntries",
+        {"listName": "trusted-relays", "entries": [{"entry": "192.0.2.77"}], "tenantUid": house.tenants["acme"]},
+        {"X-Request-Id": "audited-call"},
+    )
+    assert modified(answer) == 1
+
+    row = engines.postgresql.execute(
+        "SELECT actor, tenant, action, subject, host(source_address), details->>'added' FROM audit"
+        " WHERE request_id = 'audited-call'",
+        house.database,
+    )
+
+    assert row == f"key:acme|{house.tenants['acme']}|lists.add|trusted-relays|127.0.0.1|1"
+
+
+@pytest.mark.contract("5 method_not_allowed")
+@pytest.mark.contract("5 not_found")
+def test_other_paths_and_methods_come_before_the_key(house):
+    client = house.client().using(None)
+
+    assert client.call("GET", f"{PREFIX}/addEntries").error == "method_not_allowed"
+    assert client.call("POST", f"{PREFIX}/clearLists").error == "not_found"

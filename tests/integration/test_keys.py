@@ -1,0 +1,217 @@
+"""API keys in a real PostgreSQL: made, checked, limited, revoked, and each step in the audit."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from mailwarden.access.audit import AuditStore
+from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
+from mailwarden.access.keys import MEMORY_SECONDS, Keys
+from mailwarden.access.tenants import TenantStore
+from mailwarden.cli.main import main
+from mailwarden.database.pool import Database
+from mailwarden.errors import (
+    CommandError,
+    GlobalScopeForbidden,
+    InvalidCredentials,
+    SchemaViolation,
+    TenantForbidden,
+    TenantNotFound,
+)
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+ALL = Scope.deployment()
+ADA = Actor("cli:ada")
+PEPPER = b"p" * 32
+BOTH = frozenset({KeyScope.READ, KeyScope.WRITE})
+ANYWHERE = "192.0.2.1"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def keys(database: Database, clock: Clock) -> Keys:
+    return Keys(KeyStore(database), PEPPER, clock)
+
+
+@pytest.fixture
+async def tenant(database: Database) -> UUID:
+    return (await TenantStore(database).create(ALL, "acme")).uid
+
+
+async def test_a_key_is_known_by_its_text_and_stored_without_it(keys: Keys, database: Database) -> None:
+    made, text = await keys.create(ALL, NewKey(" soar ", BOTH), ADA)
+    assert (made.name, made.is_global, made.scopes, made.created_by) == (
+        "soar",
+        True,
+        frozenset({"lists:read", "lists:write"}),
+        "cli:ada",
+    )
+    assert (await keys.authenticate(text, ANYWHERE)).key_id == made.key_id
+    async with database.connection() as connection:
+        stored = str(await connection.fetchval("SELECT api_keys::text FROM api_keys"))
+        assert text.rpartition("_")[2] not in stored
+
+
+async def test_another_text_another_pepper_or_another_checksum_is_not_known(keys: Keys, database: Database) -> None:
+    _, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
+    other = Keys(KeyStore(database), b"q" * 32)
+    with pytest.raises(InvalidCredentials):
+        await other.authenticate(text, ANYWHERE)
+    _, foreign = await keys.create(ALL, NewKey("other", BOTH), ADA)
+    mixed = text[:17] + foreign[17:]
+    for wrong in (
+        text[:-1],
+        text + "0",
+        text.upper(),
+        mixed,
+        "",
+        "mwk_",
+        text[:-1] + ("0" if text[-1] != "0" else "1"),
+    ):
+        with pytest.raises(InvalidCredentials):
+            await keys.authenticate(wrong, ANYWHERE)
+
+
+async def test_a_revoked_key_is_refused_once_the_memory_of_it_is_over(
+    keys: Keys, database: Database, clock: Clock
+) -> None:
+    made, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
+    await keys.authenticate(text, ANYWHERE)
+    await keys.authenticate(text, ANYWHERE)
+    assert await KeyStore(database).revoke(ALL, made.key_id, ADA)
+    assert not await KeyStore(database).revoke(ALL, made.key_id, ADA)
+    assert MEMORY_SECONDS <= 5
+    clock.now += MEMORY_SECONDS
+    with pytest.raises(InvalidCredentials):
+        await keys.authenticate(text, ANYWHERE)
+
+
+async def test_an_expired_key_is_refused_at_once(keys: Keys, database: Database) -> None:
+    _, text = await keys.create(ALL, NewKey("soar", BOTH, expires=datetime.now(UTC) + timedelta(seconds=60)), ADA)
+    await keys.authenticate(text, ANYWHERE)
+    async with database.connection() as connection:
+        await connection.execute("UPDATE api_keys SET expires = now()")
+    with pytest.raises(InvalidCredentials):
+        await Keys(KeyStore(database), PEPPER).authenticate(text, ANYWHERE)
+    with pytest.raises(SchemaViolation):
+        await keys.create(ALL, NewKey("late", BOTH, expires=datetime.now(UTC)), ADA)
+
+
+async def test_a_key_is_good_only_from_its_networks(keys: Keys) -> None:
+    wanted = NewKey("soar", BOTH, networks=(ip_network("192.0.2.0/24"), ip_network("2001:db8::/32")))
+    _, text = await keys.create(ALL, wanted, ADA)
+    for address in ("192.0.2.9", "::ffff:192.0.2.9", "2001:db8::1"):
+        await keys.authenticate(text, address)
+    for foreign in ("198.51.100.1", "2001:db9::1", "", None):
+        with pytest.raises(InvalidCredentials):
+            await keys.authenticate(text, foreign)
+
+
+async def test_the_last_use_is_written_once_a_minute(keys: Keys, database: Database, clock: Clock) -> None:
+    made, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
+    assert made.last_used is None
+    await keys.authenticate(text, ANYWHERE)
+    (first,) = await KeyStore(database).list(ALL)
+    assert first.last_used is not None
+    clock.now += MEMORY_SECONDS
+    await keys.authenticate(text, ANYWHERE)
+    assert (await KeyStore(database).list(ALL))[0].last_used == first.last_used
+    async with database.connection() as connection:
+        await connection.execute("UPDATE api_keys SET last_used = now() - interval '61 seconds'")
+    clock.now += MEMORY_SECONDS
+    await keys.authenticate(text, ANYWHERE)
+    used = (await KeyStore(database).list(ALL))[0].last_used
+    assert used is not None
+    assert used >= first.last_used
+
+
+async def test_nobody_makes_or_sees_a_key_beyond_their_own_scope(keys: Keys, database: Database, tenant: UUID) -> None:
+    mine = Scope.of(tenant)
+    with pytest.raises(GlobalScopeForbidden):
+        await keys.create(mine, NewKey("soar", BOTH), ADA)
+    with pytest.raises(TenantForbidden):
+        await keys.create(mine, NewKey("soar", BOTH, frozenset({uuid4()})), ADA)
+    with pytest.raises(TenantNotFound):
+        await keys.create(ALL, NewKey("soar", BOTH, frozenset({uuid4()})), ADA)
+    deployment, _ = await keys.create(ALL, NewKey("all", BOTH), ADA)
+    made, _ = await keys.create(mine, NewKey("soar", BOTH, frozenset({tenant})), ADA)
+    store = KeyStore(database)
+    assert [key.key_id for key in await store.list(mine)] == [made.key_id]
+    assert len(await store.list(ALL)) == 2
+    assert await store.find(mine, deployment.key_id) is None
+    assert not await store.revoke(mine, deployment.key_id, ADA)
+    assert await store.revoke(mine, made.key_id, ADA)
+
+
+async def test_making_and_revoking_stand_in_the_audit(keys: Keys, database: Database, tenant: UUID) -> None:
+    made, text = await keys.create(ALL, NewKey("soar", BOTH, frozenset({tenant})), ADA)
+    await KeyStore(database).revoke(ALL, made.key_id, ADA)
+    revoked, created = await AuditStore(database).newest(ALL)
+    assert (created.action, created.actor, created.tenant, created.subject) == ("keys.create", ADA, tenant, made.key_id)
+    assert created.details["scopes"] == ["lists:read", "lists:write"]
+    assert (revoked.action, revoked.subject) == ("keys.revoke", made.key_id)
+    assert text.rpartition("_")[2] not in str([created, revoked])
+
+
+async def test_a_key_needs_a_name_and_a_scope(keys: Keys) -> None:
+    for name in ("", "a\nb", "x" * 101):
+        with pytest.raises(SchemaViolation):
+            await keys.create(ALL, NewKey(name, BOTH), ADA)
+    with pytest.raises(CommandError):
+        await keys.create(ALL, NewKey("soar", frozenset()), ADA)
+
+
+def test_the_command_makes_shows_and_revokes(
+    database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> str:
+        assert main(["keys", *words, "--config", str(tmp_path), "--database-url", database_url]) == 0
+        return capsys.readouterr().out
+
+    file = tmp_path / "abby" / "abby" / "abby.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text("serviceProviders: {core: {hosts: ['https://127.0.0.1:9785']}}\n")
+    pepper = tmp_path / "secrets" / "pepper"
+    pepper.parent.mkdir()
+    pepper.write_text("0" * 64)
+    words = ["create", "soar", "--scope", "lists:write", "--global", "--expires", "90d", "--network", "192.0.2.0/24"]
+    made = json.loads(run(*words, "-o", "json"))
+    assert made["key"].startswith(f"mwk_{made['id']}_")
+    assert made["networks"] == ["192.0.2.0/24"]
+    (listed,) = json.loads(run("ls", "-o", "json"))
+    assert "key" not in listed
+    assert (listed["id"], listed["scopes"], listed["revoked"]) == (made["id"], ["lists:write"], None)
+    assert "until" in run("ls")
+    assert made["id"] in run("revoke", made["id"])
+    assert "revoked" in run("ls")
+    where = ["--config", str(tmp_path), "--database-url", database_url]
+    assert main(["keys", "revoke", made["id"], *where]) == 2
+    pepper.unlink()
+    capsys.readouterr()
+    assert main(["keys", "create", "soar", "--scope", "lists:read", "--global", *where]) == 2
+    assert "apiKeyPepper" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""The lines of a stream: no entry of a plain kind can break out of its quotes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailwarden.errors import EntryTooBroad, InvalidEntry
+from mailwarden.lists.kinds import KINDS
+from mailwarden.lists.lines import PLAIN_KINDS, copy_statement
+
+STRANGE = st.text(alphabet=st.sampled_from("ab1.@/\\\"'%:#?*<>[]() \t\x01\x02\x7f\u20ac\u201c&;{}"), max_size=30)
+AROUND = st.builds(
+    lambda first, second, form: form.format(first, second), STRANGE, STRANGE,
+    st.sampled_from(["{}a@{}b.example", "https://a.example/{}?{}", "{}.example/{}", ".{}{}", "text/{}{}", "{}.a{}"]),
+)  # fmt: skip
+
+
+def test_every_plain_kind_exists():
+    assert set(KINDS) >= PLAIN_KINDS
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN_KINDS))
+def test_the_examples_of_a_plain_kind_hold_nothing_to_escape(name):
+    for _, stored in KINDS[name].examples:
+        assert not set(stored) & set('"\\')
+        assert stored.isprintable()
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN_KINDS))
+@given(text=st.one_of(STRANGE, AROUND, st.text()))
+def test_whatever_a_plain_kind_accepts_holds_nothing_to_escape(name, text):
+    try:
+        stored = KINDS[name].spell(text)
+    except (InvalidEntry, EntryTooBroad):
+        return
+    assert not set(stored) & set('"\\')
+    assert not any(sign < " " or "\x7f" <= sign <= "\x9f" for sign in stored)
+
+
+def test_other_kinds_are_written_by_the_database():
+    assert "to_json(entry)" in copy_statement("subject", 1)
+    assert "to_json(entry)" in copy_statement("person", 1)
+    assert "to_json(entry)" not in copy_statement("hash", 1)
