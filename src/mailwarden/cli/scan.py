@@ -10,13 +10,12 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from mailwarden.abby import config as abby
-from mailwarden.cli.command import Command, add_config_option
+from mailwarden.cli.address import abby_authority, abby_url, add_address_options
+from mailwarden.cli.command import Command
 from mailwarden.errors import CommandError
 from mailwarden.message.addresses import read_addresses
 from mailwarden.model.outcome import Decision
 from mailwarden.serving.tls import client_context
-from mailwarden.settings.reader import read
 from mailwarden.wire.explanation import MessageExplanation
 from mailwarden.wire.guard import SUBMIT_PATH
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, MessageAnalysisResult
@@ -38,13 +37,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ip", help="address of the sending MTA")
     parser.add_argument("--helo", help="HELO of the sending MTA")
     parser.add_argument("--tenant", metavar="UUID", help="tenant to scan for (default: by the recipients' domains)")
-    parser.add_argument("--url", help="abby's address (default: from the configuration)")
-    parser.add_argument("--ca", type=Path, help="certificate authority (default: tls/ca.crt of the configuration)")
     parser.add_argument("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE}, or `token`)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
     codes = ", ".join(f"{decision} {code}" for decision, code in EXIT_CODES.items())
     parser.add_argument("--exit-code", action="store_true", help=f"exit by the decision: {codes}")
-    add_config_option(parser)
+    add_address_options(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -121,12 +118,12 @@ async def _submit(
     arguments: argparse.Namespace, raw: bytes, parameters: bytes
 ) -> tuple[MessageAnalysisResult, MessageExplanation | None]:
     headers = {"Authorization": f"Bearer {_token(arguments)}"}
-    ca = arguments.ca or arguments.config / "tls/ca.crt"
-    connector = aiohttp.TCPConnector(ssl=client_context(ca) if ca.exists() else True)
+    ca = abby_authority(arguments)
+    connector = aiohttp.TCPConnector(ssl=client_context(ca) if ca else True)
     form = aiohttp.FormData()
     form.add_field("parameters", parameters, content_type="application/json")
     form.add_field("email", raw, filename="message.eml", content_type="message/rfc822")
-    url = _url(arguments)
+    url = abby_url(arguments)
     try:
         async with aiohttp.ClientSession(url, headers=headers, connector=connector) as session:
             async with session.post(SUBMIT_PATH, data=form) as response:
@@ -148,14 +145,6 @@ def _error_text(body: bytes) -> str:
         return f"{error['error']}: {error.get('message', '')}"
     except (ValueError, KeyError, TypeError):
         return body[:200].decode("utf-8", "replace")
-
-
-def _url(arguments: argparse.Namespace) -> str:
-    if arguments.url:
-        return str(arguments.url)
-    listen = read(arguments.config / abby.PATH, abby.AbbyConfig).listen
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 - compared, not bound
-    return f"https://[{host}]:{listen.port}" if ":" in host else f"https://{host}:{listen.port}"
 
 
 def _token(arguments: argparse.Namespace) -> str:

@@ -1,0 +1,173 @@
+"""Files of list entries: CSV, plain text and NDJSON, read line by line and written as they can be read again.
+
+Security: reads feeds of strangers. A line is bounded, and what cannot be read is told with its number, never guessed.
+"""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from mailwarden.errors import CommandError
+from mailwarden.wire.lists import MAX_COMMENT, ListEntryInput, PublicListsEntry
+
+FORMS = ("csv", "ndjson", "txt")
+_BY_SUFFIX = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".txt": "txt", ".lst": "txt"}
+COLUMNS = ("entry", "comment", "expires")
+ALL_COLUMNS = ("entry", "comment", "created", "createdBy", "updated", "updatedBy", "expires", "hits", "lastHit")
+MAX_LINE = 131_072
+MAX_SHOWN = 120
+
+
+class Row(Struct, frozen=True):
+    """One entry of a file and the line that it ends on."""
+
+    line: int
+    entry: str
+    comment: str | UnsetType = UNSET
+    expires: datetime | UnsetType | None = UNSET
+
+
+class BadRow(Struct, frozen=True):
+    """A line that cannot become an entry, and why."""
+
+    line: int
+    text: str
+    reason: str
+
+
+def form_of(path: str, named: str | None) -> str:
+    """Return the form that was named, or the one that the file's name tells."""
+    form = named or _BY_SUFFIX.get(Path(path).suffix.lower())
+    if form is None:
+        raise CommandError(f"The name {path} does not tell its form; say --format {', '.join(FORMS)}.")
+    return form
+
+
+def read_rows(file: TextIO, form: str) -> Iterator[Row | BadRow]:
+    """Yield every entry, and every line that is none; blank lines are passed over."""
+    return _READERS[form](file)
+
+
+def open_text(path: Path) -> TextIO:
+    # What is not UTF-8 becomes characters that no entry and no comment may hold, so that its line is told.
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def write_rows(entries: Iterable[PublicListsEntry], form: str, out: TextIO) -> int:
+    """Write the entries and return how many there were."""
+    count = 0
+    encoder = msgspec.json.Encoder()
+    table = csv.writer(out, lineterminator="\n")
+    if form == "csv":
+        table.writerow(ALL_COLUMNS)
+    for each in entries:
+        count += 1
+        if form == "txt":
+            out.write(each.entry + "\n")
+        elif form == "csv":
+            table.writerow("" if cell is None else cell for cell in msgspec.structs.astuple(each))
+        else:
+            out.write(encoder.encode(each).decode() + "\n")
+    return count
+
+
+def _read_text(file: TextIO) -> Iterator[Row | BadRow]:
+    for line, text in _lines(file):
+        if text and not text.startswith("#"):
+            yield _checked(Row(line, text))
+
+
+def _read_ndjson(file: TextIO) -> Iterator[Row | BadRow]:
+    decoder = msgspec.json.Decoder(ListEntryInput)
+    for line, text in _lines(file):
+        if not text:
+            continue
+        try:
+            record = decoder.decode(text.encode("utf-8", "surrogateescape"))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield _bad(line, text, f"Not an entry as JSON: {error}")
+        else:
+            yield _checked(Row(line, record.entry, record.comment, record.expires))
+
+
+def _read_csv(file: TextIO) -> Iterator[Row | BadRow]:
+    reader = csv.reader(_bounded(file), strict=True)
+    columns: tuple[str, ...] = ()
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield _bad(reader.line_num, "", f"Not CSV: {error}.")
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if not columns:
+            named = tuple(cell.strip().lower() for cell in cells)
+            columns = named if "entry" in named else COLUMNS
+            if "entry" in named:
+                continue
+        yield _row_of_cells(reader.line_num, dict(zip(columns, cells, strict=False)))
+
+
+def _row_of_cells(line: int, cells: Mapping[str, str]) -> Row | BadRow:
+    """Return the row; a cell that is empty or missing says nothing about its field."""
+    comment = cells.get("comment", "")
+    expires: datetime | UnsetType = UNSET
+    if when := cells.get("expires", "").strip():
+        try:
+            expires = read_moment(when)
+        except ValueError as error:
+            return _bad(line, cells.get("entry", ""), str(error))
+    return _checked(Row(line, cells.get("entry", ""), comment or UNSET, expires))
+
+
+def read_moment(text: str) -> datetime:
+    """Return a time with its zone; a date is its first moment in UTC."""
+    try:
+        moment = datetime.fromisoformat(text if len(text) > 10 else f"{text}T00:00:00Z")
+    except ValueError:
+        raise ValueError(f"`{text[:40]}` is no time such as 2027-01-31T12:00:00Z.") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"`{text[:40]}` has no time zone: write Z or an offset after it.")
+    return moment
+
+
+def _lines(file: TextIO) -> Iterator[tuple[int, str]]:
+    for line, text in enumerate(_bounded(file), 1):
+        yield line, text.rstrip("\r\n")
+
+
+def _bounded(file: TextIO) -> Iterator[str]:
+    """Yield the lines, one that is too long cut: no entry is that long, so it is told by whoever reads it."""
+    while text := file.readline(MAX_LINE):
+        yield text
+        while len(text) == MAX_LINE and not text.endswith(("\n", "\r")):
+            text = file.readline(MAX_LINE)
+
+
+def _checked(row: Row) -> Row | BadRow:
+    comment = row.comment
+    if comment is not UNSET:
+        if len(comment) > MAX_COMMENT:
+            return _bad(row.line, row.entry, f"The comment has more than {MAX_COMMENT:,} characters.")
+        if "\x00" in comment or any("\ud800" <= sign <= "\udfff" for sign in comment):
+            return _bad(row.line, row.entry, "The comment is not UTF-8, or holds a NUL.")
+    return row
+
+
+def _bad(line: int, text: str, reason: str) -> BadRow:
+    return BadRow(line, text[:MAX_SHOWN].encode("utf-8", "replace").decode(), reason)
+
+
+_READERS: Mapping[str, Callable[[TextIO], Iterator[Row | BadRow]]] = {
+    "csv": _read_csv,
+    "ndjson": _read_ndjson,
+    "txt": _read_text,
+}

@@ -1,0 +1,112 @@
+"""Files of list entries are read with the line of every mistake, and written so that they can be read again."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from msgspec import UNSET
+
+from mailwarden.cli.list_files import BadRow, Row, form_of, open_text, read_rows, write_rows
+from mailwarden.errors import CommandError
+from mailwarden.wire.lists import PublicListsEntry
+
+MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)
+
+
+def rows(text: str, form: str) -> list[Row | BadRow]:
+    return list(read_rows(io.StringIO(text, newline=""), form))
+
+
+def test_plain_text_has_an_entry_a_line_with_blank_lines_and_remarks_passed_over():
+    assert rows("# feed\r\na.example\r\n\r\nb.example", "txt") == [Row(2, "a.example"), Row(4, "b.example")]
+
+
+def test_csv_with_a_head_is_read_by_its_names():
+    text = 'Comment,Entry,Expires\n"one, two",a.example,2027-01-31T12:00:00Z\n,b.example,\n'
+    assert rows(text, "csv") == [Row(2, "a.example", "one, two", MOMENT), Row(3, "b.example")]
+
+
+def test_csv_without_a_head_has_entry_comment_and_expiry_in_this_order():
+    assert rows("a.example\nb.example,why\nc.example,,2027-01-31T12:00:00Z\n", "csv") == [
+        Row(1, "a.example"),
+        Row(2, "b.example", "why"),
+        Row(3, "c.example", UNSET, MOMENT),
+    ]
+
+
+def test_a_cell_may_go_over_lines_and_the_number_is_that_of_its_last():
+    assert rows('entry,comment\na.example,"one\ntwo"\nb.example,\n', "csv") == [
+        Row(3, "a.example", "one\ntwo"),
+        Row(4, "b.example"),
+    ]
+
+
+def test_csv_that_is_broken_is_told_with_its_line():
+    first, second = rows('entry,comment\na.example,"x" y\nb.example,\n', "csv")
+    assert isinstance(first, BadRow)
+    assert first.line == 2
+    assert second == Row(3, "b.example")
+
+
+def test_ndjson_takes_the_lines_of_an_export_and_bare_entries():
+    exported = io.StringIO()
+    write_rows([entry("a.example", "why", "2027-01-31T12:00:00.000Z")], "ndjson", exported)
+
+    read = rows(exported.getvalue() + '{"entry":"b.example"}\n{"entry":"c.example","expires":null}\n', "ndjson")
+
+    assert read == [Row(1, "a.example", "why", MOMENT), Row(2, "b.example"), Row(3, "c.example", UNSET, None)]
+
+
+@pytest.mark.parametrize(
+    "line", ['"a.example"', "{", '{"entry":7}', '{"entry":"a","coment":"typo"}', '{"comment":"x"}']
+)
+def test_ndjson_that_is_no_entry_is_told_with_its_line(line):
+    bad, good = rows(f'{line}\n{{"entry":"b.example"}}\n', "ndjson")
+    assert isinstance(bad, BadRow)
+    assert (bad.line, good) == (1, Row(2, "b.example"))
+
+
+@pytest.mark.parametrize("expires", ["tomorrow", "2027-01-31T12:00:00", "2027-13-01"])
+def test_a_time_that_is_none_is_told(expires):
+    (bad,) = rows(f"a.example,,{expires}\n", "csv")
+    assert isinstance(bad, BadRow)
+
+
+def test_a_comment_that_is_too_long_or_not_utf8_is_told(tmp_path):
+    path = tmp_path / "feed.csv"
+    path.write_bytes(b"\xef\xbb\xbfentry,comment\na.example,caf\xe9\nb.example," + b"x" * 1025 + b"\nc.example,fine\n")
+    with open_text(path) as file:
+        first, second, third = read_rows(file, "csv")
+    assert isinstance(first, BadRow)
+    assert isinstance(second, BadRow)
+    assert third == Row(4, "c.example", "fine")
+
+
+@pytest.mark.parametrize("form", ["txt", "ndjson", "csv"])
+def test_a_line_without_end_is_cut_and_the_next_one_keeps_its_number(form):
+    good = '{"entry":"b.example"}' if form == "ndjson" else "b.example"
+    last = rows(f"{'x' * 400_000}\n{good}\n", form)[-1]
+    assert last == Row(2, "b.example")
+
+
+@pytest.mark.parametrize("form", ["csv", "ndjson"])
+def test_what_is_written_is_read_again(form):
+    comment = 'a "quoted", strange\ncomment'
+    out = io.StringIO()
+    assert write_rows([entry('say "now", please', comment, None)], form, out) == 1
+    (row,) = rows(out.getvalue(), form)
+    assert isinstance(row, Row)
+    assert (row.entry, row.comment) == ('say "now", please', comment)
+
+
+def test_the_form_is_told_by_the_name_or_said():
+    assert form_of("feed.CSV", None) == "csv"
+    assert form_of("feed.jsonl", None) == "ndjson"
+    assert form_of("-", "txt") == "txt"
+    with pytest.raises(CommandError, match="--format"):
+        form_of("feed", None)
+
+
+def entry(text: str, comment: str, expires: str | None) -> PublicListsEntry:
+    moment = "2026-01-01T00:00:00.000Z"
+    return PublicListsEntry(text, comment, moment, "key:a", moment, "key:a", expires, 0, None)
