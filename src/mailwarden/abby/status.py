@@ -37,7 +37,9 @@ def colour(guards: Sequence[GuardStatus | None], *, database_up: bool) -> Colour
         return Colour.RED
     taken = sum(guard.in_processing for guard in usable) / sum(guard.max_in_processing for guard in usable)
     calm = len(usable) == len(guards) and taken < BUSY
-    healthy = database_up and all(guard.database_up and not down_engines(guard) for guard in usable)
+    healthy = database_up and all(
+        guard.database_up and guard.lists_loaded and not down_engines(guard) for guard in usable
+    )
     return Colour.GREEN if calm and healthy else Colour.YELLOW
 
 

@@ -62,6 +62,7 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
             yield _spool(f"spool {name}", folder / config.spool)
     yield await _database((guard or abby or GuardConfig()).database)
     if guard is not None:
+        yield _spool("lists guard", folder / guard.lists.replica)
         async for line in _engines(guard):
             yield line
     if abby is not None:

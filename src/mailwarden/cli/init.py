@@ -38,6 +38,7 @@ def shipped_values() -> dict[str, str]:
         "clamav": "unix:/run/clamav/clamd.ctl",
         "database_url": "postgresql://mailwarden@127.0.0.1:5432/mailwarden",
         "spool": "/var/spool/mailwarden",
+        "replica": "/var/lib/mailwarden/lists",
         "tokens": SHIPPED_TOKENS,
     }
 
@@ -88,6 +89,7 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
         "clamav": arguments.clamav,
         "database_url": arguments.database_url,
         "spool": "spool",
+        "replica": "lists",
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
     }
     for path, template in ((guard.PATH, "guard.yml"), (abby.PATH, "abby.yml")):

@@ -82,6 +82,12 @@ class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 
+class Lists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    replica: Annotated[
+        str, Meta(description="Folder for the copy of all lists that scans go by; guards of one host may share it.")
+    ] = "lists"
+
+
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
     port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 9785
 
@@ -129,6 +135,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     engines: Engines = Engines()
     workers: Workers = Workers()
     history: History = History()
+    lists: Lists = Lists()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()

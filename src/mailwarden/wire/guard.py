@@ -31,4 +31,6 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     database_up: bool
     scanning_enabled: bool
     stopping: bool = False
+    lists_loaded: bool = True  # whether there are lists to scan with, however old
+    lists_lag_seconds: float | None = None  # how old they may be at most
     max_waiting: int = 0  # guard requests that may wait for admission besides those in processing

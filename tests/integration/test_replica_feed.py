@@ -1,0 +1,259 @@
+"""The replica fed from a real PostgreSQL: copied whole, followed in any order of commits, kept in an outage."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.database.scoped import scoped
+from mailwarden.lists.changes import can_follow, purge_changes, snapshot
+from mailwarden.lists.feed import Feed
+from mailwarden.lists.replica import Replica
+from mailwarden.lists.replica_file import ReplicaFolder
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.lists import AddEntries
+from mailwarden.wire.strict_json import convert
+
+GLOBAL = ListScope()
+SOAR = Actor("key:soar", "192.0.2.7", "request-1")
+
+MakeFeed = Callable[..., tuple[Feed, Replica]]
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def lists(database: Database) -> Lists:
+    return Lists(ListStore(database, database))
+
+
+@pytest.fixture
+async def acme(database: Database) -> UUID:
+    return (await TenantStore(database).create(Scope.deployment(), "acme")).uid
+
+
+@pytest.fixture
+async def make_feed(database: Database, tmp_path: Path) -> AsyncIterator[MakeFeed]:
+    made: list[tuple[Feed, Replica]] = []
+
+    def make(folder: str = "lists", source: Database = database) -> tuple[Feed, Replica]:
+        replica = Replica(tmp_path / folder, look=0.0)
+        feed = Feed(tmp_path / folder, replica, source, source, Metrics())
+        made.append((feed, replica))
+        return feed, replica
+
+    yield make
+    for feed, replica in made:
+        await feed.stop()
+        replica.close()
+
+
+async def add(lists: Lists, scope: ListScope, name: str, *entries: object) -> None:
+    given = [{"entry": entry} if isinstance(entry, str) else entry for entry in entries]
+    await lists.add_entries(scope, name, convert({"listName": name, "entries": given}, AddEntries).entries, SOAR)
+
+
+def met(replica: Replica, tenant: UUID, name: str, *candidates: str) -> list[str]:
+    return [match.entry for match in replica.match(tenant, {name: candidates})]
+
+
+async def test_a_whole_copy_and_the_changes_after_it(lists: Lists, acme: UUID, make_feed: MakeFeed) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example", {"entry": "b.example", "comment": 'why "b"'})
+    await add(lists, ListScope(acme), "ip-block", "192.0.2.0/24")
+    feed, replica = make_feed()
+    await feed.step()
+    found = replica.match(acme, {"url-block": ["a.example", "b.example"], "ip-block": ["192.0.2.0/24"]})
+    assert [(each.entry, each.tenant, each.comment) for each in found] == [
+        ("a.example", None, ""),
+        ("b.example", None, 'why "b"'),
+        ("192.0.2.0/24", acme, ""),
+    ]
+    await add(lists, GLOBAL, "url-block", {"entry": "c.example", "comment": 'why "b"'})
+    await add(lists, GLOBAL, "url-block", {"entry": "b.example", "expires": "2001-01-01T00:00:00Z"})
+    await add(lists, ListScope(acme), "ip-block", "198.51.0.0/16")
+    await lists.delete_entries(GLOBAL, "url-block", ["a.example"], SOAR)
+    await feed.step()
+    assert met(replica, acme, "url-block", "a.example", "b.example", "c.example") == ["c.example"]
+    assert replica.match(acme, {"url-block": ["c.example"]})[0].comment == 'why "b"'
+    assert replica.prefix_lengths(acme, "ip-block").ipv4 == (24, 16)
+    assert replica.entries == 4
+    assert replica.lag_seconds is not None
+    assert replica.lag_seconds < 5
+
+
+async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost(
+    lists: Lists, database_url: str, acme: UUID, make_feed: MakeFeed
+) -> None:
+    feed, replica = make_feed()
+    await add(lists, GLOBAL, "url-block", "first.example")
+    await feed.step()
+    early = await asyncpg.connect(database_url)
+    transaction = early.transaction()
+    await transaction.start()
+    await early.execute("SET LOCAL mailwarden.scope = 'global'")
+    await early.execute(
+        "INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by)"
+        " SELECT list_id, 'early.example', '\"\"', '', '\"\"', '', '\"\"' FROM lists"
+    )
+    await early.execute("INSERT INTO list_changes (list_id, entries) SELECT list_id, '{early.example}' FROM lists")
+    await add(lists, GLOBAL, "url-block", "late.example")
+    await feed.step()
+    # A younger change acts although an older one is not committed yet ...
+    assert met(replica, acme, "url-block", "early.example", "late.example") == ["late.example"]
+    await feed.step()
+    await transaction.commit()
+    await early.close()
+    await feed.step()
+    # ... and the older one is not passed over.
+    assert met(replica, acme, "url-block", "early.example", "late.example") == ["early.example", "late.example"]
+
+
+async def test_a_list_that_went_with_its_tenant_is_met_no_more(
+    lists: Lists, database: Database, acme: UUID, make_feed: MakeFeed
+) -> None:
+    await add(lists, ListScope(acme), "url-block", "a.example")
+    feed, replica = make_feed()
+    await feed.step()
+    assert replica.in_use(acme) == {"url-block"}
+    async with database.connection() as connection, scoped(connection, "all"):
+        await connection.execute("DELETE FROM tenants WHERE uid = $1", acme)
+    await feed.step()
+    assert replica.in_use(acme) == frozenset()
+    assert replica.entries == 0
+
+
+async def test_a_restart_goes_on_from_the_file_and_serves_it_while_the_database_is_away(
+    lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path
+) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example")
+    feed, replica = make_feed()
+    await feed.step()
+    await feed.stop()
+    replica.close()
+    (file,) = (tmp_path / "lists").glob("*.sqlite")
+
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/nothing")
+    away, kept = make_feed(source=nowhere)
+    await away.start(10.0)
+    assert kept.loaded
+    assert met(kept, acme, "url-block", "a.example") == ["a.example"]
+    await away.stop()
+
+    await add(lists, GLOBAL, "url-block", "b.example")
+    again, replica = make_feed()
+    await again.step()
+    assert met(replica, acme, "url-block", "a.example", "b.example") == ["a.example", "b.example"]
+    assert list((tmp_path / "lists").glob("*.sqlite")) == [file]  # no second copy was made
+
+
+async def test_one_process_of_a_host_writes_and_another_takes_over(
+    lists: Lists, acme: UUID, make_feed: MakeFeed
+) -> None:
+    first, _ = make_feed()
+    second, replica = make_feed()
+    await add(lists, GLOBAL, "url-block", "a.example")
+    await first.step()
+    await add(lists, GLOBAL, "url-block", "b.example")
+    await second.step()
+    assert met(replica, acme, "url-block", "a.example", "b.example") == ["a.example"]
+    await first.stop()
+    await second.step()
+    assert met(replica, acme, "url-block", "a.example", "b.example") == ["a.example", "b.example"]
+
+
+@pytest.mark.slow
+async def test_changes_act_within_two_seconds_while_scans_read_and_others_write(
+    lists: Lists, acme: UUID, make_feed: MakeFeed
+) -> None:
+    feed, replica = make_feed()
+    second, other = make_feed("other")
+    await feed.start(10.0)
+    await second.start(10.0)
+    slowest = 0.0
+    for number in range(8):
+        entries = [f"h{number}-{each}.example" for each in range(100)]
+        await asyncio.gather(
+            add(lists, GLOBAL, "url-block", *entries[:50]),
+            add(lists, ListScope(acme), "url-block", *entries[50:]),
+            lists.delete_entries(GLOBAL, "url-block", [f"h{number - 1}-0.example"], SOAR),
+        )
+        committed = time.monotonic()
+        wanted = entries[50:] + entries[:50]
+        while not (met(replica, acme, "url-block", *entries) == met(other, acme, "url-block", *entries) == wanted):
+            assert time.monotonic() - committed < 2.0
+            await asyncio.sleep(0.01)
+        slowest = max(slowest, time.monotonic() - committed)
+    assert replica.entries == 8 * 100 - 7
+    assert slowest < 2.0
+
+
+async def test_hits_are_written_back_and_added_up(
+    lists: Lists, database: Database, acme: UUID, make_feed: MakeFeed
+) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example", "b.example")
+    feed, replica = make_feed()
+    await feed.step()
+    for _ in range(2):
+        for _ in range(3):
+            replica.note_hits(replica.match(acme, {"url-block": ["a.example"]}))
+        await feed.write_hits()
+    async with database.connection() as connection, scoped(connection, "all"):
+        rows = await connection.fetch("SELECT entry, hits, last_hit FROM list_entries ORDER BY entry")
+        assert await connection.fetchval("SELECT count(*) FROM list_changes") == 1
+    assert [(row["entry"], row["hits"]) for row in rows] == [("a.example", 6), ("b.example", 0)]
+    assert len(str(rows[0]["last_hit"])) == 24
+    assert rows[1]["last_hit"] is None
+
+
+async def test_hits_wait_while_the_database_is_away(acme: UUID, lists: Lists, make_feed: MakeFeed) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example")
+    feed, _ = make_feed()
+    await feed.step()
+    away, replica = make_feed(source=Database("postgresql://nobody@127.0.0.1:1/nothing"))
+    replica.note_hits(replica.match(acme, {"url-block": ["a.example"]}))
+    await away.write_hits()
+    assert [hit.count for hit in replica.hits.take().values()] == [1]
+
+
+async def test_a_damaged_file_is_copied_anew(lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example")
+    feed, replica = make_feed()
+    await feed.step()
+    ReplicaFolder(tmp_path / "lists").say_damaged()
+    before = replica.loaded, list((tmp_path / "lists").glob("*.sqlite"))
+    await feed.step()
+    assert before[1] != list((tmp_path / "lists").glob("*.sqlite"))
+    assert met(replica, acme, "url-block", "a.example") == ["a.example"]
+
+
+async def test_old_changes_are_purged_and_a_replica_older_than_them_is_copied_anew(
+    lists: Lists, database: Database, make_feed: MakeFeed
+) -> None:
+    await add(lists, GLOBAL, "url-block", "a.example")
+    await add(lists, GLOBAL, "url-block", "b.example")
+    async with database.connection() as connection:
+        await connection.execute("UPDATE list_changes SET changed = now() - interval '3 days' WHERE change = 1")
+    assert await purge_changes(database) == 1
+    assert await purge_changes(database) == 0
+    async with snapshot(database) as state:
+        now = state.position
+    assert can_follow(now, now)
+    assert not can_follow(type(now)(now.source, now.snapshot, now.moment - 3 * 86_400), now)
+    assert not can_follow(type(now)("elsewhere", now.snapshot, now.moment), now)
+    assert not can_follow(type(now)(now.source, "99999999:99999999:", now.moment), now)
