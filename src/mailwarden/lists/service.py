@@ -11,10 +11,12 @@ from mailwarden.errors import SchemaViolation
 from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.entries import read_entries, spell_entries
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.store import EntryChange, ListStore, Reading, Stamp
+from mailwarden.lists.store import Changes, ListStore, Reading, Stamp
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo
 from mailwarden.wire.strict_json import violation_at
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Lists:
@@ -30,13 +32,15 @@ class Lists:
         definition = find_list(list_name)
         entries = read_entries(definition, [each.entry for each in inputs])
         last = dict(zip(entries, range(len(inputs)), strict=True))  # of equal entries the last wins
-        changes = [
-            EntryChange(entry, _comment(inputs[index]), _expiry(inputs[index], index))
-            for entry, index in sorted(last.items())
-        ]
-        if changes:
+        if last:
+            chosen = [(entry, inputs[index], index) for entry, index in sorted(last.items())]
+            changes = Changes(
+                [entry for entry, _, _ in chosen],
+                [UNSET if each.comment is UNSET else _json(each.comment) for _, each, _ in chosen],
+                [_expiry(each, index) for _, each, index in chosen],
+            )
             await self._store.add(scope, definition, changes, stamp_of(actor))
-        return len(changes)
+        return len(last)
 
     async def delete_entries(self, scope: ListScope, list_name: str, texts: Sequence[str], actor: Actor) -> int:
         """Delete what exists of the entries; return how many did. What cannot be an entry does not exist."""
@@ -73,10 +77,6 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _comment(each: ListEntryInput) -> str | UnsetType:
-    return UNSET if each.comment is UNSET else _json(each.comment)
-
-
 def _expiry(each: ListEntryInput, index: int) -> str | UnsetType | None:
     if each.expires is UNSET or each.expires is None:
         return each.expires
@@ -91,4 +91,4 @@ def _no_moment(index: int) -> SchemaViolation:
 
 
 def _json(text: str) -> str:
-    return msgspec.json.encode(text).decode()
+    return _encode(text).decode()

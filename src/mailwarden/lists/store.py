@@ -30,12 +30,15 @@ _GONE = "MW002"
 Sink = Callable[[bytes], Awaitable[None]]
 
 
-class EntryChange(Struct, frozen=True):
-    """One entry to add or update: its comment as a JSON string, its expiry as text; unset keeps what is there."""
+class Changes(Struct, frozen=True):
+    """Entries to add or update, sorted and each there once, with a comment and an expiry for each.
 
-    entry: Entry
-    comment: str | UnsetType = UNSET
-    expires: str | UnsetType | None = UNSET
+    Comments are JSON strings and expiries are text; what is unset keeps what is there.
+    """
+
+    entries: Sequence[Entry]
+    comments: Sequence[str | UnsetType]
+    expiries: Sequence[str | UnsetType | None]
 
 
 class Stamp(Struct, frozen=True):
@@ -44,6 +47,12 @@ class Stamp(Struct, frozen=True):
     moment: str
     author: str  # a JSON string
     actor: Actor
+
+
+# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
+# own share of a processor. No entry, no JSON string and no time holds these two characters.
+_MARK, _NULL = "\x1f", "\x1e"
+_ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
 
 
 def _upsert(*, comments: bool, expiries: bool) -> str:
@@ -55,11 +64,11 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
     WITH written AS (
         INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
         SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
-        FROM unnest($2::text[], $3::text[], $4::text[]) AS given (entry, comment, expires)
+        FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}, {_ARRAY.format(4)}) AS given (entry, comment, expires)
         ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
         RETURNING xmax = 0 AS added
     ), noted AS (
-        INSERT INTO list_changes (list_id, entries) VALUES ($1, $2)
+        INSERT INTO list_changes (list_id, entries) VALUES ($1, {_ARRAY.format(2)})
     )
     SELECT count(*) FILTER (WHERE added) AS added,
            record_deed($7, $8, 'lists.add', $9, $10, $11,
@@ -70,19 +79,19 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
 
 _UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
 # The rows were locked by the statement above, in order; these touch only those that differ.
-_SET_COMMENTS = """
+_SET_COMMENTS = f"""
 UPDATE list_entries AS kept SET comment = given.comment
-FROM unnest($2::text[], $3::text[]) AS given (entry, comment)
+FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}) AS given (entry, comment)
 WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.comment <> given.comment
-"""
-_SET_EXPIRIES = """
+"""  # noqa: S608
+_SET_EXPIRIES = f"""
 UPDATE list_entries AS kept SET expires = given.expires
-FROM unnest($2::text[], $3::text[]) AS given (entry, expires)
+FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}) AS given (entry, expires)
 WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
-"""
-_DELETE = """
+"""  # noqa: S608
+_DELETE = f"""
 WITH locked AS MATERIALIZED (
-    SELECT entry FROM list_entries WHERE list_id = $1 AND entry = ANY ($2::text[]) ORDER BY entry FOR UPDATE
+    SELECT entry FROM list_entries WHERE list_id = $1 AND entry = ANY ({_ARRAY.format(2)}) ORDER BY entry FOR UPDATE
 ), gone AS (
     DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
     RETURNING kept.entry
@@ -93,7 +102,7 @@ WITH locked AS MATERIALIZED (
 )
 SELECT deleted, record_deed($3, $4, 'lists.delete', $5, $6, $7, jsonb_build_object('deleted', deleted))
 FROM counted WHERE deleted > 0
-"""
+"""  # noqa: S608
 _FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
 _FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
 _CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -123,10 +132,8 @@ class ListStore:
         self._stream_seconds = stream_seconds
         self._known: dict[tuple[UUID | None, str], int] = {}
 
-    async def add(
-        self, scope: ListScope, definition: ListDefinition, changes: Sequence[EntryChange], stamp: Stamp
-    ) -> None:
-        """Add or update these entries, sorted and each there once: all of them, or none where the list is full."""
+    async def add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
+        """Add or update these entries: all of them, or none where the list is full."""
         try:
             await self._add(scope, definition, changes, stamp)
         except (asyncpg.InsufficientPrivilegeError, _ListGone):
@@ -140,7 +147,7 @@ class ListStore:
             list_id = self._known.get((scope.tenant, definition.name))
             if list_id is None:
                 list_id, _ = await _find(connection, scope, definition) or (0, 0)
-            row = await connection.fetchrow(_DELETE, list_id, entries, *_deed(scope, definition, stamp.actor))
+            row = await connection.fetchrow(_DELETE, list_id, _text(entries), *_deed(scope, definition, stamp.actor))
             deleted = 0 if row is None else cast("int", row["deleted"])
             if deleted:
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
@@ -157,9 +164,7 @@ class ListStore:
             list_id, count = await _find(connection, scope, definition) or (0, 0)
             yield Reading(connection, definition, list_id, count)
 
-    async def _add(
-        self, scope: ListScope, definition: ListDefinition, changes: Sequence[EntryChange], stamp: Stamp
-    ) -> None:
+    async def _add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
         list_id = await self._known_id(scope, definition)
         async with self._database.connection() as connection:
             try:
@@ -189,27 +194,31 @@ class _ListGone(Exception):
     """The list's row is there no more."""
 
 
-async def _write(
-    connection: Connection, list_id: int, changes: Sequence[EntryChange], stamp: Stamp, deed: Sequence[object]
-) -> int:
+async def _write(connection: Connection, list_id: int, changes: Changes, stamp: Stamp, deed: Sequence[object]) -> int:
     """Write the changes and return how many of the entries are new."""
-    comments = [None if change.comment is UNSET else change.comment for change in changes]
-    expiries = [None if change.expires is UNSET else change.expires for change in changes]
-    with_comment = [change for change in changes if change.comment is not UNSET]
-    with_expiry = [change for change in changes if change.expires is not UNSET]
-    all_comments, all_expiries = len(with_comment) == len(changes), len(with_expiry) == len(changes)
+    entries, total = _text(changes.entries), len(changes.entries)
+    unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
     row = await connection.fetchrow(
-        _UPSERTS[all_comments, all_expiries], list_id, [change.entry for change in changes], comments, expiries,
+        _UPSERTS[not unset[0], not unset[1]], list_id, entries, _text(changes.comments), _text(changes.expiries),
         stamp.moment, stamp.author, *deed,
     )  # fmt: skip
-    if with_comment and not all_comments:
-        entries = [change.entry for change in with_comment]
-        await connection.execute(_SET_COMMENTS, list_id, entries, [change.comment for change in with_comment])
-    if with_expiry and not all_expiries:
-        entries = [change.entry for change in with_expiry]
-        await connection.execute(_SET_EXPIRIES, list_id, entries, [change.expires for change in with_expiry])
+    for statement, values, missing in (
+        (_SET_COMMENTS, changes.comments, unset[0]),
+        (_SET_EXPIRIES, changes.expiries, unset[1]),
+    ):
+        if 0 < missing < total:
+            given = [(entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET]
+            await connection.execute(statement, list_id, _text([e for e, _ in given]), _text([v for _, v in given]))
     assert row is not None
     return cast("int", row["added"])
+
+
+def _text(values: Sequence[str | UnsetType | None]) -> str:
+    """Return the values as the one text that the statements take apart; what is unset or None becomes NULL."""
+    text = _MARK.join([value if isinstance(value, str) else _NULL for value in values])
+    if text.count(_MARK) != len(values) - 1:
+        raise ValueError("a value holds the mark that stands between values")
+    return text
 
 
 async def _find(connection: Connection, scope: ListScope, definition: ListDefinition) -> tuple[int, int] | None:

@@ -84,7 +84,7 @@ CREATE TABLE list_changes (
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
     changed timestamptz NOT NULL DEFAULT now(),
     list_id integer NOT NULL,
-    entries text[] NOT NULL -- none: the list itself is gone
+    entries text[] COMPRESSION lz4 NOT NULL -- none: the list itself is gone
 );
 
 CREATE INDEX list_changes_transaction ON list_changes (transaction, change);
