@@ -8,10 +8,11 @@ from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnalyzer, EngineAnswer, EngineFailed, Known, RawMessage
 from mailwarden.analysis.examination import Frame
-from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, STRUCTURE, is_required
+from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Report, Status
+from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL))
@@ -37,12 +38,15 @@ class Content(Struct, frozen=True):
 class Collected(Struct, frozen=True):
     evidence: Evidence
     summary: MessageSummary
+    sightings: Sightings = Sightings()
 
 
 class Examination:
     """What the worker has brought back so far; the engines wait for its word on the structure."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: tuple[Sight, ...] = ()) -> None:
+        self.wanted = wanted
+        self.sightings = Sightings()
         self.reports: dict[str, Report] = {}
         self.summary: MessageSummary | None = None
         self.contents: tuple[bytes, ...] = ()
@@ -55,6 +59,7 @@ class Examination:
         self.reports[frame.report.analyzer] = frame.report
         self.summary = frame.summary or self.summary
         self.contents = frame.contents or self.contents
+        self.sightings = frame.sightings or self.sightings
         if frame.report.analyzer == STRUCTURE:
             self.sound, self.bearable = frame.sound, frame.bearable
             self.structure_known.set()
@@ -64,7 +69,7 @@ class Examination:
         self.structure_known.set()
         self.done.set()
         tripped = STRUCTURE in self.reports and not self.sound
-        for step in _WORKER_STEPS:
+        for step in (*_WORKER_STEPS, SIGHTINGS) if self.wanted else _WORKER_STEPS:
             if step not in self.reports:
                 self.reports[step] = _skipped(step) if tripped else _missing(step, failure)
 
@@ -76,10 +81,12 @@ class Collector:
         self._workers = workers
         self._engines = tuple(engines)
 
-    async def collect(self, raw: RawMessage, envelope: Envelope, deadline: float) -> Collected:
+    async def collect(
+        self, raw: RawMessage, envelope: Envelope, deadline: float, wanted: tuple[Sight, ...] = ()
+    ) -> Collected:
         """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done."""
         until = time.monotonic() + deadline
-        examination = Examination()
+        examination = Examination(wanted)
         async with asyncio.TaskGroup() as tasks:
             asked = [tasks.create_task(_ask(engine, raw, envelope, examination, until)) for engine in self._engines]
             await self._examine(raw, examination, until)
@@ -91,7 +98,7 @@ class Collector:
             *(task.result()[0] for task in asked),
             *_conclude(known, sound=examination.sound),
         )
-        return Collected(Evidence(reports), summary)
+        return Collected(Evidence(reports), summary, examination.sightings)
 
     async def _examine(self, raw: RawMessage, examination: Examination, until: float) -> None:
         """Have a worker look at the message; a second crash of the same message ends it as failed."""
@@ -99,7 +106,7 @@ class Collector:
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    await self._workers.examine(raw, examination.take)
+                    await self._workers.examine(raw, examination.take, examination.wanted)
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:

@@ -11,12 +11,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import LocalAnalyzer
-from mailwarden.analysis.registry import LOCAL, MESSAGE, STRUCTURE, is_required
+from mailwarden.analysis.registry import LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
+from mailwarden.analysis.sightings import find_sightings
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
@@ -29,6 +31,7 @@ class Job(Struct, frozen=True, array_like=True):
 
     raw: bytes
     path: str = ""
+    wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
 
 
 class Frame(Struct, frozen=True, array_like=True):
@@ -39,6 +42,7 @@ class Frame(Struct, frozen=True, array_like=True):
     bearable: bool = True  # False: not even an engine that bears any structure
     summary: MessageSummary | None = None
     contents: tuple[bytes, ...] = ()  # decoded parts that an engine may not find in the raw bytes by itself
+    sightings: Sightings | None = None
     last: bool = False
 
 
@@ -62,11 +66,22 @@ def examine(job: Job) -> Iterator[Frame]:
     yield Frame(
         _finished(MESSAGE, started, doubts),
         summary=summarize(message),
-        contents=_contents(message) if message.ambiguities else (),
+        contents=_contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else (),
         last=not LOCAL,
     )
+    if job.wanted:
+        yield _sight(message, job.wanted)
     for analyzer in LOCAL:
         yield Frame(_run(analyzer, message), last=analyzer is LOCAL[-1])
+
+
+def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
+    started = time.perf_counter()
+    try:
+        sightings = find_sightings(message, wanted)
+    except Exception as error:  # what was not looked for may be on a list, so that this is a failure like any other
+        return Frame(_broken(SIGHTINGS, started, error))
+    return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)
 
 
 def _contents(message: Message) -> tuple[bytes, ...]:
@@ -95,13 +110,17 @@ def _run(analyzer: LocalAnalyzer, message: Message) -> Report:
     try:
         findings = tuple(analyzer.examine(message))
     except Exception as error:  # a bug in one analyzer must not cost the others; it is reported
-        sentence = f"The analyzer {analyzer.name} broke on this message ({type(error).__name__}: {error})."
-        failure = Failure(analyzer.name, FailureKind.CRASHED, sentence[:300])
-        took = (time.perf_counter() - started) * 1000
-        return Report(analyzer.name, is_required(analyzer.name), Status.FAILED, round(took, 3), failure=failure)
+        return _broken(analyzer.name, started, error)
     return _finished(analyzer.name, started, findings)
 
 
 def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Report:
     took = (time.perf_counter() - started) * 1000
     return Report(name, is_required(name), Status.FINISHED, round(took, 3), findings)
+
+
+def _broken(name: str, started: float, error: Exception) -> Report:
+    sentence = f"The analyzer {name} broke on this message ({type(error).__name__}: {error})."
+    took = (time.perf_counter() - started) * 1000
+    failure = Failure(name, FailureKind.CRASHED, sentence[:300])
+    return Report(name, is_required(name), Status.FAILED, round(took, 3), failure=failure)

@@ -8,6 +8,8 @@ from mailwarden.analysis.analyzers.html import HtmlAnalyzer
 # What the worker does itself before any analyzer: the structure check and the parse report like analyzers.
 STRUCTURE = "structure"
 MESSAGE = "message"
+# What it does only where lists are in use that may meet something in the message.
+SIGHTINGS = "sightings"
 
 LOCAL: tuple[LocalAnalyzer, ...] = (AttachmentsAnalyzer(), HtmlAnalyzer())
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)

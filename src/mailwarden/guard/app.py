@@ -15,11 +15,13 @@ from mailwarden import __version__
 from mailwarden.analysis.analyzer import EngineAnalyzer
 from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.database.pool import Database
 from mailwarden.errors import ScanningDisabled
 from mailwarden.guard.admission import Admission
+from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.engines import EngineWatch
 from mailwarden.guard.processing import Processing
@@ -27,6 +29,9 @@ from mailwarden.guard.sources.rest_api import RestApi
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.retention import Retention
 from mailwarden.history.writer import HistoryWriter
+from mailwarden.lists.acting import ActingLists
+from mailwarden.lists.feed import COPY_SECONDS, Feed
+from mailwarden.lists.replica import Replica
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
@@ -37,6 +42,9 @@ from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+
+# A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
+LISTS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +69,14 @@ SOURCES: tuple[tuple[str, str, Callable[[House], Handler]], ...] = (("rest_api",
 class Guard:
     """The parts of a running guard that tell how it is doing."""
 
-    def __init__(self, config: GuardConfig, admission: Admission, engines: EngineWatch, database: Database) -> None:
+    def __init__(
+        self, config: GuardConfig, admission: Admission, engines: EngineWatch, database: Database, lists: Replica
+    ) -> None:
         self._config = config
         self._admission = admission
         self._engines = engines
         self._database = database
+        self._lists = lists
         self.name = config.name or socket.gethostname()
         self.stopping = False
 
@@ -79,6 +90,8 @@ class Guard:
             database_up=self._database.up,
             scanning_enabled=self._config.scan_sources.rest_api is not None,
             stopping=self.stopping,
+            lists_loaded=self._lists.loaded,
+            lists_lag_seconds=self._lists.lag_seconds,
             max_waiting=self._admission.max_waiting,
         )
         return web.Response(body=msgspec.json.encode(status), content_type="application/json")
@@ -117,6 +130,7 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
         history = HistoryWriter(store, config.history.buffer, metrics)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
+        lists = await _fed_lists(config, folder, database, metrics, stack)
         workers = WorkerPool(config.workers.effective_count, config.workers.memory, _patience(config))
         stack.push_async_callback(workers.stop)
         await workers.start()
@@ -134,10 +148,11 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
         metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
             lambda: admission.in_processing
         )
-        guard = Guard(config, admission, watch, database)
+        guard = Guard(config, admission, watch, database, lists)
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines),
+            comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
             policy=load_policy(),
             history=history,
             tempfail=config.on_engine_failure == "tempfail",
@@ -145,6 +160,21 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
         )
         house = House(config, admission, processing, prepare_spool(folder / config.spool))
         yield guard, FrontDoor(_routes(house, guard, metrics), metrics)
+
+
+async def _fed_lists(
+    config: GuardConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+) -> Replica:
+    """Return the replica of the lists, kept up to date until the end."""
+    path = folder / config.lists.replica
+    replica = Replica(path)
+    stack.callback(replica.close)
+    copies = Database(config.database.url, 1, COPY_SECONDS)
+    stack.push_async_callback(copies.close)
+    feed = Feed(path, replica, database, copies, metrics)
+    stack.push_async_callback(feed.stop)
+    await feed.start(LISTS_SECONDS)
+    return replica
 
 
 def _routes(house: House, guard: Guard, metrics: Metrics) -> list[Route]:

@@ -1,5 +1,6 @@
 """ONE guard request, from admitted to finished. Read this page first: it is what Mailwarden does."""
 
+import time
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from msgspec import Struct
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.collection import Collector
 from mailwarden.errors import EngineUnavailable
+from mailwarden.guard.comparison import Comparison
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.outcome import Verdict
@@ -39,6 +41,7 @@ class Processing:
         *,
         guard: str,
         collector: Collector,
+        comparison: Comparison,
         policy: Policy,
         history: HistoryWriter,
         tempfail: bool,
@@ -46,6 +49,7 @@ class Processing:
     ) -> None:
         self._guard = guard
         self._collector = collector
+        self._comparison = comparison
         self._policy = policy
         self._history = history
         self._tempfail = tempfail
@@ -54,29 +58,39 @@ class Processing:
 
     async def process(self, request: GuardRequest) -> FinishedRequest:
         created = datetime.now(UTC)
+        until = time.monotonic() + request.deadline
+        tenant = request.assignment.tenant
 
         # Look: every analyzer says what it noticed, or that it could not finish.
-        collected = await self._collector.collect(request.raw, request.envelope, request.deadline)
+        wanted = await self._comparison.prepare(tenant)
+        collected = await self._collector.collect(request.raw, request.envelope, request.deadline, wanted)
+
+        # Compare: which entries of the lists act on the message. Of rivals only the winner does.
+        compared = self._comparison.compare(tenant, request.envelope, collected, wanted)
+        evidence = compared.evidence
 
         # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
-        judgement = judge(collected.evidence, self._policy)
+        judgement = judge(evidence, self._policy)
         if judgement.verdict is Verdict.UNKNOWN and self._tempfail:
             raise EngineUnavailable(judgement.summary)
 
-        # Decide: what HAPPENS to it, for this tenant.
-        ruling = decide(judgement, request.assignment, self._policy)
+        # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
+        patience = until - time.monotonic()
+        rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
+        eased = judge(rest, self._policy) if rest else None
+        ruling = decide(judgement, request.assignment, self._policy, listing=compared.listing, eased=eased)
 
         # Remember: off the hot path, so that a slow or absent database costs no scan.
         finished = FinishedRequest(
             ggrid=request.ggrid,
-            tenant=request.assignment.tenant,
+            tenant=tenant,
             created=created,
             completed=datetime.now(UTC),
             source=request.source,
             guard=self._guard,
             envelope=request.envelope,
             summary=collected.summary,
-            evidence=collected.evidence,
+            evidence=evidence,
             judgement=judgement,
             ruling=ruling,
         )

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 
 
@@ -37,8 +38,9 @@ class Step(Struct, frozen=True):
 
 
 class Ruling(Struct, frozen=True):
-    """The decision, the tags it adds, and how it was reached."""
+    """The decision, the tags it adds, how it was reached, and the list entry that it rests on."""
 
     decision: Decision
     tags: tuple[str, ...]
     trace: tuple[Step, ...]
+    entry: ListHit | None = None

@@ -6,34 +6,57 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.model.judgement import Judgement, Ruling, Step
+from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
 
 # From the mildest to the most severe. Undecided stands above deliver: it must never be outvoted by it.
 SEVERITY = (Decision.DELIVER, Decision.UNDECIDED, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
+
+BLOCK_LISTS = ("file-hash-block", "url-block", "ip-block", "sender-block", "attachment-block", "subject-block")
+OVERRIDE_TAG = "policy.allow-override"
+# What an allowed address is not held against; reputation alone brings nothing worse.
+REPUTATION = (Verdict.SPAM, Verdict.BULK)
 
 
 class Case(Struct, frozen=True):
     """What the steps know, and what they have come to so far."""
 
     judgement: Judgement
+    verdict: Verdict  # what the decision follows: the message's verdict, or the one without its allowed files
     assignment: Assignment
     policy: Policy
     session_open: bool
+    listing: Listing
     decision: Decision = Decision.UNDECIDED
     settled: bool = False  # a step that settles the decision leaves later ones nothing to soften
     tags: tuple[str, ...] = ()
+    entry: ListHit | None = None
 
 
-def decide(judgement: Judgement, assignment: Assignment, policy: Policy, *, session_open: bool = False) -> Ruling:
-    """Take the steps in order and return the decision, the tags it adds and the trace."""
-    case = Case(judgement, assignment, policy, session_open)
+def decide(
+    judgement: Judgement,
+    assignment: Assignment,
+    policy: Policy,
+    *,
+    session_open: bool = False,
+    listing: Listing | None = None,
+    eased: Judgement | None = None,
+) -> Ruling:
+    """Take the steps in order and return the decision, the tags it adds and the trace.
+
+    `eased` is the judgement without what allowed files brought; it changes what is decided, never what is said.
+    """
+    verdict = eased.verdict if eased else judgement.verdict
+    case = Case(judgement, verdict, assignment, policy, session_open, listing or Listing())
     trace = []
     for name, take in STEPS:
         case, outcome = take(case)
         trace.append(Step(name, outcome))
-    return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace))
+    entry = case.entry or next(iter(_blocks(case)), None)
+    return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace), entry=entry)
 
 
 def severest(decisions: Iterable[Decision]) -> Decision:
@@ -42,23 +65,77 @@ def severest(decisions: Iterable[Decision]) -> Decision:
 
 
 def _malware_floor(case: Case) -> tuple[Case, str]:
-    if case.judgement.verdict is Verdict.MALWARE:
+    if case.verdict is Verdict.MALWARE:
         return replace(case, decision=Decision.QUARANTINE, settled=True), "malware: nothing below may deliver it"
-    return case, "not malware"
+    return case, "not malware" if case.judgement.verdict is not Verdict.MALWARE else "malware in allowed files alone"
+
+
+def _allowed_files(case: Case) -> tuple[Case, str]:
+    hits = case.listing.of("file-hash-allow")
+    if not hits or case.verdict is case.judgement.verdict:
+        return case, "no allowed file changes anything"
+    tags = (*case.tags, "list.file-hash-allow", OVERRIDE_TAG)
+    return replace(case, tags=tags, entry=hits[0]), f"{_named(hits[0])}: decided as {case.verdict}, which the rest is"
+
+
+def _simulation(case: Case) -> tuple[Case, str]:
+    if not (hits := case.listing.of("simulation-senders")):
+        return case, "no simulation"
+    return _deliver(case, hits[0], "list.simulation-senders", "policy.simulation")
+
+
+def _exempt(case: Case) -> tuple[Case, str]:
+    if not (hits := case.listing.of("recipient-exempt")):
+        return case, "not every recipient is exempt"
+    return _deliver(case, hits[0], "list.recipient-exempt")
 
 
 def _profile(case: Case) -> tuple[Case, str]:
-    verdict, profile = case.judgement.verdict, case.assignment.profile
+    profile = case.assignment.profile
     if case.settled:
         return case, "already settled"
-    decision = case.policy.decision_for(verdict, profile)
-    return replace(case, decision=decision), f"{verdict} under the profile {profile}: {decision}"
+    decision = case.policy.decision_for(case.verdict, profile)
+    return replace(case, decision=decision), f"{case.verdict} under the profile {profile}: {decision}"
+
+
+def _tenant_lists(case: Case) -> tuple[Case, str]:
+    return _lists(case, "tenant")
+
+
+def _global_lists(case: Case) -> tuple[Case, str]:
+    return _lists(case, "global")
+
+
+def _lists(case: Case, scope: str) -> tuple[Case, str]:
+    """Let the entries of one scope act: what blocks settles the decision as it is, what allows makes it deliver."""
+    blocks = [hit for hit in _blocks(case) if hit.scope == scope]
+    senders = [hit for hit in case.listing.of("sender-allow") if hit.scope == scope]
+    addresses = [hit for hit in case.listing.of("ip-allow") if hit.scope == scope]
+    if case.settled:
+        return case, "already settled"
+    if blocks:  # different kinds of entries cannot be compared, so between them block beats allow
+        return replace(
+            case, settled=True, entry=case.entry or blocks[0]
+        ), f"{_named(blocks[0])}: {case.decision} stands"
+    if senders:
+        return _deliver(case, senders[0], "list.sender-allow", override=case.decision is not Decision.DELIVER)
+    if addresses and case.verdict in REPUTATION:
+        return _deliver(case, addresses[0], "list.ip-allow", override=case.decision is not Decision.DELIVER)
+    return case, "no entry decides"
+
+
+def _unproved(case: Case) -> tuple[Case, str]:
+    if not case.listing.unproved:
+        return case, "no allowed sender lacks authentication"
+    tags = (*case.tags, "policy.allow-unauthenticated")
+    return replace(case, tags=tags), f"{_named(case.listing.unproved[0])}: not counted, the sender is not authenticated"
 
 
 def _blocked_address(case: Case) -> tuple[Case, str]:
-    if case.judgement.verdict is Verdict.BLOCKED and "list.ip-block" in case.judgement.tags:
+    blocked = case.verdict is Verdict.BLOCKED and "list.ip-block" in case.judgement.tags
+    if blocked and case.decision is Decision.QUARANTINE:
         return replace(case, decision=Decision.BOUNCE), "the sending address is blocked: bounce"
-    return case, "no blocked address"
+    return case, "no blocked address decides"
 
 
 def _forced_quarantine(case: Case) -> tuple[Case, str]:
@@ -85,9 +162,15 @@ def _bounce(case: Case) -> tuple[Case, str]:
 
 
 def _warning(case: Case) -> tuple[Case, str]:
-    if case.judgement.verdict is Verdict.SUSPICIOUS and case.decision is Decision.DELIVER:
+    if case.verdict is Verdict.SUSPICIOUS and case.decision is Decision.DELIVER and not case.settled:
         return replace(case, tags=(*case.tags, "policy.warn")), "delivered with a warning"
     return case, "no warning"
+
+
+def _protected_names(case: Case) -> tuple[Case, str]:
+    hits = case.listing.of("protected-people", "protected-domains")
+    tags = (*case.tags, *(f"list.{hit.list_name}" for hit in hits))
+    return replace(case, tags=tags), "; ".join(map(_named, hits[:3])) or "no protected name is imitated"
 
 
 def _default_tenant(case: Case) -> tuple[Case, str]:
@@ -98,12 +181,36 @@ def _default_tenant(case: Case) -> tuple[Case, str]:
 
 STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
     ("malware floor", _malware_floor),  # first, so that no list and no profile can soften it
-    # Here come, in this order: simulation and exempt recipients, the tenant's lists, the global lists.
-    ("profile", _profile),
+    ("allowed files", _allowed_files),  # the one thing that lifts the floor
+    ("simulation", _simulation),
+    ("exempt recipients", _exempt),
+    ("profile", _profile),  # what happens where no list says otherwise
+    ("tenant lists", _tenant_lists),  # a tenant's own entries before those of the deployment
+    ("global lists", _global_lists),
+    ("unauthenticated sender", _unproved),
     ("blocked address", _blocked_address),
     ("forced quarantine", _forced_quarantine),
     ("incomplete analysis", _unfinished),  # the last word against delivering what was not looked at
     ("bounce", _bounce),
     ("warning", _warning),
+    ("protected names", _protected_names),  # the verdict holds what they weigh; here the lists are only named
     ("default tenant", _default_tenant),
 )
+
+
+def _deliver(case: Case, hit: ListHit, *tags: str, override: bool = False) -> tuple[Case, str]:
+    if case.settled:
+        return case, f"{_named(hit)}: already settled"
+    tags = (*case.tags, *tags, *((OVERRIDE_TAG,) if override else ()))
+    return replace(case, decision=Decision.DELIVER, settled=True, tags=tags, entry=hit), f"{_named(hit)}: deliver"
+
+
+def _blocks(case: Case) -> list[ListHit]:
+    """Return the entries that block, the tenant's before the global ones, what weighs most first."""
+    return sorted(case.listing.of(*BLOCK_LISTS), key=lambda hit: (hit.tenant is None, BLOCK_LISTS.index(hit.list_name)))
+
+
+def _named(hit: ListHit) -> str:
+    """Name an entry as people know it."""
+    said = f" ({show(hit.comment)})" if hit.comment else ""
+    return f"{hit.list_name} `{show(hit.entry)}` of the {'tenant' if hit.tenant else 'deployment'}{said}"

@@ -65,6 +65,16 @@ class MessageRecord(Struct, frozen=True, rename="camel"):
     url_hosts: tuple[str, ...]
 
 
+class ListEntryRecord(Struct, frozen=True, rename="camel"):
+    """The list entry that the decision rests on, and what of the message met it."""
+
+    list_name: str
+    entry: str
+    scope: str
+    comment: str
+    value: str
+
+
 class MessageExplanation(Struct, frozen=True, rename="camel"):
     ggrid: UUID
     tenant_uid: UUID
@@ -77,7 +87,7 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
     reasons: tuple[ReasonRecord, ...]
     points: dict[str, int]
     engines: tuple[EngineRecord, ...]
-    list_entry: dict[str, str] | None
+    list_entry: ListEntryRecord | None
     decision_trace: tuple[StepRecord, ...]
     source: str
     guard: str
@@ -87,7 +97,7 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
 
 def explanation_of(request: FinishedRequest) -> MessageExplanation:
     """Put a finished guard request into the words of the API."""
-    envelope, kept = request.envelope, request.summary
+    envelope, kept, won = request.envelope, request.summary, request.ruling.entry
     return MessageExplanation(
         ggrid=request.ggrid,
         tenant_uid=request.tenant,
@@ -113,7 +123,7 @@ def explanation_of(request: FinishedRequest) -> MessageExplanation:
             )
             for r in request.evidence.reports
         ),
-        list_entry=None,
+        list_entry=ListEntryRecord(won.list_name, won.entry, won.scope, won.comment, won.value) if won else None,
         decision_trace=tuple(StepRecord(s.step, s.outcome) for s in request.ruling.trace),
         source=request.source,
         guard=request.guard,

@@ -34,7 +34,7 @@ class AttachmentsAnalyzer:
 def examine_part(part: Part) -> Iterator[Finding]:
     """Look at the name, then at the content, then into it."""
     kind = kind_by_content(part.content[:HEAD])
-    if part.media_type in _BODIES and not part.name and part.disposition != "attachment" and kind in {"", WEB_PAGE}:
+    if _is_shown(part) and kind in {"", WEB_PAGE}:
         return  # a body; what it says is for other analyzers
     if not kind and file_types.promises_kind(part.name):
         kind = file_types.ask_libmagic(part.content)
@@ -47,6 +47,15 @@ def examine_part(part: Part) -> Iterator[Finding]:
     may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
     if may_hold_files and archive_kind(part.content):
         yield from _look_inside(part, open_archive(part.name, part.content))
+
+
+def is_body(part: Part) -> bool:
+    """Tell a part that readers show as the text of the message from one that they show as a file."""
+    return _is_shown(part) and kind_by_content(part.content[:HEAD]) in {"", WEB_PAGE}
+
+
+def _is_shown(part: Part) -> bool:
+    return part.media_type in _BODIES and not part.name and part.disposition != "attachment"
 
 
 def _look_at_name(part: Part, name: str) -> Iterator[Finding]:

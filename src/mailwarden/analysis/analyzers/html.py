@@ -19,6 +19,7 @@ from mailwarden.model.evidence import Fact, Finding
 
 MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
+_TOLD = 200  # characters of a fact
 
 _PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
 _PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
@@ -56,8 +57,8 @@ def examine_page(part: Part) -> Iterator[Finding]:
         values = tuple(facts.values())
         if values not in known and len(known) < FINDINGS:
             known.add(values)
-            cut: dict[str, Fact] = {"name": part.name[:200]} if part.name else {}
-            cut |= {key: value[:200] if isinstance(value, str) else value for key, value in facts.items()}
+            cut: dict[str, Fact] = {"name": part.name[:_TOLD]} if part.name else {}
+            cut |= {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"html.{what}", part.place, cut)
 
 
@@ -88,10 +89,10 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
         if match := _CARRIED.match(uri):
             yield "data-link", {"type": match[1].lower()}
     for target in page.refreshes:
-        yield "meta-refresh", {"host": host_of(target) or "another page"}
+        yield "meta-refresh", {"host": host_of(target) or "another page", **_address(target)}
     passwords = [form for form in page.forms if form.has_password]
     for form in passwords:
-        yield "credential-form", {"host": host_of(form.action) or "a script"}
+        yield "credential-form", {"host": host_of(form.action) or "a script", **_address(form.action)}
     if not passwords and "<input" in lower and _PASSWORD.search(lower):
         yield "credential-form", {"host": "a script"}
     if page.scripts and attached:
@@ -102,14 +103,19 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
 
 def _look_at_link(href: str, text: str) -> Iterator[tuple[str, dict[str, Fact]]]:
     if found := misleading(href, text):
-        yield "link-mismatch", {"shown": found[0], "host": found[1]}
+        yield "link-mismatch", {"shown": found[0], "host": found[1], **_address(href)}
     if href[:11].lower() == "javascript:" and not _IDLE.match(href):
         yield "javascript-link", {}
     host = host_of(href)
     if public_ip(host):
-        yield "ip-link", {"host": host}
+        yield "ip-link", {"host": host, **_address(href)}
     if name := false_name(href):
-        yield "userinfo-link", {"userinfo": name[:60], "host": host}
+        yield "userinfo-link", {"userinfo": name[:60], "host": host, **_address(href)}
+
+
+def _address(href: str) -> dict[str, Fact]:
+    """Return the link itself, by which a list may allow it; one too long to be told whole can be allowed by none."""
+    return {"url": href} if len(href) <= _TOLD and host_of(href) else {}
 
 
 def smuggling(lower: str) -> str:

@@ -1,0 +1,119 @@
+"""Finds in a parsed message what lists can meet: senders, links, files and what is in them, relays.
+
+Security: works on hostile content inside a killable worker; every sighting is bounded by number and length.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+
+from mailwarden.analysis.analyzers.attachments import is_body
+from mailwarden.analysis.file_types import is_office_name
+from mailwarden.message.addresses import read_addresses
+from mailwarden.message.archives import Member, archive_kind, open_archive
+from mailwarden.message.charsets import decode_text
+from mailwarden.message.html import read_html
+from mailwarden.message.limits import LIMITS
+from mailwarden.message.message import Message, Part
+from mailwarden.message.urls import find_urls, host_of
+from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
+
+MAX_URLS = 1_000
+MAX_SENDERS = 100
+MAX_RELAYS = 30
+MAX_NAME = 1_000
+
+_PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
+_PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
+_HOP = re.compile(r"\[(?:IPv6:)?([0-9a-f:.]{2,45})\]", re.IGNORECASE)
+_BY = re.compile(r"\sby\s", re.IGNORECASE)
+
+
+def find_sightings(message: Message, wanted: Iterable[Sight]) -> Sightings:
+    """Look for what is wanted and for nothing else."""
+    kinds = frozenset(wanted)
+    urls, cut = _chosen(_urls_of(message)) if Sight.URLS in kinds else ((), False)
+    return Sightings(
+        senders=_senders_of(message) if Sight.SENDERS in kinds else (),
+        urls=urls,
+        urls_cut=cut,
+        files=tuple(_file_of(part, kinds) for part in message.parts) if Sight.FILES in kinds else (),
+        relays=_relays_of(message) if Sight.RELAYS in kinds else (),
+    )
+
+
+def _senders_of(message: Message) -> tuple[str, ...]:
+    """Return every address of every From: which of them a reader is shown cannot be told."""
+    found = (each.address for value in message.all_headers("from") for each in read_addresses(value))
+    return tuple(dict.fromkeys(address for address in found if address))[:MAX_SENDERS]
+
+
+def _urls_of(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        if part.media_type in _PAGE_TYPES or part.name.lower().endswith(_PAGE_ENDINGS):
+            page = read_html(decode_text(part.content, part.charset))
+            yield from (link.href for link in page.links)
+            yield from (form.action for form in page.forms)
+            yield from (*page.frames, *page.refreshes, *page.images, page.base)
+            yield from find_urls(page.text)
+        elif part.media_type.startswith("text/"):
+            yield from find_urls(decode_text(part.content[: LIMITS.html], part.charset))
+
+
+def _chosen(urls: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the first link to each host, then the others, within the bound: many harmless links hide no host."""
+    first: dict[str, str] = {}
+    others: dict[str, None] = {}
+    for url in urls:
+        host = host_of(url)
+        if host and first.setdefault(host, url) != url:
+            others[url] = None
+    chosen = (*first.values(), *others)
+    return chosen[:MAX_URLS], len(chosen) > MAX_URLS
+
+
+def _file_of(part: Part, kinds: frozenset[Sight]) -> SightedFile:
+    digests = Sight.DIGESTS in kinds
+    return SightedFile(
+        place=part.place,
+        name=part.name[-MAX_NAME:],  # the end of a name is what the receiver's system obeys
+        media_type=part.media_type[:200],
+        sha256=part.sha256,
+        sha1=_sha1(part.content) if digests else "",
+        md5=_md5(part.content) if digests else "",
+        inside=tuple(_inner_files(part, digests=digests)) if Sight.INSIDE in kinds else (),
+        is_body=is_body(part),
+    )
+
+
+def _inner_files(part: Part, *, digests: bool) -> Iterator[InnerFile]:
+    if not archive_kind(part.content):
+        return
+    document = is_office_name(part.name)  # its reader opens the document, so the names inside mean nothing
+    for member in open_archive(part.name, part.content).members:
+        name = "" if document else member.path.rpartition(" > ")[2][-MAX_NAME:]
+        yield _inner_file(name, member, digests=digests)
+
+
+def _inner_file(name: str, member: Member, *, digests: bool) -> InnerFile:
+    content = member.content if digests else b""
+    return InnerFile(name, member.sha256, _sha1(content) if content else "", _md5(content) if content else "")
+
+
+def _relays_of(message: Message) -> tuple[str, ...]:
+    """Return the address that each hop took the message from; one that names none ends what can be followed."""
+    relays: list[str] = []
+    for value in message.all_headers("received")[:MAX_RELAYS]:
+        hop = _HOP.search(_BY.split(value[:2_000], maxsplit=1)[0])
+        if hop is None:
+            break
+        relays.append(hop[1])
+    return tuple(relays)
+
+
+def _sha1(content: bytes) -> str:
+    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,0 +1,75 @@
+"""Compares a message with the lists: what to look for in it, which entries act, and what it is without allowed files.
+
+Lists that cannot be asked are a failure like any other: what they might block is then never clean.
+"""
+
+import time
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.analysis.analyzer import RawMessage
+from mailwarden.analysis.clearance import Clearance
+from mailwarden.analysis.collection import Collected
+from mailwarden.errors import StorageUnavailable
+from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
+from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence
+from mailwarden.model.listing import Listing
+from mailwarden.model.sightings import Sight, Sightings
+
+CLAMAV = "clamav"  # the engine that convicts files, and can be asked about one of them
+
+
+class Compared(Struct, frozen=True):
+    """One message with what the lists say of it."""
+
+    envelope: Envelope
+    sightings: Sightings
+    listing: Listing
+    evidence: Evidence
+
+
+class Comparison:
+    def __init__(self, lists: ActingLists, clearance: Clearance) -> None:
+        self._lists = lists
+        self._clearance = clearance
+
+    async def prepare(self, tenant: UUID) -> tuple[Sight, ...]:
+        """Return what lists need to see of a message; all of it where they cannot be asked now and may be later."""
+        try:
+            await self._lists.prepare(tenant)
+            return self._lists.wanted(tenant)
+        except StorageUnavailable:
+            return EVERYTHING
+
+    def compare(self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Sight, ...]) -> Compared:
+        """Return what the lists say, and the evidence with it; `wanted` is what the message was looked through for."""
+        started = time.perf_counter()
+        sightings = collected.sightings
+        try:
+            seen = Shown(envelope, collected.summary, sightings, frozenset(wanted))
+            listing = self._lists.look_up(tenant, seen, collected.evidence)
+        except StorageUnavailable as error:
+            report = failed_report(error.message, _milliseconds(started))
+            return Compared(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
+        reports = without_allowed_links(collected.evidence, listing, sightings).reports
+        evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
+        return Compared(envelope, sightings, listing, evidence)
+
+    async def without_allowed_files(self, raw: RawMessage, compared: Compared, deadline: float) -> Evidence | None:
+        """Return the evidence as it were without allowed files, or None where there are none.
+
+        What an engine said of the message goes only where it says so of those files and clears the rest.
+        """
+        allowed, evidence = compared.listing.allowed_files, compared.evidence
+        if not allowed:
+            return None
+        accused = any(report.analyzer == CLAMAV and report.findings for report in evidence.reports)
+        clear = accused and await self._clearance.is_given(raw, compared.envelope, evidence, allowed, deadline)
+        return without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
+
+
+def _milliseconds(started: float) -> float:
+    return round((time.perf_counter() - started) * 1000, 3)

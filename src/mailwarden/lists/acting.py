@@ -1,0 +1,123 @@
+"""Looks a message up in the lists of its tenant and of the deployment, and says which entries act."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.lists.identity import identity_of
+from mailwarden.lists.impersonation import Impersonation
+from mailwarden.lists.kinds.networks import candidates_for_ip
+from mailwarden.lists.matching import ListMatcher, Seen, Value, hit_of, hits_of, keys_of, needs_of, values_of
+from mailwarden.lists.precedence import Match
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence
+from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.model.summary import MessageSummary
+
+RELAYS, EXEMPT = "trusted-relays", "recipient-exempt"
+_BY_ADDRESS = ("ip-block", "ip-allow", "simulation-senders")
+
+
+EVERYTHING = tuple(sight for sight in Sight if sight is not Sight.CONTENTS)
+
+
+class Shown(Struct, frozen=True):
+    """A message as the lists are shown it: what was sighted, and what was looked for."""
+
+    envelope: Envelope
+    summary: MessageSummary
+    sightings: Sightings
+    wanted: frozenset[Sight]
+
+
+class ActingLists:
+    """The lists as guard asks them: what to look for in a message, and what they say of it."""
+
+    def __init__(self, matcher: ListMatcher) -> None:
+        self._matcher = matcher
+        self._impersonation = Impersonation(matcher)
+
+    async def prepare(self, tenant: UUID) -> None:
+        """Have ready what takes long to make ready; raise StorageUnavailable where the lists were never copied."""
+        await self._matcher.prepare(tenant)
+
+    def wanted(self, tenant: UUID) -> tuple[Sight, ...]:
+        """Return what has to be looked for in a message of this tenant; nothing where no list has entries."""
+        return needs_of(self._matcher.in_use(tenant))
+
+    def look_up(self, tenant: UUID, shown: Shown, evidence: Evidence) -> Listing:
+        """Return the entries that act on the message.
+
+        A list that came into use after the message was looked through acts from the next message on.
+        """
+        envelope, summary, sightings = shown.envelope, shown.summary, shown.sightings
+        in_use = frozenset(name for name in self._matcher.in_use(tenant) if shown.wanted.issuperset(needs_of([name])))
+        if not in_use:
+            return Listing()
+        identity = identity_of(evidence, envelope, summary, sightings)
+        seen = Seen(envelope, summary, sightings, identity, tuple(_urls_of(evidence)))
+        address, relays = self._origin(tenant, seen, in_use)
+        lengths = {name: self._matcher.prefix_lengths(tenant, name) for name in _BY_ADDRESS if name in in_use}
+        values = values_of(seen, address, in_use, lengths)
+        keys = keys_of(values, in_use)
+        found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
+        listing = _listing(values, found, sightings, in_use)
+        more = (*relays, *self._impersonation.find(tenant, seen, in_use))
+        listing = replace(listing, acting=(*listing.acting, *more))
+        if listing.acting:
+            self._matcher.note_hits([Match(h.list_name, h.entry, h.tenant, h.comment) for h in listing.acting])
+        return listing
+
+    def _origin(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> tuple[str, tuple[ListHit, ...]]:
+        """Return the address the message comes from: the first that is no trusted relay, back along its way."""
+        address = seen.envelope.remote_address or ""
+        if RELAYS not in in_use or not address:
+            return address, ()
+        lengths = self._matcher.prefix_lengths(tenant, RELAYS)
+        skipped: list[ListHit] = []
+        way = list(seen.sightings.relays)
+        if way and _same(way[0], address):
+            del way[0]  # the border MTA has written its own line already
+        while matches := self._matcher.match(tenant, {RELAYS: candidates_for_ip(address, lengths)}):
+            skipped.append(hit_of(matches[0], address))
+            if not way:
+                return "", tuple(skipped)  # what stands before the relay is not known
+            address = way.pop(0)
+        return address, tuple(skipped)
+
+
+def _same(left: str, right: str) -> bool:
+    return left.lower() == right.lower()
+
+
+def _urls_of(evidence: Evidence) -> Iterable[str]:
+    """Yield the links that findings are about."""
+    for _, finding in evidence.findings:
+        url = finding.facts.get("url")
+        if isinstance(url, str):
+            yield url
+
+
+def _listing(
+    values: Iterable[Value], found: list[tuple[Value, ListHit]], sightings: Sightings, in_use: frozenset[str]
+) -> Listing:
+    """Sort what was found: what acts, what would for a proved sender, and what is allowed."""
+    acting: dict[tuple[str, str, UUID | None, str], ListHit] = {}
+    for value, hit in found:
+        if value.proved and hit.list_name != EXEMPT:
+            acting.setdefault((hit.list_name, hit.entry, hit.tenant, hit.place), hit)
+    exempt = {value.shown: hit for value, hit in found if hit.list_name == EXEMPT}
+    if exempt and all(value.shown in exempt for value in values if EXEMPT in value.keys):
+        # One recipient who is not exempt gets the most severe decision, and with it all of them do.
+        acting.update({(EXEMPT, hit.entry, hit.tenant, ""): hit for hit in exempt.values()})
+    top = {file.sha256 for file in sightings.files}
+    return Listing(
+        acting=tuple(acting.values()),
+        unproved=tuple(hit for value, hit in found if not value.proved),
+        allowed_urls=frozenset(value.shown for value, hit in found if hit.list_name == "url-allow"),
+        allowed_files=frozenset(v.shown for v, hit in found if hit.list_name == "file-hash-allow" and v.shown in top),
+        urls_cut=sightings.urls_cut and "url-block" in in_use,
+    )

@@ -1,0 +1,109 @@
+"""What the lists say of a message as evidence: a report like any analyzer's, and no findings about allowed links.
+
+Security: options of Rspamd hold names that strangers chose; a finding is dropped only where all of them are allowed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from mailwarden.message.urls import host_of
+from mailwarden.model.evidence import Evidence, Fact, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.sightings import SightedFile, Sightings
+
+ANALYZER = "lists"
+ENGINE = "replica"
+MAX_TOLD = 50  # findings; what is decided rests on every entry that acts
+_NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
+_LINK_FINDINGS = frozenset(
+    {"rspamd.phished-url", "rspamd.known-phishing-url", "rspamd.known-malware-url", "rspamd.lookalike-url",
+     "rspamd.listed-url"}
+)  # fmt: skip
+_TOLD_OF_A_KIND = 20  # where an analyzer tells so many findings of one kind, it may have left out some
+_OPTIONS_WHOLE = 200  # where the text of the options was cut, some name may be missing
+_ABOUT_FILES = frozenset({"attachments", "html"})
+_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
+
+
+def report_of(listing: Listing, milliseconds: float) -> Report:
+    """Return the entries that act as findings."""
+    findings = [_finding_of(hit) for hit in listing.acting[:MAX_TOLD]]
+    if listing.urls_cut:
+        findings.append(Finding("lists.too-many-links"))
+    return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)
+
+
+def failed_report(sentence: str, milliseconds: float) -> Report:
+    """Return that the lists could not be asked: a message that they might block is then never clean."""
+    failure = Failure(ANALYZER, FailureKind.UNREACHABLE, sentence)
+    return Report(ANALYZER, True, Status.FAILED, milliseconds, (), failure, ENGINE)
+
+
+def without_allowed_links(evidence: Evidence, listing: Listing, sightings: Sightings) -> Evidence:
+    """Return the evidence without the findings about links that a list allows."""
+    if not listing.allowed_urls:
+        return evidence
+    urls = () if sightings.urls_cut else sightings.urls
+    told = Counter((finding.name, finding.place) for _, finding in evidence.findings)
+    return _without(evidence, lambda f: told[f.name, f.place] < _TOLD_OF_A_KIND and _is_allowed(f, listing, urls))
+
+
+def without_allowed_files(
+    evidence: Evidence, listing: Listing, files: Sequence[SightedFile], *, engines_clear: bool
+) -> Evidence:
+    """Return the evidence as it were without the files that a list allows.
+
+    What an engine said of the whole message goes only where it was asked again and has nothing against the rest.
+    """
+    kept = {file.place for file in files if file.sha256 not in listing.allowed_files}
+    places = {file.place for file in files} - kept
+    gone = frozenset({"clamav"}) if engines_clear else frozenset()
+    rest = _without(evidence, lambda f: f.place in places and f.name.partition(".")[0] in _ABOUT_FILES)
+    return Evidence(tuple(replace(r, findings=()) if r.analyzer in gone else r for r in rest.reports))
+
+
+def _without(evidence: Evidence, is_dropped: Callable[[Finding], bool]) -> Evidence:
+    return Evidence(
+        tuple(
+            replace(report, findings=tuple(f for f in report.findings if not is_dropped(f)))
+            if report.findings
+            else report
+            for report in evidence.reports
+        )
+    )
+
+
+def _finding_of(hit: ListHit) -> Finding:
+    name = _NAMES.get(hit.list_name, hit.list_name)
+    facts: dict[str, Fact] = {"list": hit.list_name, "entry": hit.entry[:200], "scope": hit.scope}
+    facts["value"] = hit.value[:200]
+    if hit.comment:
+        facts["comment"] = hit.comment[:200]
+    return Finding(f"{ANALYZER}.{name}", hit.place, facts)
+
+
+def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bool:
+    url = finding.facts.get("url")
+    if isinstance(url, str):
+        return url in listing.allowed_urls
+    options = finding.facts.get("options")
+    if finding.name not in _LINK_FINDINGS or not isinstance(options, str) or len(options) >= _OPTIONS_WHOLE:
+        return False
+    hosts = tuple(_hosts_of(options))
+    return bool(hosts) and all(_all_allowed(host, listing, urls) for host in hosts)
+
+
+def _hosts_of(options: str) -> Iterator[str]:
+    """Yield the host of each option; of `shown->real` it is the real one."""
+    for option in options.split(","):
+        found = _HOST.search(option.rpartition("->")[2])
+        yield found.group().lower() if found else ""
+
+
+def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:
+    """Tell whether the message has links to this host or below it, and all of them are allowed."""
+    meant = [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
+    return bool(meant) and listing.allowed_urls.issuperset(meant)

@@ -1,0 +1,78 @@
+"""Senders that bear the name of a protected person, or a domain that looks like a protected one.
+
+Security: compares names that strangers chose; a look-up is bounded, and what is compared with is built once.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from uuid import UUID
+
+from mailwarden.lists.kinds.domains import candidates_for_domain
+from mailwarden.lists.kinds.people import candidates_for_name, person_of
+from mailwarden.lists.kinds.senders import fold_address
+from mailwarden.lists.lookalikes import Lookalikes
+from mailwarden.lists.matching import ListMatcher, Seen, hit_of
+from mailwarden.lists.precedence import Match, winner
+from mailwarden.message.urls import registrable_domain
+from mailwarden.model.envelope import domain_of
+from mailwarden.model.listing import ListHit
+
+PEOPLE, DOMAINS, IGNORED = "protected-people", "protected-domains", "lookalike-ignore"
+MAX_ENTRIES = 20_000  # what the lists of a tenant and of the deployment hold together
+_FRESH = 0.5  # seconds; a change of the list is seen after so long
+_KEPT = 64  # tenants
+
+
+class Impersonation:
+    """Keeps, for the tenants that were asked for last, the protected domains in the form they are compared in."""
+
+    def __init__(self, matcher: ListMatcher) -> None:
+        self._matcher = matcher
+        self._kept: OrderedDict[UUID, tuple[float, tuple[str, ...], Lookalikes]] = OrderedDict()
+
+    def find(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> Iterator[ListHit]:
+        if PEOPLE in in_use and (person := self._person(tenant, seen)):
+            yield person
+        if DOMAINS in in_use:
+            yield from self._domains(tenant, seen)
+
+    def _person(self, tenant: UUID, seen: Seen) -> ListHit | None:
+        """Return the protected person whose name the sender bears with an address that is not that person's."""
+        keys = candidates_for_name(seen.summary.from_name)
+        matches = self._matcher.match(tenant, {PEOPLE: keys}) if keys else ()
+        address = fold_address(seen.summary.from_address)
+        if any(person_of(match.entry).address == address for match in matches):
+            return None
+        won = winner(matches)
+        return hit_of(won, f"{seen.summary.from_name} <{seen.summary.from_address}>", "From") if won else None
+
+    def _domains(self, tenant: UUID, seen: Seen) -> Iterator[ListHit]:
+        """Yield what the sender, or who an answer goes to, imitates; or the entry that knows it as honest."""
+        addresses = (seen.summary.from_address, seen.envelope.sender, seen.summary.reply_to)
+        for domain in dict.fromkeys(filter(None, map(domain_of, addresses))):
+            entry = self._lookalikes(tenant).find(domain)
+            if not entry:
+                continue
+            if ignored := winner(self._ignored(tenant, domain)):
+                yield hit_of(ignored, domain)
+            elif won := winner(self._matcher.match(tenant, {DOMAINS: (entry,)})):
+                yield hit_of(won, domain)
+
+    def _ignored(self, tenant: UUID, domain: str) -> tuple[Match, ...]:
+        keys = {*candidates_for_domain(domain), *candidates_for_domain(registrable_domain(domain))}
+        return self._matcher.match(tenant, {IGNORED: sorted(keys)})
+
+    def _lookalikes(self, tenant: UUID) -> Lookalikes:
+        kept = self._kept.get(tenant)
+        now = time.monotonic()
+        if kept and now - kept[0] < _FRESH:
+            self._kept.move_to_end(tenant)
+            return kept[2]
+        entries = tuple(self._matcher.entries_of(tenant, DOMAINS, MAX_ENTRIES))
+        made = kept[2] if kept and kept[1] == entries else Lookalikes(entries)
+        self._kept[tenant] = (now, entries, made)
+        self._kept.move_to_end(tenant)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return made

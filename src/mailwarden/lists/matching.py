@@ -1,0 +1,203 @@
+"""What of a message meets which list: its values, the keys they are looked up by, and the entries that win.
+
+Security: works on what hostile messages show, within the bounds in which it was sighted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.identity import Identity
+from mailwarden.lists.kinds.attachments import candidates_for_attachment
+from mailwarden.lists.kinds.domains import candidates_for_domain
+from mailwarden.lists.kinds.hashes import candidates_for_hashes
+from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
+from mailwarden.lists.kinds.senders import candidates_for_address, candidates_for_recipient
+from mailwarden.lists.kinds.urls import candidates_for_url
+from mailwarden.lists.precedence import RIVALS, Match, winner
+from mailwarden.model.envelope import Envelope, domain_of
+from mailwarden.model.listing import ListHit
+from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
+from mailwarden.model.summary import MessageSummary
+
+_RIVAL = {name: pair[0] for pair in RIVALS for name in pair}
+
+# What a worker has to look for, so that a list can be met; the envelope and the summary are there anyway.
+_NEEDS: Mapping[str, tuple[Sight, ...]] = {
+    "sender-block": (Sight.SENDERS,),
+    "sender-allow": (Sight.SENDERS,),
+    "simulation-senders": (Sight.SENDERS,),
+    "url-block": (Sight.URLS,),
+    "url-allow": (Sight.URLS,),
+    "file-hash-block": (Sight.FILES, Sight.INSIDE, Sight.DIGESTS),
+    "file-hash-allow": (Sight.FILES,),
+    "attachment-block": (Sight.FILES, Sight.INSIDE),
+    "trusted-relays": (Sight.RELAYS,),
+}
+
+
+class ListMatcher(Protocol):
+    """Where entries are looked up: guard's replica. Every question raises StorageUnavailable where it has no state."""
+
+    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]: ...
+
+    def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths: ...
+
+    def in_use(self, tenant: UUID) -> frozenset[str]: ...
+
+    def entries_of(self, tenant: UUID, list_name: str, limit: int) -> Sequence[str]: ...
+
+    def note_hits(self, matches: Iterable[Match]) -> None: ...
+
+    async def prepare(self, tenant: UUID) -> None: ...
+
+
+class NoLists:
+    """A deployment in which no list has an entry."""
+
+    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
+        return ()
+
+    def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths:
+        return PrefixLengths((), ())
+
+    def in_use(self, tenant: UUID) -> frozenset[str]:
+        return frozenset()
+
+    def entries_of(self, tenant: UUID, list_name: str, limit: int) -> Sequence[str]:
+        return ()
+
+    def note_hits(self, matches: Iterable[Match]) -> None:
+        pass
+
+    async def prepare(self, tenant: UUID) -> None:
+        pass
+
+
+class Seen(Struct, frozen=True):
+    """All that lists can meet in one message."""
+
+    envelope: Envelope
+    summary: MessageSummary
+    sightings: Sightings
+    identity: Identity
+    urls: tuple[str, ...] = ()  # links that findings are about, which may be more than were sighted
+
+
+class Value(Struct, frozen=True):
+    """One thing a message shows, and the keys under which each list may hold it."""
+
+    shown: str
+    keys: Mapping[str, Sequence[str]]
+    place: str = ""
+    contest: str = ""  # values of one contest are one thing in several guises: one entry wins for all of them
+    proved: bool = True  # False: what lets through only a proved sender is noted, and does not act
+
+
+def needs_of(in_use: Iterable[str]) -> tuple[Sight, ...]:
+    """Return what a worker has to look for, given the lists that have entries."""
+    return tuple(sorted({sight for name in in_use for sight in _NEEDS.get(name, ())}))
+
+
+def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
+    """Return what the message shows to lists in use; `address` is where it comes from, trusted relays left out."""
+    values = [
+        *_senders(seen),
+        *_origins(seen, address, lengths),
+        *(_url(url) for url in dict.fromkeys((*seen.sightings.urls, *seen.urls))),
+        *(value for file in seen.sightings.files for value in _file(file)),
+        *(Value(r, {"recipient-exempt": candidates_for_recipient(r)}) for r in dict.fromkeys(seen.envelope.recipients)),
+    ]
+    if seen.summary.subject:
+        values.append(Value(seen.summary.subject, {"subject-block": (seen.summary.subject,)}, "subject"))
+    return [value for value in values if not in_use.isdisjoint(value.keys)]
+
+
+def keys_of(values: Iterable[Value], in_use: frozenset[str]) -> dict[str, list[str]]:
+    """Return all that has to be looked up, each key of a list once."""
+    keys: dict[str, dict[str, None]] = defaultdict(dict)
+    for value in values:
+        for name, candidates in value.keys.items():
+            if name in in_use:
+                keys[name].update(dict.fromkeys(candidates))
+    return {name: list(wanted) for name, wanted in keys.items() if wanted}
+
+
+def hits_of(values: Iterable[Value], matches: Iterable[Match]) -> Iterator[tuple[Value, ListHit]]:
+    """Yield the entry that wins for each value, or for each contest of values, among lists that are rivals."""
+    by_key: dict[tuple[str, str], list[Match]] = defaultdict(list)
+    subjects: list[Match] = []
+    for match in matches:
+        if match.list_name == "subject-block":
+            subjects.append(match)  # met by what it says and not under a key
+        else:
+            by_key[match.list_name, find_list(match.list_name).kind.key(match.entry)].append(match)
+    contests: dict[tuple[object, str], list[tuple[Value, Match]]] = defaultdict(list)
+    for number, value in enumerate(values):
+        for name, candidates in value.keys.items():
+            met = (
+                subjects if name == "subject-block" else (m for key in candidates for m in by_key.get((name, key), ()))
+            )
+            contest = (value.contest or number, _RIVAL.get(name, name))
+            contests[contest].extend((value, match) for match in met)
+    for pairs in contests.values():
+        won = winner(match for _, match in pairs)
+        if won is not None:
+            value = next(value for value, match in pairs if match == won)
+            yield value, hit_of(won, value.shown, value.place)
+
+
+def hit_of(match: Match, shown: str, place: str = "") -> ListHit:
+    return ListHit(match.list_name, match.entry, match.tenant, match.comment, shown[:500], place)
+
+
+def _senders(seen: Seen) -> Iterator[Value]:
+    """Both senders may be blocked; only the one that people see, and that is proved, may be allowed."""
+    for address in dict.fromkeys((seen.envelope.sender, *seen.identity.senders)):
+        keys = candidates_for_address(address)
+        if not keys:
+            continue
+        proved = address == seen.identity.proved_sender
+        allowed = {"sender-allow": keys} if proved else {}
+        yield Value(address, {"sender-block": keys, **allowed}, contest="sender")
+        if not proved and address in seen.identity.senders:
+            yield Value(address, {"sender-allow": keys}, contest="unproved sender", proved=False)
+
+
+def _origins(seen: Seen, address: str, lengths: Mapping[str, PrefixLengths]) -> Iterator[Value]:
+    if address:
+        names = ("ip-block", "ip-allow", "simulation-senders")
+        yield Value(address, {name: candidates_for_ip(address, lengths[name]) for name in names if name in lengths})
+    domains = (domain_of(each) for each in (seen.envelope.sender, *seen.identity.senders))
+    for domain in dict.fromkeys(filter(None, domains)):
+        proved = domain in seen.identity.proved_domains
+        yield Value(domain, {"simulation-senders": candidates_for_domain(domain)}, proved=proved)
+
+
+def _url(url: str) -> Value:
+    keys = candidates_for_url(url)
+    return Value(url, {"url-block": keys, "url-allow": keys}, "link")
+
+
+def _file(file: SightedFile) -> Iterator[Value]:
+    names = tuple(inner.name for inner in file.inside if inner.name)
+    if not file.is_body:
+        keys = candidates_for_attachment(file.name, file.media_type, names)
+        yield Value(file.name or file.media_type, {"attachment-block": keys}, file.place)
+    if file.sha256:
+        yield Value(file.sha256, _hash_keys(file), file.place)
+    for inner in file.inside:
+        if inner.sha256:
+            # A file is allowed as a whole: what allows a part of it is only for the part.
+            yield Value(inner.sha256, _hash_keys(inner), f"{file.place} > {inner.name}"[:300])
+
+
+def _hash_keys(file: SightedFile | InnerFile) -> dict[str, list[str]]:
+    return {
+        "file-hash-block": candidates_for_hashes(file.sha256, file.sha1, file.md5),
+        "file-hash-allow": candidates_for_hashes(file.sha256),
+    }
