@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -13,8 +14,10 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
 from mailwarden.errors import ListFull, TenantNotFound
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import Lists, stamp_of
 from mailwarden.lists.store import ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -33,10 +36,15 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def lists(database: Database, database_url: str) -> AsyncIterator[Lists]:
+async def store(database: Database, database_url: str) -> AsyncIterator[ListStore]:
     streams = Database(database_url, 4, 60.0)
-    yield Lists(ListStore(database, streams))
+    yield ListStore(database, streams)
     await streams.close()
+
+
+@pytest.fixture
+def lists(store: ListStore) -> Lists:
+    return Lists(store)
 
 
 @pytest.fixture
@@ -230,6 +238,33 @@ async def test_what_fails_leaves_no_trace(lists: Lists, database: Database) -> N
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM list_changes") == 2
         assert await connection.fetchval("SELECT count(*) FROM audit") == 2
+
+
+async def test_an_entry_goes_a_day_after_it_expired(
+    lists: Lists, database: Database, tenant: UUID, store: ListStore
+) -> None:
+    now = datetime(2031, 1, 2, 12, tzinfo=UTC)
+    old, young = "2031-01-01T11:59:59Z", "2031-01-01T12:00:01Z"
+    given = [{"entry": "old.example", "expires": old}, {"entry": "young.example", "expires": young}, "ever.example"]
+    for scope in (GLOBAL, ListScope(tenant)):
+        await add(lists, scope, "sender-block", *given)
+    await add(lists, GLOBAL, "url-block", {"entry": "old.example/x", "expires": old})
+    assert await Expiry(store).purge(now) == 3
+    assert await names(lists, GLOBAL, "sender-block") == ["ever.example", "young.example"]
+    assert await names(lists, ListScope(tenant), "sender-block") == ["ever.example", "young.example"]
+    assert await names(lists, GLOBAL, "url-block") == []
+    assert await Expiry(store).purge(now) == 0
+    deeds = [deed for deed in await AuditStore(database).newest(Scope.deployment()) if deed.action == "lists.expire"]
+    assert [deed.actor.name for deed in deeds] == ["system:expiry"] * 3
+
+
+async def test_an_entry_that_was_extended_meanwhile_stays(lists: Lists, store: ListStore) -> None:
+    before = "2031-01-01T00:00:00.000Z"
+    await add(lists, GLOBAL, "sender-block", {"entry": "a.example", "expires": "2030-01-01T00:00:00Z"})
+    ((scope, name, entries),) = await store.expired(Scope.deployment(), before, 10)
+    await add(lists, GLOBAL, "sender-block", {"entry": "a.example", "expires": None})
+    assert await store.delete(scope, find_list(name), entries, stamp_of(SOAR), expired_before=before) == 0
+    assert await names(lists, GLOBAL, "sender-block") == ["a.example"]
 
 
 async def test_a_snapshot_does_not_see_what_comes_after_it(lists: Lists) -> None:

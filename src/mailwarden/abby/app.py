@@ -28,6 +28,7 @@ from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.policy.catalogue import catalogue
@@ -55,6 +56,10 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         directory = TenantDirectory(TenantStore(database))
         await directory.start()
         stack.push_async_callback(directory.stop)
+        lists = ListStore(database, streams)
+        expiry = Expiry(lists)
+        expiry.start()
+        stack.push_async_callback(expiry.stop)
         tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
         session = await stack.enter_async_context(open_session(tls))
         watch = GuardWatch(session, core.hosts)
@@ -82,7 +87,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
                 scanning=scanning,
                 status=status,
                 lists=ListApi(
-                    Lists(ListStore(database, streams)),
+                    Lists(lists),
                     directory,
                     body_timeout_ms=config.body_timeout,
                     max_streams=config.max_list_streams,

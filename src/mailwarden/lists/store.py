@@ -14,13 +14,14 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database.pool import Connection, Database
-from mailwarden.database.scoped import scoped
-from mailwarden.errors import ListFull, TenantNotFound
+from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.lines import copy_lines
 from mailwarden.lists.scope import ListScope
 from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
 
 STREAM_SECONDS = 900.0
 MAX_KNOWN = 200_000
@@ -89,9 +90,12 @@ UPDATE list_entries AS kept SET expires = given.expires
 FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}) AS given (entry, expires)
 WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
 """  # noqa: S608
+# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
 _DELETE = f"""
 WITH locked AS MATERIALIZED (
-    SELECT entry FROM list_entries WHERE list_id = $1 AND entry = ANY ({_ARRAY.format(2)}) ORDER BY entry FOR UPDATE
+    SELECT entry FROM list_entries
+    WHERE list_id = $1 AND entry = ANY ({_ARRAY.format(2)}) AND ($8::text IS NULL OR expires < $8)
+    ORDER BY entry FOR UPDATE
 ), gone AS (
     DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
     RETURNING kept.entry
@@ -100,9 +104,15 @@ WITH locked AS MATERIALIZED (
 ), noted AS (
     INSERT INTO list_changes (list_id, entries) SELECT $1, entries FROM counted WHERE deleted > 0
 )
-SELECT deleted, record_deed($3, $4, 'lists.delete', $5, $6, $7, jsonb_build_object('deleted', deleted))
+SELECT deleted, record_deed($3, $4, CASE WHEN $8 IS NULL THEN 'lists.delete' ELSE 'lists.expire' END,
+                            $5, $6, $7, jsonb_build_object('deleted', deleted))
 FROM counted WHERE deleted > 0
 """  # noqa: S608
+_EXPIRED = """
+SELECT tenant, name, array_agg(entry ORDER BY entry) AS entries
+FROM (SELECT list_id, entry FROM list_entries WHERE expires < $1 ORDER BY expires LIMIT $2) AS old
+JOIN lists USING (list_id) GROUP BY tenant, name
+"""
 _FIND_GLOBAL = "SELECT list_id, entries FROM lists WHERE tenant IS NULL AND name = $1 AND $2::uuid IS NULL"
 _FIND_TENANT = "SELECT list_id, entries FROM lists WHERE tenant = $2 AND name = $1"
 _CREATE = "INSERT INTO lists (name, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING"
@@ -141,17 +151,37 @@ class ListStore:
             self._known.pop((scope.tenant, definition.name), None)
             await self._add(scope, definition, changes, stamp)
 
-    async def delete(self, scope: ListScope, definition: ListDefinition, entries: Sequence[Entry], stamp: Stamp) -> int:
+    async def delete(
+        self,
+        scope: ListScope,
+        definition: ListDefinition,
+        entries: Sequence[Entry],
+        stamp: Stamp,
+        *,
+        expired_before: str | None = None,
+    ) -> int:
         """Delete those of these entries, sorted and each there once, that exist; return how many did."""
         async with self._database.connection() as connection, scoped(connection, scope.setting) as transaction:
             list_id = self._known.get((scope.tenant, definition.name))
             if list_id is None:
                 list_id, _ = await _find(connection, scope, definition) or (0, 0)
-            row = await connection.fetchrow(_DELETE, list_id, _text(entries), *_deed(scope, definition, stamp.actor))
+            deed = _deed(scope, definition, stamp.actor)
+            row = await connection.fetchrow(_DELETE, list_id, _text(entries), *deed, expired_before)
             deleted = 0 if row is None else cast("int", row["deleted"])
             if deleted:
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
         return deleted
+
+    async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
+        """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""
+        if scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may look into every list.")
+        async with self._database.connection() as connection, scoped(connection, EVERYTHING):
+            rows = await connection.fetch(_EXPIRED, before, limit)
+        return [
+            (ListScope(cast("UUID | None", row["tenant"])), str(row["name"]), cast("Sequence[Entry]", row["entries"]))
+            for row in rows
+        ]
 
     @asynccontextmanager
     async def reading(self, scope: ListScope, definition: ListDefinition) -> AsyncIterator[Reading]:
