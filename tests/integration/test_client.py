@@ -204,6 +204,19 @@ def test_an_import_that_was_killed_goes_on_where_it_stopped(abby, tmp_path):
     assert done["modifiedEntries"] == done["sent"]
     assert not state.exists()
     assert abby.run("lists", "export", "sender-block", "-o", "txt").splitlines() == entries
+    enough = subprocess.run(
+        ["sh", "-c", f"{' '.join(abby.command('lists', 'entries', 'sender-block'))} | head -1"],
+        check=False, capture_output=True, text=True, timeout=60, env=environment,
+    )  # fmt: skip
+    assert (enough.stdout, enough.stderr) == ("u000000@spam.example  # feed\n", "")
+
+
+def test_a_stream_that_nobody_finished_does_not_disturb_a_closed_client(abby):
+    with abby.client() as client:
+        client.add("sender-allow", numbered(2))
+        unfinished = client.entries("sender-allow")
+        assert next(unfinished).entry == "u000000@spam.example"
+    unfinished.close()
 
 
 def wait_for(condition, seconds: float = 30.0) -> bool:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import getpass
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -67,7 +68,9 @@ def _create(options: argparse.Namespace) -> int:
     if options.output == "json":
         _print_json({**_record(key), "key": text})
     else:
-        print(f"{text}\n\nThis is shown once. Send it as `Authorization: apikey <key>`. Its id is {key.key_id}.")
+        print(text)  # alone, so that `> file` keeps the key and nothing else
+        hint = f"This is shown once. Send it as `Authorization: apikey <key>`. Its id is {key.key_id}."
+        print(hint, file=sys.stderr)
     return 0
 
 

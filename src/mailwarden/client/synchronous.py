@@ -97,7 +97,8 @@ class ListsClient:
         try:
             yield EntryStream(stream, self._thread)
         finally:
-            self._thread.run(_leave(opening))
+            if not self._closed:  # a generator that nobody finished may outlive the client, which closed it already
+                self._thread.run(_leave(opening))
 
     def entries(self, list_name: str, tenant: Tenant = None) -> Iterator[PublicListsEntry]:
         """Yield every entry of a list; a stream that is cut raises StreamCut."""

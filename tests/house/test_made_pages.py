@@ -1,0 +1,13 @@
+"""The pages and files that are made from the code are current."""
+
+import pytest
+
+from mailwarden.cli.reference import pages
+from tests.house.tree import ROOT
+
+PAGES = pages()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_made_page_is_current(path: str) -> None:
+    assert (ROOT / path).read_text("utf-8") == PAGES[path], "run `make docs`"
