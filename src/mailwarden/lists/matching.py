@@ -56,28 +56,6 @@ class ListMatcher(Protocol):
     async def prepare(self, tenant: UUID) -> None: ...
 
 
-class NoLists:
-    """A deployment in which no list has an entry."""
-
-    def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
-        return ()
-
-    def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths:
-        return PrefixLengths((), ())
-
-    def in_use(self, tenant: UUID) -> frozenset[str]:
-        return frozenset()
-
-    def entries_of(self, tenant: UUID, list_name: str, limit: int) -> Sequence[str]:
-        return ()
-
-    def note_hits(self, matches: Iterable[Match]) -> None:
-        pass
-
-    async def prepare(self, tenant: UUID) -> None:
-        pass
-
-
 class Seen(Struct, frozen=True):
     """All that lists can meet in one message."""
 
