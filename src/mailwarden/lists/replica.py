@@ -17,7 +17,7 @@ from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.hits import HitCounter
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.precedence import Match
-from mailwarden.lists.replica_rows import Key, Row, entry_at, keys_of
+from mailwarden.lists.replica_rows import Row, entry_at, keys_of
 from mailwarden.lists.replica_subjects import Subjects
 from mailwarden.lists.replica_view import LOOK_SECONDS, ListState, ReplicaView
 
@@ -85,20 +85,25 @@ class Replica:
                 if not states:
                     continue
                 kind_name = find_list(list_name).kind_name
-                keys = list(candidates) if kind_name == "subject" else keys_of(kind_name, candidates)
-                find = self._find_subjects if kind_name == "subject" else self._find
-                for state in states:
-                    matches.extend(find(file, state, keys))
+                if kind_name == "subject":
+                    texts = list(candidates)
+                    for state in states:
+                        matches.extend(self._find_subjects(file, state, texts))
+                else:
+                    keys = keys_of(kind_name, candidates)
+                    for state in states:
+                        matches.extend(self._find(file, state, keys))
         return tuple(matches)
 
     def entries_of(self, tenant: UUID, list_name: str, limit: int) -> list[str]:
         """Return at most `limit` entries of a list, the tenant's before the global ones."""
         self._view.look()
+        kind_name = find_list(list_name).kind_name
         found: dict[str, None] = {}
         with self._view.reading() as file:
             for state in self._view.states(tenant, list_name):
                 rows = self._alive(file.execute(_ALL, (state.list_id, limit)).fetchall())
-                found.update((entry_at(key, entry), None) for key, entry, _, _ in rows)
+                found.update((entry_at(kind_name, key, entry), None) for key, entry, _, _ in rows)
         return list(found)[:limit]
 
     def note_hits(self, matches: Iterable[Match]) -> None:
@@ -123,26 +128,27 @@ class Replica:
     def close(self) -> None:
         self._view.close()
 
-    def _find(self, file: sqlite3.Connection, state: ListState, keys: Sequence[Key]) -> Iterator[Match]:
+    def _find(self, file: sqlite3.Connection, state: ListState, keys: Sequence[bytes]) -> Iterator[Match]:
         if self._view.filter is not None:
             keys = self._view.filter.possible(state.list_id, keys)
         for start in range(0, len(keys), _MOST_KEYS):
             some = keys[start : start + _MOST_KEYS]
-            found: dict[Key, list[Row]] = {}
+            found: dict[bytes, list[Row]] = {}
             # The number of values is a power of two, so that the statements are few and stay prepared.
             padded = [*some, *[some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))]
             statement = _FIND.format(",".join("?" * len(padded)))
             for row in self._alive(file.execute(statement, (state.list_id, *padded)).fetchall()):
                 found.setdefault(row[0], []).append(row)
             for key in some if found else ():
-                for _, entry, _, comment in found.get(key, ()):
-                    yield Match(state.name, entry_at(key, entry), state.tenant, _comment(file, comment))
+                for _, stored, _, comment in found.get(key, ()):
+                    entry = entry_at(find_list(state.name).kind_name, key, stored)
+                    yield Match(state.name, entry, state.tenant, _comment(file, comment))
 
-    def _find_subjects(self, file: sqlite3.Connection, state: ListState, texts: Sequence[Key]) -> Iterator[Match]:
+    def _find_subjects(self, file: sqlite3.Connection, state: ListState, texts: Iterable[str]) -> Iterator[Match]:
         if not self._is_ready(state):
             self._keep(state, Subjects.make(self._edition(state), _subject_rows(file, state)))
         subjects = self._subjects[state.list_id]
-        found = dict.fromkeys(entry for text in texts for entry in subjects.matcher.find(str(text)))
+        found = dict.fromkeys(entry for text in texts for entry in subjects.matcher.find(text))
         for _, entry, _, comment in self._alive([subjects.rows[entry] for entry in found]):
             yield Match(state.name, entry, state.tenant, _comment(file, comment))
 
@@ -171,7 +177,7 @@ class Replica:
 
 def _subject_rows(file: sqlite3.Connection, state: ListState) -> list[Row]:
     rows = file.execute(_ALL, (state.list_id, find_list(state.name).max_size_global)).fetchall()
-    return [(key, entry_at(key, entry), expires, comment) for key, entry, expires, comment in rows]
+    return [(key, entry_at("subject", key, entry), expires, comment) for key, entry, expires, comment in rows]
 
 
 def _comment(file: sqlite3.Connection, comment: int | str) -> str:

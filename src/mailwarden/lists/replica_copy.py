@@ -9,7 +9,7 @@ import msgspec
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.replica_file import FORMAT, Pointer, ReplicaFolder, create_file, finish_file
 from mailwarden.lists.replica_filter import ReplicaFilter, boot_id, size_for
-from mailwarden.lists.replica_rows import Key, is_plain, place_of
+from mailwarden.lists.replica_rows import is_plain, place_of
 from mailwarden.lists.replica_writer import (
     NETWORK_KINDS,
     Comments,
@@ -24,7 +24,7 @@ DELIMITER, QUOTE = "\x01", "\x02"  # as in lines.py: no entry and no comment can
 _FIRST_VERSION = 1
 _ADD = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
-_Values = tuple[int, Key, str, int | None, int | str]
+_Values = tuple[int, bytes, str, int | None, int | str]
 
 
 class WholeCopy:
@@ -95,7 +95,7 @@ class WholeCopy:
         plain = is_plain(kind_name)
         for line in lines:
             _, entry, expires, comment = line.split(DELIMITER)
-            key, stored = (entry, "") if plain else place_of(kind_name, entry)
+            key, stored = (entry.encode(), "") if plain else place_of(kind_name, entry)
             values.append((list_id, key, stored, epoch_of(expires) if expires else None, place_comment(comment)))
             entries.append(entry)
         self._filter.add(list_id, [row[1] for row in values])

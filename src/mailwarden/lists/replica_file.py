@@ -38,7 +38,7 @@ CREATE TABLE comments (comment_id INTEGER PRIMARY KEY, comment TEXT NOT NULL);
 -- entry is '' where the key says it; expires is in milliseconds; comment is a number of `comments`, or the text itself.
 CREATE TABLE entries (
     list_id INTEGER NOT NULL,
-    key NOT NULL,
+    key BLOB NOT NULL,
     entry TEXT NOT NULL,
     expires INTEGER,
     comment NOT NULL,

@@ -1,8 +1,8 @@
 """A field of bits, shared by the processes of a host, that tells which keys are certainly in no list.
 
 Most of what a message is looked up for is in no list, and the field says so for a fifth of what the file would cost.
-A set bit promises nothing, so bits are set before the entry is written and never cleared. What the kernel wrote last
-before the host went down is not known, so a field is good for one boot of the host: without one the file is asked.
+Set bits promise nothing: they are set before the entry is written, and never cleared. What the kernel wrote last before
+the host went down is not known, so a field is good for one boot of the host: without one the file is asked.
 """
 
 import mmap
@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
 
-from mailwarden.lists.replica_rows import Key
-
 _BITS_PER_ENTRY = 16  # at least, when the field is made
 _FULL = 8  # bits an entry, below which every eighth key would be looked up in vain
 _LEAST, _MOST = 1 << 22, 1 << 31
+_SECOND = 0x9E3779B1  # an odd number without pattern, which takes a first place to a second one
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -50,21 +49,23 @@ class ReplicaFilter:
     def is_too_small_for(self, entries: int) -> bool:
         return self._mask + 1 < min(entries * _FULL, _MOST)
 
-    def add(self, list_id: int, keys: Iterable[Key]) -> None:
+    def add(self, list_id: int, keys: Iterable[bytes]) -> None:
         bits, mask = self._bits, self._mask
         for key in keys:
-            place = crc32(key if isinstance(key, bytes) else key.encode(), list_id) & mask
-            bits[place >> 3] |= 1 << (place & 7)
+            place = crc32(key, list_id)
+            bits[(place & mask) >> 3] |= 1 << (place & 7)
+            place = place * _SECOND >> 7
+            bits[(place & mask) >> 3] |= 1 << (place & 7)
 
-    def possible(self, list_id: int, keys: Iterable[Key]) -> list[Key]:
+    def possible(self, list_id: int, keys: Iterable[bytes]) -> list[bytes]:
         """Return those of the keys that may be in the list."""
         bits, mask = self._bits, self._mask
-        found = []
-        for key in keys:
-            place = crc32(key if isinstance(key, bytes) else key.encode(), list_id) & mask
-            if bits[place >> 3] >> (place & 7) & 1:
-                found.append(key)
-        return found
+        return [
+            key
+            for key in keys
+            if bits[((place := crc32(key, list_id)) & mask) >> 3] >> (place & 7) & 1
+            and bits[((place := place * _SECOND >> 7) & mask) >> 3] >> (place & 7) & 1
+        ]
 
     def close(self) -> None:
         self._bits.close()
