@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -76,13 +75,18 @@ class StateFile:
     def remember(self, line: int) -> None:
         if self._path is not None:
             state = ImportState(self._digest, self._target, line)
-            draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            draft = self._draft(self._path)
             draft.write_bytes(msgspec.json.encode(state))
             draft.replace(self._path)
 
     def forget(self) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+            self._draft(self._path).unlink(missing_ok=True)
+
+    @staticmethod
+    def _draft(path: Path) -> Path:
+        return path.with_name(f"{path.name}.new")
 
     def _read(self) -> int:
         try:
