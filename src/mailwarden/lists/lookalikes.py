@@ -15,9 +15,9 @@ MIN_ALIKE = 3
 
 # Letters, and the digits and signs of other alphabets that are read as them.
 _ALIKE = {
-    "a": "аα", "b": "ƅ", "c": "с", "d": "ԁđ", "e": "3еє", "g": "ɡ", "h": "һħн", "j": "ј", "k": "кқκ", "l": "1|iіїıӏłʟ",
-    "m": "м", "o": "0оοø", "p": "рρ", "q": "ԛ", "r": "г", "s": "5$ѕ", "t": "тτ", "v": "νѵ", "w": "ԝω", "x": "хχ",
-    "y": "уγ",
+    "a": "4аαɑ", "b": "ƅ", "c": "с", "d": "ԁđ", "e": "3еє", "g": "ɡ", "h": "һħн", "j": "ј", "k": "кқκ",
+    "l": "1|iіїıӏłʟ", "m": "м", "o": "0оοø", "p": "рρ", "q": "ԛ", "r": "г", "s": "5$ѕ", "t": "тτ", "v": "νѵ",
+    "w": "ԝω", "x": "хχ", "y": "уγ",
 }  # fmt: skip
 _LETTERS = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs})
 _PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))

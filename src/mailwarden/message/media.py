@@ -23,6 +23,7 @@ UUENCODINGS = frozenset({b"x-uuencode", b"uuencode", b"x-uue", b"uue", b"x-uu"})
 _TYPE = re.compile(rb"\s*+([!#$%&'*+\-.^_`|~0-9A-Za-z]++)\s*+/\s*+([!#$%&'*+\-.^_`|~0-9A-Za-z]++)\s*+(?=;|$|[\s,])")
 _ODD = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f-\xff]")
 _MIME_NAME = re.compile(rb"[^a-z0-9-]")
+_NAME = 1_000  # characters of the name of a file
 _SINGLE = (b"content-type", b"content-transfer-encoding", b"content-disposition")
 
 
@@ -168,5 +169,10 @@ def _read_disposition(value: bytes, parameters: list[Parameter], limits: Limits,
     if not name:
         return disposition, ""
     if charset:
-        return disposition, decode_bytes(name, charset.decode("ascii", "replace"))[:1_000]
-    return disposition, decode_value(name)[:1_000]
+        return disposition, bound_name(decode_bytes(name, charset.decode("ascii", "replace")))
+    return disposition, bound_name(decode_value(name))
+
+
+def bound_name(name: str) -> str:
+    """Return a name within its bound; of a longer one both ends, for the ending is what a system obeys."""
+    return name if len(name) <= _NAME else name[: _NAME // 2] + name[-_NAME // 2 :]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from mailwarden.message.decoding import decode_transfer, find_embedded
 from mailwarden.message.headers import decode_headers
 from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.media import bound_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.second_view import SecondPart, view_parts
 from mailwarden.message.structure import StructureReport, check_structure
@@ -153,7 +154,7 @@ class _Collector:
             Part(
                 path=f"s{number}",
                 media_type=part.media_type,
-                name=part.name[:1_000],
+                name=bound_name(part.name),
                 disposition=part.disposition if part.disposition in {"attachment", "inline"} else "",
                 charset="",
                 content=part.content,
