@@ -1,0 +1,115 @@
+"""Lists that cannot be asked leave a message undecided, and findings about allowed links do not count."""
+
+import pytest
+
+from mailwarden.analysis.clearance import Clearance
+from mailwarden.analysis.collection import Collected
+from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.guard.comparison import Comparison
+from mailwarden.lists.acting import EVERYTHING, ActingLists
+from mailwarden.lists.findings import without_allowed_links
+from mailwarden.lists.precedence import Match
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.listing import Listing
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.model.summary import MessageSummary
+from mailwarden.policy.judge import judge
+from tests.unit.guard.listing_case import POLICY, SENDER
+from tests.unit.lists.shelf import TENANT, Shelf, listed
+
+ENVELOPE = Envelope(SENDER, ("bob@south.example",), "192.0.2.7")
+COLLECTED = Collected(
+    Evidence((Report("tested", True, Status.FINISHED, 1.0),)),
+    MessageSummary(1, "", from_address=SENDER),
+    Sightings(senders=(SENDER,)),
+)
+
+
+def comparison(*entries: Match, loaded: bool = True) -> Comparison:
+    return Comparison(ActingLists(Shelf(*entries, loaded=loaded)), Clearance(WorkerPool(0, 0, Patience()), ()))
+
+
+async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_clean():
+    compared = comparison(loaded=False).compare(TENANT, ENVELOPE, COLLECTED, ())
+    judgement = judge(compared.evidence, POLICY)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.summary == (
+        "Not decided: The lists have not been copied to this host yet, and nothing else convicts."
+    )
+    assert [report.status for report in compared.evidence.reports if report.analyzer == "lists"] == [Status.FAILED]
+
+
+async def test_everything_is_looked_for_while_it_is_not_known_what_lists_need():
+    assert await comparison(loaded=False).prepare(TENANT) == EVERYTHING
+
+
+async def test_nothing_is_looked_for_where_no_list_has_entries():
+    assert await comparison().prepare(TENANT) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("sender-block", SENDER, {Sight.SENDERS}),
+        ("ip-block", "192.0.2.7", set()),
+        ("subject-block", "you have won", set()),
+        ("url-block", "thief.example", {Sight.URLS}),
+        ("attachment-block", ".exe", {Sight.FILES, Sight.INSIDE}),
+        ("file-hash-allow", "a" * 64, {Sight.FILES}),
+        ("file-hash-block", "a" * 32, {Sight.FILES, Sight.INSIDE, Sight.DIGESTS}),
+    ],
+)
+async def test_only_what_a_list_in_use_can_meet_is_looked_for(name, text, wanted):
+    assert set(await comparison(listed(name, text)).prepare(TENANT)) == wanted
+
+
+async def test_a_list_that_came_into_use_while_a_message_was_looked_through_acts_on_the_next():
+    compared = comparison(listed("sender-block", SENDER)).compare(TENANT, ENVELOPE, COLLECTED, ())
+    assert compared.listing.acting == ()
+    assert comparison(listed("ip-block", "192.0.2.7")).compare(TENANT, ENVELOPE, COLLECTED, ()).listing.acting
+
+
+ALLOWED = Listing(allowed_urls=frozenset({"https://good.example/a", "https://sub.good.example/"}))
+SIGHTED = Sightings(urls=("https://good.example/a", "https://sub.good.example/", "https://bad.example/"))
+
+
+def left(*findings: Finding, sightings: Sightings = SIGHTED) -> tuple[Finding, ...]:
+    evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0, findings),))
+    return without_allowed_links(evidence, ALLOWED, sightings).reports[0].findings
+
+
+def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays():
+    about = [Finding("html.ip-link", facts={"url": url}) for url in ("https://good.example/a", "https://bad.example/")]
+    assert left(*about) == (about[1],)
+
+
+@pytest.mark.parametrize(
+    ("options", "stays"),
+    [
+        ("good.example:url", False),
+        ("bank.example->good.example", False),
+        ("good.example:url, bad.example:url", True),
+        ("unseen.example:url", True),
+        ("", True),
+        ("good.example:url, " + "x" * 200, True),
+    ],
+)
+def test_what_an_engine_says_of_links_is_dropped_only_where_all_of_them_are_allowed(options, stays):
+    finding = Finding("rspamd.listed-url", facts={"options": options})
+    assert left(finding) == ((finding,) if stays else ())
+    other = Finding("rspamd.leaked-password-scam", facts={"options": options})
+    assert left(other) == (other,)
+
+
+def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed_or_some_were_not_seen():
+    finding = Finding("rspamd.listed-url", facts={"options": "good.example:url"})
+    more = Sightings(urls=(*SIGHTED.urls, "https://good.example/other"))
+    assert left(finding, sightings=more) == (finding,)
+    assert left(finding, sightings=Sightings(urls=SIGHTED.urls, urls_cut=True)) == (finding,)
+
+
+def test_where_an_analyzer_may_have_left_out_findings_none_of_their_kind_is_dropped():
+    many = [Finding("html.ip-link", "part 1", {"url": "https://good.example/a", "n": number}) for number in range(20)]
+    assert len(left(*many)) == 20
