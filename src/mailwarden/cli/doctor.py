@@ -14,6 +14,7 @@ from cryptography import x509
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
+from mailwarden.access.key_text import read_pepper
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
@@ -60,6 +61,8 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
         if config is not None:
             yield _certificate(f"certificate {name}", folder / config.tls.certificate)
             yield _spool(f"spool {name}", folder / config.spool)
+    if abby is not None:
+        yield _pepper(folder / abby.api_key_pepper)
     yield await _database((guard or abby or GuardConfig()).database)
     if guard is not None:
         yield _spool("lists guard", folder / guard.lists.replica)
@@ -87,6 +90,14 @@ def _spool(name: str, folder: Path) -> Line:
     free = shutil.disk_usage(folder).free
     well = os.access(folder, os.W_OK) and free > MIN_FREE
     return Line(well, name, f"{folder}, {free // 1024**3} GiB free", remedy)
+
+
+def _pepper(path: Path) -> Line:
+    try:
+        read_pepper(path)
+    except MailwardenError as error:
+        return Line(False, "pepper of API keys", error.message, "restore it from your backup")
+    return Line(True, "pepper of API keys", str(path))
 
 
 async def _database(database: Database) -> Line:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, bearer_token
+from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, api_key, bearer_token
 from mailwarden.abby.config import StaticApiToken
 from mailwarden.errors import InvalidCredentials, Unauthenticated
 
@@ -70,3 +70,25 @@ def test_without_tokens_nobody_is_let_in():
 
 def test_the_token_is_taken_without_the_spaces_around_it():
     assert bearer_token(["Bearer   abc "]) == "abc"
+
+
+@pytest.mark.parametrize("header", ["apikey k", "APIKEY k", "apikey  k "])
+def test_an_api_key_is_read_from_its_header(header):
+    assert api_key([header]) == "k"
+
+
+@pytest.mark.parametrize(
+    "headers", [[], ["apikey"], ["apikey "], ["apikey a b"], ["Basic a"], ["apikey a", "apikey a"]]
+)
+def test_without_one_api_key_the_caller_is_told_how_to_send_it(headers):
+    with pytest.raises(Unauthenticated) as caught:
+        api_key(headers)
+    assert caught.value.scheme == "apikey"
+
+
+def test_a_token_is_no_api_key_and_the_other_way_round():
+    with pytest.raises(InvalidCredentials) as caught:
+        api_key([f"Bearer {PLAIN}"])
+    assert caught.value.scheme == "apikey"
+    with pytest.raises(InvalidCredentials):
+        bearer_token([f"apikey {PLAIN}"])

@@ -5,8 +5,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from publicsuffixlist import PublicSuffixList
 
-from mailwarden.message.urls import find_urls, host_of, registrable_domain
+from mailwarden.message.urls import _suffix_rules, find_urls, host_of, is_public_suffix, registrable_domain
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,14 @@ def test_any_text_is_searched(text: str):
     find_urls(text)
     host_of("http://" + text)
     registrable_domain(host_of("http://" + text))
+
+
+def test_public_suffixes_are_those_of_the_list_with_its_wildcards_and_exceptions():
+    known = PublicSuffixList()
+    names = {rule.removeprefix("!").removeprefix("*.") for rule in _suffix_rules()}
+    for name in names:
+        for domain in (name, f"www.{name}", f"a.b.{name}", name.partition(".")[2] or "example"):
+            assert is_public_suffix(domain) == known.is_public(domain, accept_unknown=False), domain
+    assert [is_public_suffix(name) for name in ("co.uk", "www.ck", "foo.ck", "example", "example.com", "")] == [
+        True, False, True, False, False, False,
+    ]  # fmt: skip
