@@ -80,8 +80,8 @@ BEGIN
 END
 $$;
 
--- What changed, for the replicas in the guards: one row a call, with the entries it touched. A reader takes what is
--- below pg_snapshot_xmin, so that it never passes over a change whose transaction ends later than a younger one.
+-- What changed, for the replicas in the guards: one row a call, with the entries it touched. A reader takes what
+-- its last snapshot did not see, so that it never passes over a change whose transaction ends later than a younger one.
 CREATE TABLE list_changes (
     change bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     transaction xid8 NOT NULL DEFAULT pg_current_xact_id(),
