@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists torture docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists torture faults-lists docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture
+
+faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
 
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
