@@ -54,7 +54,9 @@ class ActingLists:
         A list that came into use after the message was looked through acts from the next message on.
         """
         envelope, summary, sightings = shown.envelope, shown.summary, shown.sightings
-        in_use = frozenset(name for name in self._matcher.in_use(tenant) if shown.wanted.issuperset(needs_of([name])))
+        in_use = self._matcher.in_use(tenant)
+        if not shown.wanted.issuperset(needs_of(in_use)):
+            in_use = frozenset(name for name in in_use if shown.wanted.issuperset(needs_of(frozenset({name}))))
         if not in_use:
             return Listing()
         identity = identity_of(evidence, envelope, summary, sightings)

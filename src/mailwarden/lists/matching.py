@@ -5,6 +5,7 @@ Security: works on what hostile messages show, within the bounds in which it was
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
 
@@ -76,20 +77,20 @@ class Value(Struct, frozen=True):
     proved: bool = True  # False: what lets through only a proved sender is noted, and does not act
 
 
-def needs_of(in_use: Iterable[str]) -> tuple[Sight, ...]:
+@lru_cache(maxsize=1_024)
+def needs_of(in_use: frozenset[str]) -> tuple[Sight, ...]:
     """Return what a worker has to look for, given the lists that have entries."""
     return tuple(sorted({sight for name in in_use for sight in _NEEDS.get(name, ())}))
 
 
 def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
     """Return what the message shows to lists in use; `address` is where it comes from, trusted relays left out."""
-    values = [
-        *_senders(seen),
-        *_origins(seen, address, lengths),
-        *(_url(url) for url in dict.fromkeys((*seen.sightings.urls, *seen.urls))),
-        *(value for file in seen.sightings.files for value in _file(file)),
-        *(Value(r, {"recipient-exempt": candidates_for_recipient(r)}) for r in dict.fromkeys(seen.envelope.recipients)),
-    ]
+    values = [*_senders(seen), *_origins(seen, address, lengths)]
+    values += (_url(url) for url in dict.fromkeys((*seen.sightings.urls, *seen.urls)))
+    values += (value for file in seen.sightings.files for value in _file(file))
+    if "recipient-exempt" in in_use:
+        for recipient in dict.fromkeys(seen.envelope.recipients):
+            values.append(Value(recipient, {"recipient-exempt": candidates_for_recipient(recipient)}))
     if seen.summary.subject:
         values.append(Value(seen.summary.subject, {"subject-block": (seen.summary.subject,)}, "subject"))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
@@ -105,8 +106,9 @@ def keys_of(values: Iterable[Value], in_use: frozenset[str]) -> dict[str, list[s
     return {name: list(wanted) for name, wanted in keys.items() if wanted}
 
 
-def hits_of(values: Iterable[Value], matches: Iterable[Match]) -> Iterator[tuple[Value, ListHit]]:
+def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple[Value, ListHit]]:
     """Yield the entry that wins for each value, or for each contest of values, among lists that are rivals."""
+    names = {match.list_name for match in matches}
     by_key: dict[tuple[str, str], list[Match]] = defaultdict(list)
     subjects: list[Match] = []
     for match in matches:
@@ -115,8 +117,9 @@ def hits_of(values: Iterable[Value], matches: Iterable[Match]) -> Iterator[tuple
         else:
             by_key[match.list_name, find_list(match.list_name).kind.key(match.entry)].append(match)
     contests: dict[tuple[object, str], list[tuple[Value, Match]]] = defaultdict(list)
-    for number, value in enumerate(values):
-        for name, candidates in value.keys.items():
+    for number, value in enumerate(values if names else ()):
+        for name in names.intersection(value.keys):
+            candidates = value.keys[name]
             met = (
                 subjects if name == "subject-block" else (m for key in candidates for m in by_key.get((name, key), ()))
             )
