@@ -14,17 +14,19 @@ import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database.pool import Connection, Database
-from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.database.scoped import EVERYTHING, ScopedTransaction, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.lines import copy_lines
 from mailwarden.lists.scope import ListScope
+from mailwarden.lists.turns import take_turn
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 STREAM_SECONDS = 900.0
 MAX_KNOWN = 200_000
+CHANGE_WAIT = 10.0  # for a connection: many callers at once are no outage
 _FULL = "MW001"
 _GONE = "MW002"
 
@@ -52,7 +54,7 @@ class Stamp(Struct, frozen=True):
 
 # Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
 # own share of a processor. No entry, no JSON string and no time holds these two characters.
-_MARK, _NULL = "\x1f", "\x1e"
+MARK, NULL = "\x1f", "\x1e"
 _ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
 
 
@@ -78,7 +80,7 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
     """  # noqa: S608 -- put together from constants of this file
 
 
-_UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
+UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
 # The rows were locked by the statement above, in order; these touch only those that differ.
 _SET_COMMENTS = f"""
 UPDATE list_entries AS kept SET comment = given.comment
@@ -161,16 +163,20 @@ class ListStore:
         expired_before: str | None = None,
     ) -> int:
         """Delete those of these entries, sorted and each there once, that exist; return how many did."""
-        async with self._database.connection() as connection, scoped(connection, scope.setting) as transaction:
-            list_id = self._known.get((scope.tenant, definition.name))
-            if list_id is None:
-                list_id, _ = await _find(connection, scope, definition) or (0, 0)
-            deed = _deed(scope, definition, stamp.actor)
+        list_id = await self._known_id(scope, definition, make=False)
+        if not list_id:
+            return 0
+        deed = _deed(scope, definition, stamp.actor)
+
+        async def change(transaction: ScopedTransaction) -> int:
             row = await connection.fetchrow(_DELETE, list_id, _text(entries), *deed, expired_before)
             deleted = 0 if row is None else cast("int", row["deleted"])
             if deleted:
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
-        return deleted
+            return deleted
+
+        async with self._database.connection(CHANGE_WAIT) as connection:
+            return await take_turn(connection, scope.setting, list_id, change)
 
     async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
         """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""
@@ -196,24 +202,31 @@ class ListStore:
 
     async def _add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
         list_id = await self._known_id(scope, definition)
-        async with self._database.connection() as connection:
+        deed = _deed(scope, definition, stamp.actor)
+        room = definition.max_size(in_tenant=scope.tenant is not None)
+
+        async def change(transaction: ScopedTransaction) -> None:
+            if added := await _write(connection, list_id, changes, stamp, deed):
+                transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
+
+        async with self._database.connection(CHANGE_WAIT) as connection:
             try:
-                async with scoped(connection, scope.setting) as transaction:
-                    deed = _deed(scope, definition, stamp.actor)
-                    added = await _write(connection, list_id, changes, stamp, deed)
-                    if added:
-                        room = definition.max_size(in_tenant=scope.tenant is not None)
-                        transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
+                await take_turn(connection, scope.setting, list_id, change)
             except asyncpg.PostgresError as error:
                 raise _meaning_of(error, definition) from None
 
-    async def _known_id(self, scope: ListScope, definition: ListDefinition) -> int:
-        """Return the list's number, making the list where it was never used; a number never changes."""
+    async def _known_id(self, scope: ListScope, definition: ListDefinition, *, make: bool = True) -> int:
+        """Return the list's number, which never changes; make a list that was never used, or return 0."""
         key = (scope.tenant, definition.name)
         known = self._known.get(key)
         if known is None:
-            async with self._database.connection() as connection, scoped(connection, scope.setting):
-                known = (await _find(connection, scope, definition) or await _create(connection, scope, definition))[0]
+            async with self._database.connection(CHANGE_WAIT) as connection, scoped(connection, scope.setting):
+                found = await _find(connection, scope, definition)
+                if found is None:
+                    if not make:
+                        return 0
+                    found = await _create(connection, scope, definition)
+                known = found[0]
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[key] = known
@@ -229,7 +242,7 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
     entries, total = _text(changes.entries), len(changes.entries)
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
     row = await connection.fetchrow(
-        _UPSERTS[not unset[0], not unset[1]], list_id, entries, _text(changes.comments), _text(changes.expiries),
+        UPSERTS[not unset[0], not unset[1]], list_id, entries, _text(changes.comments), _text(changes.expiries),
         stamp.moment, stamp.author, *deed,
     )  # fmt: skip
     for statement, values, missing in (
@@ -245,8 +258,8 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
 
 def _text(values: Sequence[str | UnsetType | None]) -> str:
     """Return the values as the one text that the statements take apart; what is unset or None becomes NULL."""
-    text = _MARK.join([value if isinstance(value, str) else _NULL for value in values])
-    if text.count(_MARK) != len(values) - 1:
+    text = MARK.join([value if isinstance(value, str) else NULL for value in values])
+    if text.count(MARK) != len(values) - 1:
         raise ValueError("a value holds the mark that stands between values")
     return text
 

@@ -1,0 +1,35 @@
+"""Turns at one list: changes run side by side, and one that the others keep waiting has the list for itself.
+
+A row that becomes free goes to whoever asks at that moment, so a large change among many small ones of the same entries
+could wait for ever. The lock of a whole list is given in the order it was asked for: every change shares it, and one
+that did not get through in time asks for it alone and is next.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import asyncpg
+
+from mailwarden.database.pool import Connection
+from mailwarden.database.scoped import ScopedTransaction, scoped
+
+PATIENCE_MS = 1_000
+_LOCKS = 1_818_850_164  # names our locks among those of one database
+_SHARED = "SELECT pg_advisory_xact_lock_shared({locks}, {list_id}); SET LOCAL statement_timeout = {patience}"
+_ALONE = "SELECT pg_advisory_xact_lock({locks}, {list_id})"
+
+T = TypeVar("T")
+
+
+async def take_turn(
+    connection: Connection, setting: str, list_id: int, change: Callable[[ScopedTransaction], Awaitable[T]]
+) -> T:
+    """Run the change in a transaction of that scope, and once more, alone, where others kept it waiting too long."""
+    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, patience=PATIENCE_MS)
+    try:
+        async with scoped(connection, setting, first=shared) as transaction:
+            return await change(transaction)
+    except (asyncpg.QueryCanceledError, asyncpg.TransactionRollbackError):
+        alone = _ALONE.format(locks=_LOCKS, list_id=list_id)
+    async with scoped(connection, setting, first=alone) as transaction:
+        return await change(transaction)
