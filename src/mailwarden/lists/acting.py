@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.lists.identity import identity_of
-from mailwarden.lists.impersonation import Impersonation
+from mailwarden.lists.impersonation import DOMAINS, Impersonation
 from mailwarden.lists.kinds.networks import candidates_for_ip
 from mailwarden.lists.matching import ListMatcher, Seen, Value, hit_of, hits_of, keys_of, needs_of, values_of
 from mailwarden.lists.precedence import Match
@@ -43,6 +43,8 @@ class ActingLists:
     async def prepare(self, tenant: UUID) -> None:
         """Have ready what takes long to make ready; raise StorageUnavailable where the lists were never copied."""
         await self._matcher.prepare(tenant)
+        if DOMAINS in self._matcher.in_use(tenant):
+            await self._impersonation.prepare(tenant)
 
     def wanted(self, tenant: UUID) -> tuple[Sight, ...]:
         """Return what has to be looked for in a message of this tenant; nothing where no list has entries."""

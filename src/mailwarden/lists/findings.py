@@ -16,7 +16,7 @@ from mailwarden.model.sightings import SightedFile, Sightings
 
 ANALYZER = "lists"
 ENGINE = "replica"
-MAX_TOLD = 50  # findings; what is decided rests on every entry that acts
+MAX_TOLD = 20  # findings about one list; each list tells its own, so that none crowds another out
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
 _LINK_FINDINGS = frozenset(
     {"rspamd.phished-url", "rspamd.known-phishing-url", "rspamd.known-malware-url", "rspamd.lookalike-url",
@@ -30,7 +30,12 @@ _HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
 
 def report_of(listing: Listing, milliseconds: float) -> Report:
     """Return the entries that act as findings."""
-    findings = [_finding_of(hit) for hit in listing.acting[:MAX_TOLD]]
+    told: Counter[str] = Counter()
+    findings: list[Finding] = []
+    for hit in listing.acting:
+        told[hit.list_name] += 1
+        if told[hit.list_name] <= MAX_TOLD:
+            findings.append(_finding_of(hit))
     if listing.urls_cut:
         findings.append(Finding("lists.too-many-links"))
     return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)

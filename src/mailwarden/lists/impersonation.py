@@ -3,9 +3,11 @@
 Security: compares names that strangers chose; a look-up is bounded, and what is compared with is built once.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 from uuid import UUID
 
 from mailwarden.lists.kinds.domains import candidates_for_domain
@@ -20,8 +22,15 @@ from mailwarden.model.listing import ListHit
 
 PEOPLE, DOMAINS, IGNORED = "protected-people", "protected-domains", "lookalike-ignore"
 MAX_ENTRIES = 20_000  # what the lists of a tenant and of the deployment hold together
-_FRESH = 0.5  # seconds; a change of the list is seen after so long
-_KEPT = 64  # tenants
+_FRESH = 0.8  # seconds; a change of the list is seen after so long
+_KEPT = 256  # tenants
+_FEW = 200  # so many are ready sooner than a thread is
+
+
+class _Kept(NamedTuple):
+    looked: float
+    domains: tuple[str, ...]
+    lookalikes: Lookalikes
 
 
 class Impersonation:
@@ -29,7 +38,7 @@ class Impersonation:
 
     def __init__(self, matcher: ListMatcher) -> None:
         self._matcher = matcher
-        self._kept: OrderedDict[UUID, tuple[float, tuple[str, ...], Lookalikes]] = OrderedDict()
+        self._kept: OrderedDict[UUID, _Kept] = OrderedDict()
 
     def find(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> Iterator[ListHit]:
         if PEOPLE in in_use and (person := self._person(tenant, seen)):
@@ -63,16 +72,25 @@ class Impersonation:
         keys = {*candidates_for_domain(domain), *candidates_for_domain(registrable_domain(domain))}
         return self._matcher.match(tenant, {IGNORED: sorted(keys)})
 
-    def _lookalikes(self, tenant: UUID) -> Lookalikes:
+    async def prepare(self, tenant: UUID) -> None:
+        """Have the protected domains ready as they are now; many of them are made ready beside the loop."""
         kept = self._kept.get(tenant)
         now = time.monotonic()
-        if kept and now - kept[0] < _FRESH:
-            self._kept.move_to_end(tenant)
-            return kept[2]
-        entries = tuple(self._matcher.entries_of(tenant, DOMAINS, MAX_ENTRIES))
-        made = kept[2] if kept and kept[1] == entries else Lookalikes(entries)
-        self._kept[tenant] = (now, entries, made)
+        if kept and now - kept.looked < _FRESH:
+            return
+        domains = tuple(self._matcher.entries_of(tenant, DOMAINS, MAX_ENTRIES))
+        if kept and kept.domains == domains:
+            lookalikes = kept.lookalikes
+        elif len(domains) > _FEW:
+            lookalikes = await asyncio.to_thread(Lookalikes, domains)
+        else:
+            lookalikes = Lookalikes(domains)
+        self._kept[tenant] = _Kept(now, domains, lookalikes)
         self._kept.move_to_end(tenant)
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return made
+
+    def _lookalikes(self, tenant: UUID) -> Lookalikes:
+        """Return what was made ready; where nothing was, or it was dropped since, it is made here."""
+        kept = self._kept.get(tenant)
+        return kept.lookalikes if kept else Lookalikes(self._matcher.entries_of(tenant, DOMAINS, MAX_ENTRIES))

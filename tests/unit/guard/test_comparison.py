@@ -113,3 +113,14 @@ def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed_or_som
 def test_where_an_analyzer_may_have_left_out_findings_none_of_their_kind_is_dropped():
     many = [Finding("html.ip-link", "part 1", {"url": "https://good.example/a", "n": number}) for number in range(20)]
     assert len(left(*many)) == 20
+
+
+async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_made_ready(monkeypatch):
+    shelf = Shelf(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
+    lists = Comparison(ActingLists(shelf), Clearance(WorkerPool(0, 0, Patience()), ()))
+    monkeypatch.setattr("mailwarden.lists.impersonation._FRESH", 0.0)
+    await lists.prepare(TENANT)
+    assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.acting == ()
+    shelf.entries = (*shelf.entries, listed("protected-domains", "n0rth.example"))
+    await lists.prepare(TENANT)
+    assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.of("protected-domains")

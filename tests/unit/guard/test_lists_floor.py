@@ -45,6 +45,13 @@ def test_a_file_inside_an_allowed_archive_stays_blocked():
     assert case.against(block, listed("file-hash-allow", FILE.sha256)).outcome == ("malware", "quarantine")
 
 
+def test_many_hits_of_one_list_do_not_crowd_out_those_of_another():
+    urls = tuple(f"https://good{number}.example/" for number in range(100))
+    case = replace(PLAIN, sightings=Sightings(urls=urls, files=(FILE,)))
+    allowed = [listed("url-allow", url) for url in urls]
+    assert case.against(*allowed, listed("file-hash-block", FILE.sha256)).outcome == ("malware", "quarantine")
+
+
 ENTRIES = st.lists(
     st.builds(
         lambda row, everywhere: listed(row[0], row[1], everywhere=everywhere), st.sampled_from(EFFECTS), st.booleans()
