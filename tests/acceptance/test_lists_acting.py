@@ -9,7 +9,7 @@ import pytest
 
 from rig.engines import Engines
 from rig.samples import EICAR, malware_message, plain_message, spam_message
-from tests.acceptance.client import Client, envelope
+from tests.acceptance.client import Client, envelope, wait_until
 from tests.acceptance.house import House
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message, with_program
@@ -216,3 +216,15 @@ def test_a_change_acts_within_two_seconds_and_so_does_its_withdrawal(scan, house
         assert modified(change("sender-block", "briefly@pass.example")) == 1
         time.sleep(PROMISED)
         assert [scan(raw)["verdict"] for _ in range(4)] == [expected] * 4
+
+
+@pytest.mark.contract("4 record")
+def test_an_entry_that_acted_has_its_hits_counted(scan, house):
+    lists = house.lists(tenant="club")
+    scan(from_sender("blocked"))
+
+    def counted() -> bool:
+        record = next(each for each in lists.entries("sender-block") if each["entry"] == "blocked@pass.example")
+        return record["hits"] > 0 and record["lastHit"] is not None
+
+    assert wait_until(counted, 15.0, 0.5)
