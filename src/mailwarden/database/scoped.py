@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import asyncpg
+
 from mailwarden.database.failures import is_away
 from mailwarden.database.pool import Connection
 
@@ -23,19 +25,25 @@ class ScopedTransaction:
 
 
 @asynccontextmanager
-async def scoped(connection: Connection, setting: str, *, snapshot: bool = False) -> AsyncIterator[ScopedTransaction]:
+async def scoped(
+    connection: Connection, setting: str, *, snapshot: bool = False, first: str = ""
+) -> AsyncIterator[ScopedTransaction]:
     """Run the block in one transaction under row-level security: `all`, `global`, or a tenant's uuid.
 
-    With `snapshot` every statement of the block sees the same state and none may write.
+    With `snapshot` every statement of the block sees the same state and none may write. `first` are statements
+    without values that travel with the beginning.
     """
     transaction = ScopedTransaction()
     begin = _BEGIN_SNAPSHOT if snapshot else _BEGIN
-    await connection.execute(f"{begin}; SET LOCAL mailwarden.scope = '{_checked(setting)}'")
     try:
+        await connection.execute(f"{begin}; SET LOCAL mailwarden.scope = '{_checked(setting)}'; {first}")
         yield transaction
         await connection.execute(f"{transaction.last}; COMMIT" if transaction.last else "COMMIT")
     except BaseException as error:
-        if not is_away(error):  # on a connection that hangs a rollback would only wait once more
+        # A statement that was cancelled leaves the connection well.
+        if isinstance(error, asyncpg.QueryCanceledError) or not is_away(
+            error
+        ):  # on a connection that hangs a rollback would only wait once more
             with suppress(Exception):
                 await connection.execute("ROLLBACK")
         raise
