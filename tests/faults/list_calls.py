@@ -20,6 +20,7 @@ from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from rig.caller import NoAnswerError, caller_context
+from rig.engines import Engines
 from rig.product import Overrides, Product
 
 # `make faults-lists` runs these tests at full length; everywhere else they take seconds.
@@ -144,6 +145,20 @@ async def make_key(
         return text
     finally:
         await database.close()
+
+
+def name_of(database_url: str) -> str:
+    return database_url.rpartition("/")[2]
+
+
+def rows_of(engines: Engines, database_url: str, query: str) -> list[list[str]]:
+    """Ask the test's database as the superuser, whom row-level security does not touch."""
+    return [line.split("|") for line in engines.postgresql.execute(query, name_of(database_url)).splitlines()]
+
+
+def deadlocks(engines: Engines, database_url: str) -> int:
+    query = f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{name_of(database_url)}'"
+    return int(engines.postgresql.execute(query))
 
 
 def percentile(values: Sequence[float], part: float) -> float:

@@ -16,10 +16,12 @@ from tests.faults.list_calls import (
     PLENTY,
     ListAnswer,
     ListCaller,
+    deadlocks,
     make_key,
     make_tenants,
     open_session,
     percentile,
+    rows_of,
 )
 
 pytestmark = pytest.mark.slow
@@ -169,17 +171,8 @@ def counts_of(engines: Engines, database_url: str) -> dict[tuple[str, str], tupl
                 WHERE action = 'lists.delete' AND subject = name AND audit.tenant IS NOT DISTINCT FROM lists.tenant)
         FROM lists
     """
-    found = [line.split("|") for line in engines.postgresql.execute(query, name_of(database_url)).splitlines()]
+    found = rows_of(engines, database_url, query)
     return {(row[0], row[1]): (int(row[2]), int(row[3]), int(row[4]), int(row[5])) for row in found}
-
-
-def deadlocks(engines: Engines, database_url: str) -> int:
-    query = f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{name_of(database_url)}'"
-    return int(engines.postgresql.execute(query))
-
-
-def name_of(database_url: str) -> str:
-    return database_url.rpartition("/")[2]
 
 
 @pytest.mark.contract("4 maxSize")
