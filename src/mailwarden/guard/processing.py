@@ -104,4 +104,5 @@ class Processing:
         for failure in finished.evidence.failures:
             self._failures.labels(failure.analyzer, failure.kind).inc()
             log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
-        log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant))
+        took = round((finished.completed - finished.created).total_seconds() * 1000, 1)
+        log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant), ms=took)
