@@ -1,0 +1,59 @@
+"""A change that others keep waiting is begun anew and gets through, on a connection that stays well."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from mailwarden.database.pool import Database
+from mailwarden.lists import turns
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.model.actor import Actor
+from mailwarden.wire.lists import ListEntryInput
+
+pytestmark = pytest.mark.slow
+
+GLOBAL = ListScope()
+SOAR = Actor("key:soar")
+ENTRY = "n1.example"
+HELD_SECONDS = 0.6
+
+
+@pytest.fixture
+async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lists]:
+    monkeypatch.setattr(turns, "PATIENCE_MS", 200)
+    database = Database(database_url, 1)
+    yield Lists(ListStore(database, database))
+    await database.close()
+
+
+async def test_a_change_whose_patience_ended_is_made_once_the_row_is_free(lists: Lists, database_url: str) -> None:
+    async def add(comment: str) -> int:
+        return await lists.add_entries(GLOBAL, "sender-block", [ListEntryInput(ENTRY, comment=comment)], SOAR)
+
+    assert await add("first") == 1
+    other = await asyncpg.connect(database_url)
+    try:
+        holding = other.transaction()
+        await holding.start()
+        await other.execute("SET LOCAL mailwarden.scope = 'all'; UPDATE list_entries SET hits = 1")
+        began = time.monotonic()
+        waiting = asyncio.create_task(add("second"))
+        await asyncio.sleep(HELD_SECONDS)
+        assert not waiting.done()
+        await holding.commit()
+        assert await waiting == 1
+        assert HELD_SECONDS <= time.monotonic() - began < HELD_SECONDS + 5
+        await other.execute("SET mailwarden.scope = 'all'")
+        kept = await other.fetchrow("SELECT comment, hits FROM list_entries")
+        assert dict(kept) == {"comment": '"second"', "hits": 1}
+        # The two tries left one line in the audit each time something was done, and one change.
+        assert await other.fetchval("SELECT count(*) FROM audit WHERE action = 'lists.add'") == 2
+        assert await other.fetchval("SELECT count(*) FROM list_changes") == 2
+    finally:
+        await other.close()
+    assert await lists.delete_entries(GLOBAL, "sender-block", [ENTRY], SOAR) == 1
