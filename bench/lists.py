@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=10_000_000, help="entries of the larger list (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each kind (%(default)s)")
     arguments = parser.parse_args()
+    if min(arguments.small, arguments.large) < 2 * ROOM:
+        parser.error(f"both lists need at least {2 * ROOM:,} entries: some are taken out to make room for adding")
     with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
         database = engines.postgresql.create_database("bench")
         with start_product(Path(folder), engines, database, abby={"listsRateLimit": 1_000_000}) as product:
