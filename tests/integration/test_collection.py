@@ -43,3 +43,15 @@ async def test_beyond_the_limit_of_lines_no_engine_is_asked(collector):
     status = {report.analyzer: report.status for report in collected.evidence.reports}
     assert status["clamav"] is Status.SKIPPED
     assert "lines" in [finding.facts.get("limit") for _, finding in collected.evidence.findings]
+
+
+async def test_a_concluding_analyzer_that_breaks_is_a_failure_of_its_own(collector, monkeypatch):
+    class Broken:
+        name = "broken"
+
+        def conclude(self, known):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr("mailwarden.analysis.collection.CONCLUDING", (Broken(),))
+    collected = await collector.collect(Spooled.of(b"From: a@b.example\r\n\r\nhi"), ENVELOPE, 60.0)
+    assert [failure.analyzer for failure in collected.evidence.missing_required] == ["broken"]

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from mailwarden.analysis.analyzer import EngineAnalyzer, EngineAnswer, EngineFailed, Known, RawMessage
+from mailwarden.analysis.analyzer import (
+    ConcludingAnalyzer,
+    EngineAnalyzer,
+    EngineAnswer,
+    EngineFailed,
+    Known,
+    RawMessage,
+)
 from mailwarden.analysis.examination import Frame
 from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
@@ -163,16 +170,18 @@ async def _ask_about_contents(
 
 def _conclude(known: Known, *, sound: bool) -> list[Report]:
     """Run the concluding analyzers; on a message whose structure tripped there is nothing for them to know."""
-    reports = []
-    for analyzer in CONCLUDING:
-        if not sound:
-            reports.append(_skipped(analyzer.name))
-            continue
-        started = time.perf_counter()
+    return [_conclude_one(analyzer, known) if sound else _skipped(analyzer.name) for analyzer in CONCLUDING]
+
+
+def _conclude_one(analyzer: ConcludingAnalyzer, known: Known) -> Report:
+    started, required = time.perf_counter(), is_required(analyzer.name)
+    try:
         findings = tuple(analyzer.conclude(known))
-        took = _milliseconds(started)
-        reports.append(Report(analyzer.name, is_required(analyzer.name), Status.FINISHED, took, findings))
-    return reports
+    except Exception as error:  # a bug in one analyzer must not cost the others; it is reported
+        sentence = f"The analyzer {analyzer.name} broke on this message ({type(error).__name__}: {error})."
+        failure = Failure(analyzer.name, FailureKind.CRASHED, sentence[:300])
+        return Report(analyzer.name, required, Status.FAILED, _milliseconds(started), failure=failure)
+    return Report(analyzer.name, required, Status.FINISHED, _milliseconds(started), findings)
 
 
 def _missing(step: str, failure: WorkerFailed | None) -> Report:
