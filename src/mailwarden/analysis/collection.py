@@ -3,18 +3,18 @@
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import (
-    ConcludingAnalyzer,
     EngineAnalyzer,
     EngineAnswer,
     EngineFailed,
     Known,
     RawMessage,
 )
-from mailwarden.analysis.examination import Frame
+from mailwarden.analysis.examination import Frame, report_of
 from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
@@ -170,18 +170,10 @@ async def _ask_about_contents(
 
 def _conclude(known: Known, *, sound: bool) -> list[Report]:
     """Run the concluding analyzers; on a message whose structure tripped there is nothing for them to know."""
-    return [_conclude_one(analyzer, known) if sound else _skipped(analyzer.name) for analyzer in CONCLUDING]
-
-
-def _conclude_one(analyzer: ConcludingAnalyzer, known: Known) -> Report:
-    started, required = time.perf_counter(), is_required(analyzer.name)
-    try:
-        findings = tuple(analyzer.conclude(known))
-    except Exception as error:  # a bug in one analyzer must not cost the others; it is reported
-        sentence = f"The analyzer {analyzer.name} broke on this message ({type(error).__name__}: {error})."
-        failure = Failure(analyzer.name, FailureKind.CRASHED, sentence[:300])
-        return Report(analyzer.name, required, Status.FAILED, _milliseconds(started), failure=failure)
-    return Report(analyzer.name, required, Status.FINISHED, _milliseconds(started), findings)
+    return [
+        report_of(analyzer.name, partial(analyzer.conclude, known)) if sound else _skipped(analyzer.name)
+        for analyzer in CONCLUDING
+    ]
 
 
 def _missing(step: str, failure: WorkerFailed | None) -> Report:

@@ -5,12 +5,12 @@ Security: this is the code that touches hostile bytes; it runs only in a process
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
-from mailwarden.analysis.analyzer import LocalAnalyzer
 from mailwarden.analysis.registry import LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.message.message import Message
@@ -72,7 +72,7 @@ def examine(job: Job) -> Iterator[Frame]:
     if job.wanted:
         yield _sight(message, job.wanted)
     for analyzer in LOCAL:
-        yield Frame(_run(analyzer, message), last=analyzer is LOCAL[-1])
+        yield Frame(report_of(analyzer.name, partial(analyzer.examine, message)), last=analyzer is LOCAL[-1])
 
 
 def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
@@ -105,13 +105,14 @@ def _doubt(sentence: str) -> Finding:
     return Finding("structure.ambiguous", facts={"sentence": sentence})
 
 
-def _run(analyzer: LocalAnalyzer, message: Message) -> Report:
+def report_of(name: str, look: Callable[[], Iterable[Finding]]) -> Report:
+    """Let one analyzer look; a bug in it must not cost the others, so what it raises becomes its failure."""
     started = time.perf_counter()
     try:
-        findings = tuple(analyzer.examine(message))
-    except Exception as error:  # a bug in one analyzer must not cost the others; it is reported
-        return _broken(analyzer.name, started, error)
-    return _finished(analyzer.name, started, findings)
+        findings = tuple(look())
+    except Exception as error:  # whatever it is, it is reported
+        return _broken(name, started, error)
+    return _finished(name, started, findings)
 
 
 def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Report:

@@ -2,13 +2,18 @@
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.database.migrations import migrate
+from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.settings.reader import read
+
+T = TypeVar("T")
 
 
 def add_database_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +34,22 @@ def unreachable(error: StorageUnavailable) -> CommandError:
     """Say what a person at the terminal needs besides: what the driver said."""
     reason = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
     return CommandError(f"{error.message}{reason} Check the address with `mailwarden doctor`.")
+
+
+def ask_database(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
+    """Return the answer of the database that the options name; one that is away is told to the person."""
+
+    async def ask() -> T:
+        database = Database(database_url(options), pool_size=1)
+        try:
+            return await question(database)
+        finally:
+            await database.close()
+
+    try:
+        return asyncio.run(ask())
+    except StorageUnavailable as error:
+        raise unreachable(error) from None
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

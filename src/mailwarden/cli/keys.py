@@ -1,7 +1,6 @@
 """`mailwarden keys`: makes API keys of the List API, shows them without their secret, and revokes them."""
 
 import argparse
-import asyncio
 import getpass
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,9 +16,8 @@ from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.cli.command import Command
-from mailwarden.cli.database import add_database_options, database_url, unreachable
-from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.errors import CommandError
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
@@ -94,17 +92,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        database = Database(database_url(options), pool_size=1)
-        try:
-            return await question(KeyStore(database))
-        finally:
-            await database.close()
-
-    try:
-        return asyncio.run(ask())
-    except StorageUnavailable as error:
-        raise unreachable(error) from None
+    return ask_database(options, lambda database: question(KeyStore(database)))
 
 
 def _actor() -> Actor:

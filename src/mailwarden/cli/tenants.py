@@ -1,7 +1,6 @@
 """`mailwarden tenants`: makes tenants and shows them."""
 
 import argparse
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -9,9 +8,8 @@ import msgspec
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command
-from mailwarden.cli.database import add_database_options, database_url, unreachable
-from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError, SchemaViolation, StorageUnavailable
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.errors import CommandError, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
 
@@ -50,17 +48,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _ask(options: argparse.Namespace, question: Callable[[TenantStore], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        database = Database(database_url(options), pool_size=1)
-        try:
-            return await question(TenantStore(database))
-        finally:
-            await database.close()
-
     try:
-        return asyncio.run(ask())
-    except StorageUnavailable as error:
-        raise unreachable(error) from None
+        return ask_database(options, lambda database: question(TenantStore(database)))
     except SchemaViolation as error:
         raise CommandError(error.message) from None
 
