@@ -1,0 +1,1 @@
+-- People who use the console: their credentials, sessions and setup links.

@@ -1,0 +1,1 @@
+-- What history is searched by.

@@ -1,0 +1,1 @@
+-- What every change of a list replaced, so that it can be told and undone.

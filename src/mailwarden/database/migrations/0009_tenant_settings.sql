@@ -1,0 +1,1 @@
+-- What a tenant may set for itself.
