@@ -56,7 +56,8 @@ async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
         await connection.execute(_TABLE)
         for migration in _missing(known, await _checksums(connection)):
             async with connection.transaction():
-                await connection.execute(migration.sql)
+                # The driver cannot send a text without a statement, which a reserved number is.
+                await connection.execute(f"{migration.sql}\n; SELECT 1")
                 await connection.execute(
                     "INSERT INTO applied_migrations (name, checksum) VALUES ($1, $2)",
                     migration.name,
