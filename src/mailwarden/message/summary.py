@@ -1,4 +1,4 @@
-"""What is remembered of a message: addresses, subject, parts and the hosts its links lead to.
+"""What is remembered of a message: addresses, subject, parts, links, hops.
 
 Security: works on a parsed hostile message; every field is bounded.
 """
@@ -9,6 +9,7 @@ from mailwarden.message.addresses import first_address, read_addresses
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Message, Part
+from mailwarden.message.traces import find_hops, find_links
 from mailwarden.message.urls import host_of
 from mailwarden.model.summary import MessageSummary, PartSummary
 
@@ -38,6 +39,8 @@ def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
             for part in message.parts[: limits.parts]
         ),
         url_hosts=_hosts(message, limits),
+        links=find_links(message),
+        hops=find_hops(message),
     )
 
 

@@ -13,6 +13,23 @@ class PartSummary(Struct, frozen=True):
     sha256: str
 
 
+class LinkSummary(Struct, frozen=True):
+    """One link: the text that a reader sees, where it leads, and the host of that; a bare URL is its own text."""
+
+    text: str
+    target: str
+    host: str = ""
+
+
+class HopSummary(Struct, frozen=True):
+    """One Received line, as far as it could be read; what it says is the word of whoever wrote it."""
+
+    from_host: str = ""
+    by_host: str = ""
+    address: str = ""  # which `by_host` saw the message come from
+    moment: str = ""  # as written
+
+
 class MessageSummary(Struct, frozen=True):
     size: int
     sha256: str
@@ -25,3 +42,5 @@ class MessageSummary(Struct, frozen=True):
     date: str = ""
     parts: tuple[PartSummary, ...] = ()
     url_hosts: tuple[str, ...] = ()
+    links: tuple[LinkSummary, ...] = ()  # the first to each host, then the others, within a bound
+    hops: tuple[HopSummary, ...] = ()  # the latest first, as they stand in the message

@@ -42,6 +42,23 @@ class PartRecord(Struct, frozen=True, rename="camel"):
     sha256: str
 
 
+class LinkRecord(Struct, frozen=True, rename="camel"):
+    """One link: the text that its reader sees, and where it leads."""
+
+    text: str
+    target: str
+    host: str
+
+
+class HopRecord(Struct, frozen=True, rename="camel"):
+    """One Received line, as far as it could be read."""
+
+    from_host: str
+    by_host: str
+    address: str
+    moment: str
+
+
 class EnvelopeRecord(Struct, frozen=True, rename="camel"):
     envelope_from: str
     envelope_recipients: tuple[str, ...]
@@ -63,6 +80,8 @@ class MessageRecord(Struct, frozen=True, rename="camel"):
     date: str
     parts: tuple[PartRecord, ...]
     url_hosts: tuple[str, ...]
+    links: tuple[LinkRecord, ...] = ()
+    hops: tuple[HopRecord, ...] = ()
 
 
 class ListEntryRecord(Struct, frozen=True, rename="camel"):
@@ -140,5 +159,7 @@ def explanation_of(request: FinishedRequest) -> MessageExplanation:
             date=kept.date,
             parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in kept.parts),
             url_hosts=kept.url_hosts,
+            links=tuple(LinkRecord(each.text, each.target, each.host) for each in kept.links),
+            hops=tuple(HopRecord(each.from_host, each.by_host, each.address, each.moment) for each in kept.hops),
         ),
     )
