@@ -26,6 +26,7 @@ from mailwarden.access.key_store import KeyScope, KeyStore
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
+from mailwarden.console.app import Services, build_console
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.lists.expiry import Expiry
@@ -41,6 +42,13 @@ from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+
+
+class Nobody:
+    """Recognises no cookie, until sessions are kept."""
+
+    async def recognise(self, cookie: str) -> None:
+        return None
 
 
 @asynccontextmanager
@@ -66,37 +74,35 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         status = Status(watch, lambda: database.up, ColourMemory())
         await watch.start(status.observe)
         stack.push_async_callback(watch.stop)
+        spool = prepare_spool(folder / config.spool)
         scanning = Scanning(
             GuardClient(session, watch, metrics),
             directory,
             IdempotencyStore(database),
-            prepare_spool(folder / config.spool),
+            spool,
             metrics,
             max_uploads=config.max_uploads,
             body_timeout_ms=config.body_timeout,
             long_request_timeout_ms=core.long_request_timeout,
         )
-        yield FrontDoor(
-            build_routes(
-                Access(config.static_api_tokens),
-                KeyAccess(
-                    Keys(KeyStore(database), read_pepper(folder / config.api_key_pepper)),
-                    RateLimiter(config.lists_rate_limit),
-                ),
-                metrics,
-                scanning=scanning,
-                status=status,
-                lists=ListApi(
-                    Lists(lists),
-                    directory,
-                    body_timeout_ms=config.body_timeout,
-                    max_streams=config.max_list_streams,
-                ),
-                messages=Messages(PostgresqlHistoryStore(database)),
-                health=Health(lambda: directory.loaded and watch.any_usable),
-            ),
+        keys = Keys(KeyStore(database), read_pepper(folder / config.api_key_pepper))
+        routes = build_routes(
+            Access(config.static_api_tokens),
+            KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
             metrics,
+            scanning=scanning,
+            status=status,
+            lists=ListApi(
+                Lists(lists),
+                directory,
+                body_timeout_ms=config.body_timeout,
+                max_streams=config.max_list_streams,
+            ),
+            messages=Messages(PostgresqlHistoryStore(database)),
+            health=Health(lambda: directory.loaded and watch.any_usable),
         )
+        console = Services(recognition=Nobody(), directory=directory, spool=spool, metrics=metrics)
+        yield FrontDoor([*routes, *build_console(console)], metrics)
 
 
 def build_routes(

@@ -82,6 +82,13 @@ class TenantDirectory:
             raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
         return assign(self._snapshot, tenant_uid, recipients)
 
+    def known(self, scope: Scope) -> Sequence[Tenant]:
+        """Return the tenants of the scope by name, as they were a moment ago."""
+        if self._snapshot is None:
+            raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
+        seen = [tenant for tenant in self._snapshot.tenants.values() if scope.allows(tenant.uid)]
+        return sorted(seen, key=lambda tenant: tenant.name.lower())
+
     async def find(self, tenant_uid: UUID) -> Tenant | None:
         """Return a tenant, asking the database about one that is not known yet; it may be a moment old."""
         if self._snapshot is None or tenant_uid not in self._snapshot.tenants:

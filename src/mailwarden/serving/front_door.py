@@ -158,7 +158,7 @@ def finish_headers(response: web.StreamResponse, request_id: str, path: str) -> 
     headers = response.headers
     headers[REQUEST_ID] = request_id
     headers["Server"] = "mailwarden"
-    headers["Cache-Control"] = "no-store"
+    headers.setdefault("Cache-Control", "no-store")
     headers["X-Content-Type-Options"] = "nosniff"
     if path.startswith("/v1/"):
         headers["X-API-Version"] = API_VERSION

@@ -1,0 +1,52 @@
+"""Puts the console together: its screens, its files, and the routes that abby serves.
+
+A screen gets the services it shows and nothing else; all of them are the ones that the APIs use.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from mailwarden.access.directory import TenantDirectory
+from mailwarden.console.assets import Assets
+from mailwarden.console.door import Door, Recognition
+from mailwarden.console.page import PREFIX, OpenPage, Page
+from mailwarden.console.reports import Reports
+from mailwarden.console.templating import Templates
+from mailwarden.console.visit import see_other
+from mailwarden.serving.front_door import Call, Route
+from mailwarden.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What abby lends to the console."""
+
+    recognition: Recognition
+    directory: TenantDirectory
+    spool: Path
+    metrics: Metrics
+
+
+def build_pages(services: Services) -> Sequence[Page | OpenPage]:
+    """Return every page of every screen, in the order of the menu."""
+    return []
+
+
+def build_console(services: Services) -> list[Route]:
+    """Return the console's routes."""
+    assets = Assets()
+    door = Door(services.recognition, Templates(assets), services.directory, services.spool)
+    return [
+        Route("GET", "/", _to_console),
+        Route("GET", PREFIX, _to_console),
+        assets.route(),
+        Reports(services.metrics).route(),
+        *door.routes(build_pages(services)),
+    ]
+
+
+async def _to_console(_: Call) -> web.StreamResponse:
+    return see_other(PREFIX + "/")

@@ -1,0 +1,99 @@
+"""The console's files: styles, scripts and icons, held in memory and named by their digest so that browsers keep them.
+
+The Content-Security-Policy admits pictures from our own server alone. Tabler's style sheet carries a few drawings as
+`data:` addresses; they are taken out of it here and served as files, so that the policy need not be weakened.
+"""
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.errors import NotFound
+from mailwarden.serving.front_door import Call, Route
+
+FOLDER = Path(__file__).parent / "static"
+PREFIX = "/console/static"
+KEPT = "public, max-age=31536000, immutable"
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
+_DRAWING = re.compile(r'url\("data:image/svg\+xml,([^"]*)"\)')
+_SOURCE_MAP = re.compile(r"/\*# sourceMappingURL=[^*]*\*/")
+
+
+class Asset(Struct, frozen=True):
+    name: str
+    content: bytes
+    packed: bytes
+    media_type: str
+
+    @property
+    def address(self) -> str:
+        return f"{PREFIX}/{hashlib.sha256(self.content).hexdigest()[:12]}/{self.name}"
+
+
+class Assets:
+    """Every file of the console by the name that templates use."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._by_name: dict[str, Asset] = {}
+        self._by_address: dict[str, Asset] = {}
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in _TYPES:
+                self._add(path.name, self._read(path), _TYPES[path.suffix])
+
+    def address(self, name: str) -> str:
+        """Return where the file of that name is served; a name that does not exist is our own mistake."""
+        return self._by_name[name].address
+
+    def content(self, name: str) -> bytes:
+        return self._by_name[name].content
+
+    def find(self, address: str) -> Asset:
+        """Return the file that is served at an address."""
+        asset = self._by_address.get(address)
+        if asset is None:
+            raise NotFound("There is no such file.")
+        return asset
+
+    def route(self) -> Route:
+        return Route("GET", PREFIX + "/{digest}/{name}", self._show, quiet=True)
+
+    async def _show(self, call: Call) -> web.StreamResponse:
+        asset = self.find(call.request.path)
+        headers = {
+            "Content-Type": f"{asset.media_type}; charset=utf-8",
+            "Cache-Control": KEPT,
+            "Vary": "Accept-Encoding",
+        }
+        if "gzip" in call.request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=asset.packed, headers={**headers, "Content-Encoding": "gzip"})
+        return web.Response(body=asset.content, headers=headers)
+
+    def _read(self, path: Path) -> bytes:
+        content = path.read_bytes()
+        return self._without_drawings(content.decode()).encode() if path.suffix == ".css" else content
+
+    def _without_drawings(self, style: str) -> str:
+        def take_out(found: re.Match[str]) -> str:
+            drawing = _unquoted(found.group(1)).encode()
+            name = f"{hashlib.sha256(drawing).hexdigest()[:12]}.svg"
+            if name not in self._by_name:
+                self._add(name, drawing, _TYPES[".svg"])
+            return f'url("{self.address(name)}")'
+
+        return _DRAWING.sub(take_out, _SOURCE_MAP.sub("", style))
+
+    def _add(self, name: str, content: bytes, media_type: str) -> None:
+        asset = Asset(name, content, gzip.compress(content, mtime=0), media_type)
+        self._by_name[name] = asset
+        self._by_address[asset.address] = asset
+
+
+def _unquoted(address: str) -> str:
+    """Undo the few escapes that a drawing in an address needs."""
+    for escaped, sign in (("%3c", "<"), ("%3e", ">"), ("%23", "#"), ("%22", '"'), ("%25", "%")):
+        address = address.replace(escaped, sign).replace(escaped.upper(), sign)
+    return address

@@ -1,0 +1,155 @@
+"""The door of the console: who is at it, what they may open, and that a form comes from a page of ours.
+
+Security: the one place that decides. A page is opened in this order: the person, where the form comes from, the right,
+the form's token; whatever goes wrong is answered as a page with a sentence.
+"""
+
+import hmac
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, urlsplit
+
+from aiohttp import web
+
+from mailwarden.access.people import User
+from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, read_form, read_upload, untrusted
+from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
+from mailwarden.console.templating import HEADERS, Templates
+from mailwarden.console.visit import Guest, Session, Tenants, Visit
+from mailwarden.errors import Forbidden, InternalError, MailwardenError
+from mailwarden.serving.errors import STATUS_OF, answer_for
+from mailwarden.serving.front_door import Call, Handler, Route
+from mailwarden.telemetry.logs import get_logger
+
+COOKIE = "__Host-mailwarden"
+LOGIN = "/console/login"
+_HARMLESS = ("GET", "HEAD")
+_OWN_SITE = ("same-origin", "none")
+
+log = get_logger("console")
+
+
+class Recognition(Protocol):
+    """Knows who a cookie belongs to."""
+
+    async def recognise(self, cookie: str) -> tuple[User, Session] | None: ...
+
+
+class Door:
+    """Makes routes of pages."""
+
+    def __init__(self, recognition: Recognition, templates: Templates, directory: Tenants, spool: Path) -> None:
+        self._recognition = recognition
+        self._templates = templates
+        self._directory = directory
+        self._spool = spool
+
+    def routes(self, pages: Sequence[Page | OpenPage]) -> list[Route]:
+        return [
+            Route(page.method, PREFIX + page.path, self._open(page), quiet=isinstance(page, Page) and page.quiet)
+            for page in pages
+        ]
+
+    def _open(self, page: Page | OpenPage) -> Handler:
+        async def answer(call: Call) -> web.StreamResponse:
+            try:
+                if isinstance(page, OpenPage):
+                    return await self._welcome(page, call)
+                return await self._admit(page, call)
+            except MailwardenError as error:
+                return self._tell(call, error)
+            except (ConnectionError, web.HTTPException):
+                raise
+            except Exception:
+                log.exception("page failed", page=page.path)
+                return self._tell(call, InternalError("Something went wrong on our side; the log has it."))
+
+        return answer
+
+    async def _welcome(self, page: OpenPage, call: Call) -> web.StreamResponse:
+        """Answer a guest; what a guest sends must come from a page of ours too."""
+        form = EMPTY
+        if call.request.method not in _HARMLESS:
+            check_site(call.request)
+            form = await read_form(call.request)
+        return await page.handler(Guest(call, form, self._templates))
+
+    async def _admit(self, page: Page, call: Call) -> web.StreamResponse:
+        """Answer a person who has signed in; send everybody else to do so."""
+        found = await self._recognition.recognise(call.request.cookies.get(COOKIE, ""))
+        if found is None:
+            return to_login(call)
+        user, session = found
+        visit = Visit(call, user, session, EMPTY, self._templates, self._directory)
+        if call.request.method not in _HARMLESS:
+            check_site(call.request)
+        if not visit.may(page.right):
+            raise Forbidden("Your role does not include this. An administrator can change it.")
+        if call.request.method in _HARMLESS:
+            return await page.handler(visit)
+        form = await self._trusted_form(page, call, session)
+        try:
+            return await page.handler(Visit(call, user, session, form, self._templates, self._directory))
+        finally:
+            form.close()
+
+    async def _trusted_form(self, page: Page, call: Call, session: Session) -> Form:
+        """Read the form of a page of ours, which shows by the token of the session."""
+        is_token = _compared_with(session.csrf)
+        if page.takes is Takes.UPLOAD:
+            return await read_upload(call.request, self._spool, is_token)
+        in_header = call.request.headers.get(CSRF_HEADER)
+        if in_header is not None and not is_token(in_header):
+            raise untrusted()
+        if page.takes is Takes.NOTHING and in_header is not None:
+            return EMPTY
+        form = await read_form(call.request)
+        if in_header is None and not is_token(form.text(CSRF_FIELD)):
+            raise untrusted()
+        return form
+
+    def _tell(self, call: Call, error: MailwardenError) -> web.StreamResponse:
+        """Return the error as a page, or as the part of one that is to be replaced."""
+        status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+        template = "pieces/alert.html" if call.request.headers.get("HX-Request") == "true" else "error.html"
+        response = self._templates.response(
+            template, {"error": error, "status": status, "request_id": call.request_id, "notice": ""}, status
+        )
+        for name in ("Retry-After", "Allow"):
+            if name in (headers := answer_for(error).headers):
+                response.headers[name] = headers[name]
+        return response
+
+
+def check_site(request: web.BaseRequest) -> None:
+    """Refuse what another site makes a browser send: the browser itself says where it comes from."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None and site not in _OWN_SITE:
+        raise untrusted()
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.host:
+        raise untrusted()
+
+
+def to_login(call: Call) -> web.StreamResponse:
+    """Send a browser to the login page, and back afterwards to the page it wanted to read."""
+    request = call.request
+    wanted = f"?next={quote(request.path_qs, safe='')}" if request.method in _HARMLESS else ""
+    if request.headers.get("HX-Request") == "true":
+        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={**HEADERS, "HX-Redirect": LOGIN})
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": LOGIN + wanted})
+
+
+def way_back(wanted: str) -> str:
+    """Return where to go after the login: a page of the console, and nothing that only looks like one."""
+    parts = urlsplit(wanted)
+    inside = parts.path.startswith(PREFIX + "/") and not parts.path.startswith((LOGIN, PREFIX + "/logout"))
+    if parts.scheme or parts.netloc or not inside or "\\" in wanted or not wanted.isprintable():
+        return PREFIX + "/"
+    return wanted
+
+
+def _compared_with(token: str) -> Callable[[str], bool]:
+    return lambda given: hmac.compare_digest(given.encode(), token.encode())

@@ -1,0 +1,54 @@
+"""Takes the browsers' reports of what the Content-Security-Policy stopped: counted, and logged without their content.
+
+Security: anybody may send one. It is bounded, nothing of it is kept but the name of the directive.
+"""
+
+import asyncio
+import re
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.console.templating import REPORTS
+from mailwarden.errors import BadRequest, PayloadTooLarge
+from mailwarden.serving.front_door import Call, Route
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+
+MAX_REPORT = 16_384
+PATIENCE = 5.0
+_DIRECTIVE = re.compile(r"[a-z-]{1,40}")
+
+log = get_logger("console.reports")
+
+
+class Body(msgspec.Struct, frozen=True, rename="kebab"):
+    violated_directive: str = ""
+    effective_directive: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, rename="kebab"):
+    csp_report: Body
+
+
+class Reports:
+    def __init__(self, metrics: Metrics) -> None:
+        self._counted = metrics.counter("csp_reports", "What the console's policy stopped in browsers.", "directive")
+
+    def route(self) -> Route:
+        return Route("POST", REPORTS, self._take, quiet=True)
+
+    async def _take(self, call: Call) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                raw = await call.request.content.read(MAX_REPORT + 1)
+            if len(raw) > MAX_REPORT:
+                raise PayloadTooLarge("A report has at most 16 KiB.")
+            body = msgspec.json.decode(raw, type=Report).csp_report
+        except (msgspec.MsgspecError, TimeoutError, UnicodeDecodeError):
+            raise BadRequest("This is no report of a policy violation.") from None
+        named = _DIRECTIVE.match(body.effective_directive or body.violated_directive)
+        directive = named.group() if named else "unknown"
+        self._counted.labels(directive if directive.endswith(("-src", "-elem", "-attr", "-action")) else "other").inc()
+        log.warning("policy_violation", directive=directive)
+        return web.Response(status=204)

@@ -1,0 +1,1 @@
+"""One file for each screen: its pages, and what they show."""

@@ -1,0 +1,74 @@
+"""Turns templates into answers: every value is escaped, and every page carries the headers that keep it harmless.
+
+Security: pages show what hostile messages say. Escaping is on for every template, nothing marks a value as safe, and
+the Content-Security-Policy admits nothing but our own files, so that what slipped through could still not act.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from mailwarden.console.assets import Assets
+from mailwarden.console.notices import NOTICES
+from mailwarden.console.wording import WORDS, defanged, file_size, moment_text, moment_value
+
+FOLDER = Path(__file__).parent / "templates"
+REPORTS = "/console/csp-report"
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        f"report-uri {REPORTS}",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+
+
+class Templates:
+    """All templates, read once."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now)
+        self._environment.filters.update(
+            moment=moment_text, moment_value=moment_value, defang=defanged, file_size=file_size
+        )
+
+    def text(self, template: str, values: Mapping[str, object]) -> str:
+        """Return the template filled in, as text."""
+        return self._environment.get_template(template).render(values)
+
+    def response(self, template: str, values: Mapping[str, object], status: int = 200) -> web.Response:
+        """Return the template filled in, as an answer."""
+        return web.Response(
+            text=self.text(template, values), status=status, content_type="text/html", headers=dict(HEADERS)
+        )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

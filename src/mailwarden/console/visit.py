@@ -1,0 +1,169 @@
+"""One request to the console: who asks, what they may see, and how they are answered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlencode
+from uuid import UUID
+
+from aiohttp import web
+
+from mailwarden.access.people import User
+from mailwarden.console.forms import Form
+from mailwarden.console.navigation import Entry, entries_for
+from mailwarden.console.notices import DONE, NOTICES
+from mailwarden.console.rights import Right, may
+from mailwarden.console.templating import HEADERS, Templates
+from mailwarden.errors import NotFound, SchemaViolation
+from mailwarden.lists.scope import ListScope
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import Tenant
+from mailwarden.serving.front_door import Call, finish_headers
+
+GLOBAL = "global"
+
+
+class Session(Protocol):
+    """What a page needs of the session it is opened in."""
+
+    @property
+    def csrf(self) -> str: ...
+
+
+class Tenants(Protocol):
+    """Knows the tenants by heart."""
+
+    def known(self, scope: Scope) -> Sequence[Tenant]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A request of somebody who has not signed in."""
+
+    call: Call
+    form: Form
+    templates: Templates
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.call.request.query
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self.call.variables
+
+    def render(self, template: str, status: int = 200, **values: object) -> web.Response:
+        return self.templates.response(template, {"guest": self, "notice": notice_of(self.query), **values}, status)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request of a person who has signed in."""
+
+    call: Call
+    user: User
+    session: Session
+    form: Form
+    templates: Templates
+    directory: Tenants
+
+    @property
+    def scope(self) -> Scope:
+        return self.user.scope
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(f"user:{self.user.name}", self.call.request.remote, self.call.request_id)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.call.request.query
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self.call.variables
+
+    @property
+    def csrf(self) -> str:
+        return self.session.csrf
+
+    @property
+    def is_htmx(self) -> bool:
+        """Whether a part of a page is wanted, not a whole one."""
+        return self.call.request.headers.get("HX-Request") == "true"
+
+    @property
+    def navigation(self) -> Sequence[Entry]:
+        return entries_for(self.may, self.call.request.path)
+
+    @property
+    def tenants(self) -> Sequence[Tenant]:
+        """The tenants that this person may see, by name."""
+        return self.directory.known(self.scope)
+
+    def may(self, right: Right | str) -> bool:
+        return may(self.user.role, Right(right), whole_deployment=self.scope.tenants is None)
+
+    def tenant_name(self, uid: UUID | None) -> str:
+        """Return the name of a tenant as this person may know it."""
+        if uid is None:
+            return GLOBAL
+        return next((tenant.name for tenant in self.tenants if tenant.uid == uid), str(uid))
+
+    def list_scope(self, text: str | None = None) -> ListScope:
+        """Return the scope that the address names; without one the first that is this person's own.
+
+        What a person may not see does not exist for them.
+        """
+        given = self.query.get("scope", "") if text is None else text
+        if not given:
+            return ListScope() if self.scope.tenants is None else ListScope(_first(self.tenants))
+        if given == GLOBAL:
+            if self.scope.tenants is not None:
+                raise NotFound("There is no such scope.")
+            return ListScope()
+        try:
+            tenant = UUID(given)
+        except ValueError:
+            raise SchemaViolation("A scope is `global` or the uid of a tenant.") from None
+        if all(known.uid != tenant for known in self.tenants):
+            raise NotFound("There is no such scope.")
+        return ListScope(tenant)
+
+    def render(self, template: str, status: int = 200, **values: object) -> web.Response:
+        """Return a page or a part of one, filled in; `visit` and `notice` are always there."""
+        return self.templates.response(template, self.values(**values), status)
+
+    def values(self, **values: object) -> dict[str, object]:
+        """Return what every template of this visit is given."""
+        return {"visit": self, "notice": notice_of(self.query), **values}
+
+    async def begin_stream(self, media_type: str = "text/html", **headers: str) -> web.StreamResponse:
+        """Begin an answer that is written piece by piece."""
+        response = web.StreamResponse(headers={**HEADERS, **headers})
+        response.content_type = media_type
+        response.charset = "utf-8"
+        finish_headers(response, self.call.request_id, self.call.request.path)
+        await response.prepare(self.call.request)
+        return response
+
+
+def see_other(path: str, done: str = "", **query: str) -> web.Response:
+    """Send the browser to another page after something was done; `done` is a code of NOTICES."""
+    given = {name: value for name, value in query.items() if value}
+    if done:
+        given[DONE] = done
+    address = f"{path}?{urlencode(given)}" if given else path
+    return web.Response(status=303, headers={**HEADERS, "Location": address})
+
+
+def notice_of(query: Mapping[str, str]) -> str:
+    """Return the sentence that the address asks for, or none."""
+    return NOTICES.get(query.get(DONE, ""), "")
+
+
+def _first(tenants: Sequence[Tenant]) -> UUID:
+    if not tenants:
+        raise NotFound("You have no tenant any more: ask an administrator.")
+    return tenants[0].uid

@@ -1,0 +1,70 @@
+"""How values read on a page: colours of verdicts and decisions, times, sizes, and links that nobody can follow."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from mailwarden.model.outcome import Decision, Verdict
+
+# Tabler's colour names. A colour never speaks alone: the word stands on it.
+COLOURS: Mapping[str, str] = {
+    Verdict.MALWARE: "red",
+    Verdict.PHISHING: "red",
+    Verdict.FRAUD: "red",
+    Verdict.SPOOF: "orange",
+    Verdict.BLOCKED: "orange",
+    Verdict.SPAM: "orange",
+    Verdict.SUSPICIOUS: "yellow",
+    Verdict.BULK: "azure",
+    Verdict.CLEAN: "green",
+    Verdict.UNKNOWN: "secondary",
+    Decision.DELIVER: "green",
+    Decision.QUARANTINE: "orange",
+    Decision.BOUNCE: "red",
+    Decision.DROP: "red",
+    Decision.UNDECIDED: "secondary",
+    "GREEN": "green",
+    "YELLOW": "yellow",
+    "RED": "red",
+}
+
+ROLES: Mapping[str, str] = {
+    "deployment-administrator": "Deployment administrator",
+    "tenant-administrator": "Tenant administrator",
+    "analyst": "Analyst",
+    "auditor": "Auditor",
+}
+
+WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES}
+
+_SCHEME = re.compile(r"^(h)tt(ps?)(?=:)", re.IGNORECASE)
+_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def moment_text(moment: datetime | None, absent: str = "never") -> str:
+    """Return a time as people read it, in UTC."""
+    return absent if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def moment_value(moment: datetime | None) -> str:
+    """Return a time as machines read it."""
+    return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def defanged(address: str) -> str:
+    """Return a link or a host so that no reader and no program takes it for one to follow."""
+    scheme, separator, rest = _SCHEME.sub(r"\1xx\2", address).partition("://")
+    if not separator:
+        scheme, rest = "", address
+    host, slash, path = rest.partition("/")
+    return scheme + separator + host.replace(".", "[.]").replace("@", "[@]") + slash + path
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    amount = float(size)
+    for unit in _UNITS:
+        if amount < 1024 or unit == _UNITS[-1]:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes everything")

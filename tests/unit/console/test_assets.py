@@ -1,0 +1,37 @@
+"""The console's files: what others wrote is as they wrote it, and nothing is fetched from elsewhere."""
+
+import hashlib
+
+import pytest
+from ruamel.yaml import YAML
+
+from mailwarden.console.assets import FOLDER, Assets
+
+SOURCES = YAML(typ="safe").load(FOLDER / "vendor" / "SOURCES.yml")
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source["file"])
+def test_what_others_wrote_is_as_their_package_ships_it(source: dict[str, str]) -> None:
+    content = (FOLDER / "vendor" / source["file"]).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == source["sha256"]
+
+
+def test_every_file_of_others_is_named_with_its_source() -> None:
+    there = {path.name for path in (FOLDER / "vendor").iterdir() if path.suffix in (".js", ".css")}
+    assert there == {source["file"] for source in SOURCES}
+
+
+def test_drawings_are_taken_out_of_the_style_sheet_and_served_as_files() -> None:
+    assets = Assets()
+    style = assets.content("tabler.min.css").decode()
+    assert "data:" not in style
+    assert style.count("/console/static/") >= 20
+    for part in style.split('url("')[1:]:
+        address = part.partition('"')[0]
+        assert assets.find(address).content.startswith(b"<svg"), address
+
+
+def test_our_own_files_name_no_other_server() -> None:
+    assets = Assets()
+    for name in ("console.css", "console.js", "theme.js"):
+        assert b"//" not in assets.content(name).replace(b"// ", b"")
