@@ -17,7 +17,7 @@ from subprocess import DEVNULL
 import asyncpg
 import uvloop
 
-from mailwarden.lists.store import MARK, NULL, UPSERTS
+from mailwarden.lists.statements import MARK, NULL, UPSERTS
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
 from rig.product import Product, start_product
@@ -167,6 +167,8 @@ async def timed_bare(connection: asyncpg.Connection, list_id: int, fresh: Iterat
             SMALL,
             None,
             "",
+            "add",
+            arrays[2],
         )
         await connection.execute(f"SELECT count_entries({list_id}, {len(entries)}, 1000000); COMMIT")
         times.append(time.perf_counter() - began)

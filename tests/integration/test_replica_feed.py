@@ -248,7 +248,7 @@ async def test_old_changes_are_purged_and_a_replica_older_than_them_is_copied_an
     await add(lists, GLOBAL, "url-block", "a.example")
     await add(lists, GLOBAL, "url-block", "b.example")
     async with database.connection() as connection:
-        await connection.execute("UPDATE list_changes SET changed = now() - interval '3 days' WHERE change = 1")
+        await connection.execute("UPDATE list_changes SET changed = now() - interval '31 days' WHERE change = 1")
     assert await purge_changes(database) == 1
     assert await purge_changes(database) == 0
     async with snapshot(database) as state:

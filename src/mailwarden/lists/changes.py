@@ -19,7 +19,9 @@ from mailwarden.lists.replica_copy import DELIMITER, QUOTE
 from mailwarden.lists.replica_writer import EntryRow, ListChange, ListRow, Position
 
 KEPT_HOURS = 48  # a replica that was away for longer is copied anew
-PAGE = 200  # changes, of at most 500 entries each
+KEPT_DAYS = 30  # people may look back and undo for so long
+PAGE = 200  # changes, of at most 500 entries each but for imports
+PAGE_ENTRIES = 100_000  # after so many a page ends early
 _PURGED = 5_000
 _HITS = 500
 
@@ -33,11 +35,15 @@ _LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE entries > 0"
 _SOME_LISTS = "SELECT list_id, tenant, name, entries FROM lists WHERE list_id = ANY ($1::integer[])"
 _COPY = "SELECT list_id, entry, expires, comment FROM list_entries ORDER BY list_id, entry"
 _CHANGES = """
-SELECT change, transaction::text AS transaction, list_id, entries FROM list_changes
-WHERE transaction >= pg_snapshot_xmin($1::text::pg_snapshot)
-  AND NOT pg_visible_in_snapshot(transaction, $1::text::pg_snapshot)
-  AND (transaction, change) > ($2::text::xid8, $3::bigint)
-ORDER BY transaction, change LIMIT $4
+SELECT change, transaction::text AS transaction, list_id, entries FROM (
+    SELECT *, sum(touched) OVER (ORDER BY transaction, change) - touched AS before FROM (
+        SELECT change, transaction, list_id, entries, touched FROM list_changes
+        WHERE transaction >= pg_snapshot_xmin($1::text::pg_snapshot)
+          AND NOT pg_visible_in_snapshot(transaction, $1::text::pg_snapshot)
+          AND (transaction, change) > ($2::text::xid8, $3::bigint)
+        ORDER BY transaction, change LIMIT $4
+    ) AS page
+) AS summed WHERE before < $5 ORDER BY transaction, change
 """
 _PRESENT = """
 SELECT kept.list_id, kept.entry, kept.expires, kept.comment
@@ -48,7 +54,7 @@ JOIN list_entries AS kept ON kept.list_id = given.list_id AND kept.entry = given
 _PURGE = """
 WITH oldest AS (SELECT change FROM list_changes ORDER BY change LIMIT $1)
 DELETE FROM list_changes USING oldest
-WHERE list_changes.change = oldest.change AND changed < now() - make_interval(hours => $2)
+WHERE list_changes.change = oldest.change AND changed < now() - make_interval(days => $2)
 """
 # Locked in the order of all other writers, so that nobody waits in a circle.
 _WRITE_HITS = """
@@ -82,7 +88,7 @@ class Snapshot:
         """Yield what became of the entries that a replica at that position has to look at, page by page."""
         transaction, change = "0", 0
         while True:
-            rows = await self._connection.fetch(_CHANGES, position.snapshot, transaction, change, PAGE)
+            rows = await self._connection.fetch(_CHANGES, position.snapshot, transaction, change, PAGE, PAGE_ENTRIES)
             if not rows:
                 return
             touched: dict[int, set[str]] = {}
@@ -90,8 +96,6 @@ class Snapshot:
                 entries = cast("Sequence[str]", row["entries"])
                 touched.setdefault(cast("int", row["list_id"]), set()).update(entries)
             yield await self._look_at(touched)
-            if len(rows) < PAGE:
-                return
             transaction, change = cast("str", rows[-1]["transaction"]), cast("int", rows[-1]["change"])
 
     async def _look_at(self, touched: dict[int, set[str]]) -> list[ListChange]:
@@ -128,11 +132,11 @@ def can_follow(known: Position, now: Position) -> bool:
 
 
 async def purge_changes(database: Database) -> int:
-    """Forget the changes that every replica has seen or will not ask for; return how many."""
+    """Forget the changes that no replica will ask for and nobody can undo any more; return how many."""
     purged = 0
     while True:
         async with database.connection() as connection:
-            done = await connection.execute(_PURGE, _PURGED, KEPT_HOURS)
+            done = await connection.execute(_PURGE, _PURGED, KEPT_DAYS)
         count = int(done.rpartition(" ")[2])
         purged += count
         if count < _PURGED:

@@ -11,7 +11,7 @@ from typing import cast
 from uuid import UUID
 
 import asyncpg
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.database.scoped import EVERYTHING, ScopedTransaction, scoped
@@ -20,6 +20,7 @@ from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.lines import copy_lines
 from mailwarden.lists.scope import ListScope
+from mailwarden.lists.statements import DELETE, SET_COMMENTS, SET_EXPIRIES, UPSERTS, Changes, Stamp, joined
 from mailwarden.lists.turns import take_turn
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -33,83 +34,6 @@ _GONE = "MW002"
 Sink = Callable[[bytes], Awaitable[None]]
 
 
-class Changes(Struct, frozen=True):
-    """Entries to add or update, sorted and each there once, with a comment and an expiry for each.
-
-    Comments are JSON strings and expiries are text; what is unset keeps what is there.
-    """
-
-    entries: Sequence[Entry]
-    comments: Sequence[str | UnsetType]
-    expiries: Sequence[str | UnsetType | None]
-
-
-class Stamp(Struct, frozen=True):
-    """When a change was made, as text, and by whom."""
-
-    moment: str
-    author: str  # a JSON string
-    actor: Actor
-
-
-# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
-# own share of a processor. No entry, no JSON string and no time holds these two characters.
-MARK, NULL = "\x1f", "\x1e"
-_ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
-
-
-def _upsert(*, comments: bool, expiries: bool) -> str:
-    """Return the statement that adds and updates; what is not given for every entry of the call is left as it is."""
-    changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
-    changed += ", comment = EXCLUDED.comment" if comments else ""
-    changed += ", expires = EXCLUDED.expires" if expiries else ""
-    return f"""
-    WITH written AS (
-        INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
-        SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
-        FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}, {_ARRAY.format(4)}) AS given (entry, comment, expires)
-        ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
-        RETURNING xmax = 0 AS added
-    ), noted AS (
-        INSERT INTO list_changes (list_id, entries) VALUES ($1, {_ARRAY.format(2)})
-    )
-    SELECT count(*) FILTER (WHERE added) AS added,
-           record_deed($7, $8, 'lists.add', $9, $10, $11,
-                       jsonb_build_object('entries', count(*), 'added', count(*) FILTER (WHERE added)))
-    FROM written
-    """  # noqa: S608 -- put together from constants of this file
-
-
-UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
-# The rows were locked by the statement above, in order; these touch only those that differ.
-_SET_COMMENTS = f"""
-UPDATE list_entries AS kept SET comment = given.comment
-FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}) AS given (entry, comment)
-WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.comment <> given.comment
-"""  # noqa: S608
-_SET_EXPIRIES = f"""
-UPDATE list_entries AS kept SET expires = given.expires
-FROM unnest({_ARRAY.format(2)}, {_ARRAY.format(3)}) AS given (entry, expires)
-WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
-"""  # noqa: S608
-# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
-_DELETE = f"""
-WITH locked AS MATERIALIZED (
-    SELECT entry FROM list_entries
-    WHERE list_id = $1 AND entry = ANY ({_ARRAY.format(2)}) AND ($8::text IS NULL OR expires < $8)
-    ORDER BY entry FOR UPDATE
-), gone AS (
-    DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
-    RETURNING kept.entry
-), counted AS MATERIALIZED (
-    SELECT array_agg(entry) AS entries, count(*) AS deleted FROM gone
-), noted AS (
-    INSERT INTO list_changes (list_id, entries) SELECT $1, entries FROM counted WHERE deleted > 0
-)
-SELECT deleted, record_deed($3, $4, CASE WHEN $8 IS NULL THEN 'lists.delete' ELSE 'lists.expire' END,
-                            $5, $6, $7, jsonb_build_object('deleted', deleted))
-FROM counted WHERE deleted > 0
-"""  # noqa: S608
 _EXPIRED = """
 SELECT tenant, name, array_agg(entry ORDER BY entry) AS entries
 FROM (SELECT list_id, entry FROM list_entries WHERE expires < $1 ORDER BY expires LIMIT $2) AS old
@@ -167,9 +91,11 @@ class ListStore:
         if not list_id:
             return 0
         deed = _deed(scope, definition, stamp.actor)
+        action = "delete" if expired_before is None else "expire"
 
         async def change(transaction: ScopedTransaction) -> int:
-            row = await connection.fetchrow(_DELETE, list_id, _text(entries), *deed, expired_before)
+            told = stamp.moment, stamp.author, action
+            row = await connection.fetchrow(DELETE, list_id, joined(entries), *deed, expired_before, *told)
             deleted = 0 if row is None else cast("int", row["deleted"])
             if deleted:
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
@@ -239,29 +165,21 @@ class _ListGone(Exception):
 
 async def _write(connection: Connection, list_id: int, changes: Changes, stamp: Stamp, deed: Sequence[object]) -> int:
     """Write the changes and return how many of the entries are new."""
-    entries, total = _text(changes.entries), len(changes.entries)
+    entries, total = joined(changes.entries), len(changes.entries)
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
     row = await connection.fetchrow(
-        UPSERTS[not unset[0], not unset[1]], list_id, entries, _text(changes.comments), _text(changes.expiries),
-        stamp.moment, stamp.author, *deed,
+        UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), joined(changes.expiries),
+        stamp.moment, stamp.author, *deed, stamp.action or "add", joined(["" if each is None else each for each in changes.expiries]),
     )  # fmt: skip
     for statement, values, missing in (
-        (_SET_COMMENTS, changes.comments, unset[0]),
-        (_SET_EXPIRIES, changes.expiries, unset[1]),
+        (SET_COMMENTS, changes.comments, unset[0]),
+        (SET_EXPIRIES, changes.expiries, unset[1]),
     ):
         if 0 < missing < total:
             given = [(entry, value) for entry, value in zip(changes.entries, values, strict=True) if value is not UNSET]
-            await connection.execute(statement, list_id, _text([e for e, _ in given]), _text([v for _, v in given]))
+            await connection.execute(statement, list_id, joined([e for e, _ in given]), joined([v for _, v in given]))
     assert row is not None
     return cast("int", row["added"])
-
-
-def _text(values: Sequence[str | UnsetType | None]) -> str:
-    """Return the values as the one text that the statements take apart; what is unset or None becomes NULL."""
-    text = MARK.join([value if isinstance(value, str) else NULL for value in values])
-    if text.count(MARK) != len(values) - 1:
-        raise ValueError("a value holds the mark that stands between values")
-    return text
 
 
 async def _find(connection: Connection, scope: ListScope, definition: ListDefinition) -> tuple[int, int] | None:

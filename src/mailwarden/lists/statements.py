@@ -1,0 +1,115 @@
+"""The statements that add, update and delete entries, each of which also writes down what it replaced.
+
+What is added or deleted, its line in the audit and its row in list_changes are one statement, so that none is there
+without the others. What an update replaces is read from the state before the statement.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct, UnsetType
+
+from mailwarden.lists.kinds import Entry
+from mailwarden.model.actor import Actor
+
+
+class Changes(Struct, frozen=True):
+    """Entries to add or update, sorted and each there once, with a comment and an expiry for each.
+
+    Comments are JSON strings and expiries are text; what is unset keeps what is there.
+    """
+
+    entries: Sequence[Entry]
+    comments: Sequence[str | UnsetType]
+    expiries: Sequence[str | UnsetType | None]
+
+
+class Stamp(Struct, frozen=True):
+    """When a change was made, as text, by whom, and what kind of change it was."""
+
+    moment: str
+    author: str  # a JSON string
+    actor: Actor
+    action: str = ""  # "" is what the statement does by itself: add, delete, expire
+
+
+# Arrays travel as one text each: the driver looks at every element of an array, which costs more than the upsert's
+# own share of a processor. No entry, no JSON string and no time holds these two characters.
+MARK, NULL = "\x1f", "\x1e"
+ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
+# One row of an entry as list_changes keeps it; what an update leaves as it is need not be kept.
+_UPDATED = r"""
+string_agg(entry || E'\x1f' || comment || CASE WHEN expires IS NULL THEN '' ELSE E'\x1f' || expires END, E'\x1e')
+"""
+_DELETED = r"""
+string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
+           || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
+"""
+
+
+def _upsert(*, comments: bool, expiries: bool) -> str:
+    """Return the statement that adds and updates; what is not given for every entry of the call is left as it is."""
+    changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
+    changed += ", comment = EXCLUDED.comment" if comments else ""
+    changed += ", expires = EXCLUDED.expires" if expiries else ""
+    return f"""
+    WITH written AS (
+        INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
+        SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
+        FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
+        ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
+        RETURNING xmax = 0 AS added
+    ), counted AS MATERIALIZED (
+        SELECT count(*) AS touched, count(*) FILTER (WHERE added) AS added FROM written
+    ), noted AS (
+        INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, added,
+                                  comments, expiries, replaced)
+        SELECT $1, {ARRAY.format(2)}, $12, $5, $6, $10, $11, touched, added, $3, $13,
+               CASE WHEN added < touched THEN (
+                   SELECT {_UPDATED} FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)})
+               ) END
+        FROM counted
+    )
+    SELECT added, record_deed($7, $8, 'lists.' || $12, $9, $10, $11,
+                              jsonb_build_object('entries', touched, 'added', added))
+    FROM counted
+    """  # noqa: S608 -- put together from constants of this file
+
+
+UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
+# The rows were locked by the statement above, in order; these touch only those that differ.
+SET_COMMENTS = f"""
+UPDATE list_entries AS kept SET comment = given.comment
+FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment)
+WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.comment <> given.comment
+"""  # noqa: S608
+SET_EXPIRIES = f"""
+UPDATE list_entries AS kept SET expires = given.expires
+FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires)
+WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
+"""  # noqa: S608
+# Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
+DELETE = f"""
+WITH locked AS MATERIALIZED (
+    SELECT entry FROM list_entries
+    WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)}) AND ($8::text IS NULL OR expires < $8)
+    ORDER BY entry FOR UPDATE
+), gone AS (
+    DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
+    RETURNING kept.*
+), counted AS MATERIALIZED (
+    SELECT array_agg(entry) AS entries, count(*) AS deleted, {_DELETED} AS replaced FROM gone
+), noted AS (
+    INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, deleted, replaced)
+    SELECT $1, entries, $11, $9, $10, $6, $7, deleted, deleted, replaced FROM counted WHERE deleted > 0
+)
+SELECT deleted, record_deed($3, $4, 'lists.' || $11, $5, $6, $7, jsonb_build_object('deleted', deleted))
+FROM counted WHERE deleted > 0
+"""  # noqa: S608
+
+
+def joined(values: Sequence[str | UnsetType | None]) -> str:
+    """Return the values as the one text that the statements take apart; what is unset or None becomes NULL."""
+    text = MARK.join([value if isinstance(value, str) else NULL for value in values])
+    if text.count(MARK) != len(values) - 1:
+        raise ValueError("a value holds the mark that stands between values")
+    return text
