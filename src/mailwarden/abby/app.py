@@ -10,6 +10,7 @@ from aiohttp import web
 
 from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
 from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.abby.deployment import AbbyDeployment
 from mailwarden.abby.guard_client import GuardClient, open_session
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.health import Health
@@ -101,7 +102,13 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             messages=Messages(PostgresqlHistoryStore(database)),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
-        console = Services(recognition=Nobody(), directory=directory, spool=spool, metrics=metrics)
+        console = Services(
+            recognition=Nobody(),
+            directory=directory,
+            deployment=AbbyDeployment(config, folder, watch, status, database),
+            spool=spool,
+            metrics=metrics,
+        )
         yield FrontDoor([*routes, *build_console(console)], metrics)
 
 

@@ -11,9 +11,11 @@ from aiohttp import web
 
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.console.assets import Assets
+from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
 from mailwarden.console.page import PREFIX, OpenPage, Page
 from mailwarden.console.reports import Reports
+from mailwarden.console.screens.health import HealthScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
 from mailwarden.serving.front_door import Call, Route
@@ -26,13 +28,14 @@ class Services:
 
     recognition: Recognition
     directory: TenantDirectory
+    deployment: Deployment
     spool: Path
     metrics: Metrics
 
 
 def build_pages(services: Services) -> Sequence[Page | OpenPage]:
     """Return every page of every screen, in the order of the menu."""
-    return []
+    return [*HealthScreen(services.deployment).pages()]
 
 
 def build_console(services: Services) -> list[Route]:

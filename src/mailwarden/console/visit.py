@@ -22,6 +22,7 @@ from mailwarden.model.tenant import Tenant
 from mailwarden.serving.front_door import Call, finish_headers
 
 GLOBAL = "global"
+NOTHING: Mapping[str, object] = {}
 
 
 class Session(Protocol):
@@ -53,8 +54,12 @@ class Guest:
     def variables(self) -> Mapping[str, str]:
         return self.call.variables
 
-    def render(self, template: str, status: int = 200, **values: object) -> web.Response:
-        return self.templates.response(template, {"guest": self, "notice": notice_of(self.query), **values}, status)
+    def render(
+        self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
+    ) -> web.Response:
+        """Return a page filled in; `guest` and `notice` are always there."""
+        given = {"guest": self, "notice": notice_of(self.query), **values, **more}
+        return self.templates.response(template, given, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +136,11 @@ class Visit:
             raise NotFound("There is no such scope.")
         return ListScope(tenant)
 
-    def render(self, template: str, status: int = 200, **values: object) -> web.Response:
+    def render(
+        self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
+    ) -> web.Response:
         """Return a page or a part of one, filled in; `visit` and `notice` are always there."""
-        return self.templates.response(template, self.values(**values), status)
+        return self.templates.response(template, self.values(**values, **more), status)
 
     def values(self, **values: object) -> dict[str, object]:
         """Return what every template of this visit is given."""

@@ -26,6 +26,12 @@ COLOURS: Mapping[str, str] = {
     "GREEN": "green",
     "YELLOW": "yellow",
     "RED": "red",
+    "up": "green",
+    "active": "green",
+    "away": "red",
+    "down": "red",
+    "not scanning": "yellow",
+    "stopping": "yellow",
 }
 
 ROLES: Mapping[str, str] = {
