@@ -95,7 +95,7 @@ async def read_upload(request: web.BaseRequest, spool: Path, is_token: Callable[
 
 
 class _UploadReader:
-    """Sorts a multipart body into fields and files: a part with a content type of its own is a file."""
+    """Sorts a multipart body into fields and files: a part with a file's name is a file."""
 
     def __init__(self, reader: FormDataReader, spool: Path, is_token: Callable[[str], bool]) -> None:
         self._reader = reader
@@ -140,7 +140,7 @@ class _UploadReader:
         if len(self._fields) + len(self._files) >= MAX_FIELDS or part.name in self._files:
             raise BadRequest("The form has too many parts.")
         self._current, self._bytes = part, []
-        self._writer = SpoolWriter(self._spool) if part.content_type and self._trusted else None
+        self._writer = SpoolWriter(self._spool) if part.is_file and self._trusted else None
 
     async def _end(self) -> None:
         assert self._current is not None

@@ -29,10 +29,13 @@ _PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 class Part:
     """One part: what its headers say, and the window of the body that holds its bytes."""
 
-    __slots__ = ("content_type", "declared_size", "name", "offset", "size")
+    __slots__ = ("content_type", "declared_size", "is_file", "name", "offset", "size")
 
-    def __init__(self, name: str, content_type: str, declared_size: int | None, offset: int) -> None:
+    def __init__(
+        self, name: str, content_type: str, declared_size: int | None, offset: int, *, is_file: bool = False
+    ) -> None:
         self.name = name
+        self.is_file = is_file  # whether it has a file's name
         self.content_type = content_type
         self.declared_size = declared_size
         self.offset = offset
@@ -171,7 +174,13 @@ def read_part_headers(block: bytes, offset: int) -> Part:
     length = headers.get("content-length")
     if length is not None and not (length.isascii() and length.isdigit() and len(length) < 12):
         raise MalformedMultipart("A part has a Content-Length that is no number.")
-    return Part(options["name"], headers.get("content-type", ""), int(length) if length else None, offset)
+    return Part(
+        options["name"],
+        headers.get("content-type", ""),
+        int(length) if length else None,
+        offset,
+        is_file="filename" in options or "filename*" in options,
+    )
 
 
 @lru_cache(maxsize=256)  # every upload says the same few things

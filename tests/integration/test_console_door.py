@@ -1,0 +1,222 @@
+"""The console's door over HTTP: guests, rights, forms with and without their token, uploads, and errors as pages."""
+
+import io
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer, TestClient
+
+from mailwarden.access.people import Role, User
+from mailwarden.console.assets import Assets
+from mailwarden.console.door import COOKIE, Door
+from mailwarden.console.page import OpenPage, Page, Takes
+from mailwarden.console.rights import Right
+from mailwarden.console.templating import POLICY, Templates
+from mailwarden.console.visit import Guest, Visit
+from mailwarden.errors import StorageUnavailable
+from mailwarden.serving.front_door import FrontDoor
+from mailwarden.telemetry.metrics import Metrics
+
+TOKEN = "the-token-of-this-session"
+FORM = {"csrf": TOKEN, "name": "<b>bob</b>"}
+
+
+@dataclass(frozen=True)
+class Session:
+    csrf: str = TOKEN
+
+
+class People:
+    async def recognise(self, cookie: str) -> tuple[User, Session] | None:
+        if cookie not in set(Role):
+            return None
+        tenants = frozenset({uuid4()}) if cookie == Role.TENANT_ADMINISTRATOR else frozenset()
+        return User(uuid4(), "alice", Role(cookie), tenants, datetime.now(UTC)), Session()
+
+
+class Tenants:
+    def known(self, scope: object) -> list[object]:
+        return []
+
+
+async def show(visit: Visit) -> web.StreamResponse:
+    return visit.render("health/state.html", colour=visit.query.get("colour", "GREEN"), guards=[], database_up=True)
+
+
+async def take(visit: Visit) -> web.StreamResponse:
+    file = visit.form.file("file")
+    return web.Response(text=f"{visit.form.text('name')}|{file.size if file else 0}")
+
+
+async def welcome(guest: Guest) -> web.StreamResponse:
+    return web.Response(text="welcome " + guest.form.text("name"))
+
+
+async def fail(visit: Visit) -> web.StreamResponse:
+    raise StorageUnavailable("The database is <away>.", retry_after=7)
+
+
+async def break_down(visit: Visit) -> web.StreamResponse:
+    raise RuntimeError("a secret of ours")
+
+
+PAGES = (
+    Page("GET", "/show", Right.OVERVIEW, show),
+    Page("POST", "/take", Right.LISTS_WRITE, take),
+    Page("POST", "/upload", Right.LISTS_WRITE, take, Takes.UPLOAD),
+    Page("GET", "/tenants-only", Right.TENANTS_WRITE, show),
+    Page("GET", "/fail", Right.OVERVIEW, fail),
+    Page("GET", "/break", Right.OVERVIEW, break_down),
+    OpenPage("GET", "/welcome", welcome),
+    OpenPage("POST", "/welcome", welcome),
+)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[TestClient]:
+    assets = Assets()
+    routes = Door(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
+    door = FrontDoor([*routes, assets.route()], Metrics())
+    async with TestClient(RawTestServer(door.answer)) as made:
+        yield made
+
+
+def as_(role: str, **headers: str) -> dict[str, str]:
+    return {"Cookie": f"{COOKIE}={role}", **headers}
+
+
+async def test_a_guest_is_sent_to_sign_in_and_back_again(client: TestClient) -> None:
+    answer = await client.get("/console/show?colour=RED", allow_redirects=False)
+    assert answer.status == 303
+    assert answer.headers["Location"] == "/console/login?next=%2Fconsole%2Fshow%3Fcolour%3DRED"
+
+
+async def test_a_part_of_a_page_sends_the_whole_page_to_sign_in(client: TestClient) -> None:
+    answer = await client.get("/console/show", headers={"HX-Request": "true"})
+    assert (answer.status, answer.headers["HX-Redirect"]) == (401, "/console/login")
+
+
+async def test_every_page_carries_the_headers_that_keep_it_harmless(client: TestClient) -> None:
+    for path in ("/console/show", "/console/fail", "/console/break", "/console/tenants-only"):
+        answer = await client.get(path, headers=as_("analyst"))
+        assert answer.headers["Content-Security-Policy"] == POLICY
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+    assert POLICY.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';")
+    assert "unsafe" not in POLICY
+    assert "data:" not in POLICY
+
+
+async def test_what_a_message_says_is_escaped(client: TestClient) -> None:
+    answer = await client.get("/console/show", params={"colour": "<script>alert(1)</script>"}, headers=as_("auditor"))
+    text = await answer.text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+async def test_a_role_opens_what_its_row_of_the_table_says(client: TestClient) -> None:
+    statuses = {role: (await client.get("/console/tenants-only", headers=as_(role))).status for role in map(str, Role)}
+    assert statuses == {
+        "deployment-administrator": 200, "tenant-administrator": 403, "analyst": 403, "auditor": 403,
+    }  # fmt: skip
+
+
+async def test_a_form_of_a_page_of_ours_is_taken(client: TestClient) -> None:
+    answer = await client.post("/console/take", data=FORM, headers=as_("analyst"))
+    assert (answer.status, await answer.text()) == (200, "<b>bob</b>|0")
+
+
+@pytest.mark.parametrize(
+    ("data", "headers"),
+    [
+        ({"name": "bob"}, {}),
+        ({"name": "bob", "csrf": ""}, {}),
+        ({"name": "bob", "csrf": TOKEN[:-1]}, {}),
+        (FORM, {"X-CSRF-Token": "wrong"}),
+        (FORM, {"Sec-Fetch-Site": "cross-site"}),
+        (FORM, {"Origin": "https://evil.example"}),
+    ],
+)
+async def test_a_form_from_elsewhere_is_refused(
+    client: TestClient, data: dict[str, str], headers: dict[str, str]
+) -> None:
+    assert (await client.post("/console/take", data=data, headers=as_("analyst", **headers))).status == 403
+
+
+async def test_the_token_may_stand_in_a_header(client: TestClient) -> None:
+    headers = as_("analyst", **{"X-CSRF-Token": TOKEN})
+    assert (await client.post("/console/take", data={"name": "bob"}, headers=headers)).status == 200
+
+
+async def test_a_role_without_the_right_is_refused_before_its_form_is_read(client: TestClient) -> None:
+    assert (await client.post("/console/take", data=FORM, headers=as_("auditor"))).status == 403
+
+
+async def test_a_form_of_another_type_or_too_large_is_refused(client: TestClient) -> None:
+    assert (await client.post("/console/take", json=FORM, headers=as_("analyst"))).status == 415
+    headers = as_("analyst", **{"Content-Type": "application/x-www-form-urlencoded"})
+    large = io.BytesIO(f"csrf={TOKEN}&more=".encode() + b"x" * 4_200_000)
+    assert (await client.post("/console/take", data=large, headers=headers)).status == 413
+
+
+def upload(*parts: tuple[str, str | bytes]) -> aiohttp.FormData:
+    form = aiohttp.FormData(default_to_multipart=True)
+    for name, value in parts:
+        if isinstance(value, bytes):
+            form.add_field(name, io.BytesIO(value), filename="a.eml", content_type="message/rfc822")
+        else:
+            form.add_field(name, value)
+    return form
+
+
+async def test_an_upload_gives_its_fields_and_its_file(client: TestClient) -> None:
+    data = upload(("csrf", TOKEN), ("name", "bob"), ("file", b"x" * 2_000_000))
+    answer = await client.post("/console/upload", data=data, headers=as_("analyst"))
+    assert (answer.status, await answer.text()) == (200, "bob|2000000")
+
+
+@pytest.mark.parametrize(
+    "parts", [[("file", b"x"), ("csrf", TOKEN)], [("csrf", "wrong"), ("file", b"x")], [("name", "bob")]]
+)
+async def test_an_upload_whose_first_part_is_not_the_token_is_refused(
+    client: TestClient, parts: list[tuple[str, str | bytes]]
+) -> None:
+    answer = await client.post("/console/upload", data=upload(*parts), headers=as_("analyst"))
+    assert answer.status == 403
+
+
+async def test_an_error_is_a_page_with_its_sentence(client: TestClient) -> None:
+    answer = await client.get("/console/fail", headers=as_("analyst"))
+    text = await answer.text()
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "7")
+    assert "The database is &lt;away&gt;." in text
+    assert answer.headers["X-Request-Id"] in text
+
+
+async def test_a_bug_tells_nothing_but_where_to_look(client: TestClient) -> None:
+    answer = await client.get("/console/break", headers=as_("analyst", **{"HX-Request": "true"}))
+    assert answer.status == 500
+    assert "secret" not in await answer.text()
+
+
+async def test_a_guest_page_refuses_other_sites_too(client: TestClient) -> None:
+    assert await (await client.post("/console/welcome", data={"name": "bob"})).text() == "welcome bob"
+    headers = {"Origin": "https://evil.example"}
+    assert (await client.post("/console/welcome", data={"name": "bob"}, headers=headers)).status == 403
+
+
+async def test_files_are_kept_by_browsers_and_packed(client: TestClient) -> None:
+    address = Assets().address("tabler.min.css")
+    answer = await client.get(address)
+    assert answer.status == 200
+    assert "immutable" in answer.headers["Cache-Control"]
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert (await client.get("/console/static/000000000000/tabler.min.css")).status == 404
+    assert (await client.get("/console/static/..%2f..%2fapp.py")).status == 404

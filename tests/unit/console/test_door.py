@@ -1,0 +1,55 @@
+"""The door: where a login may lead back to, and which sites a form may come from."""
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from mailwarden.console.door import check_site, way_back
+from mailwarden.errors import Forbidden
+
+
+@pytest.mark.parametrize("wanted", ["/console/lists?scope=global", "/console/messages/1", "/console/"])
+def test_a_login_leads_back_to_the_page_that_was_wanted(wanted: str) -> None:
+    assert way_back(wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "",
+        "https://evil.example/console/",
+        "//evil.example/console/",
+        "/\\evil.example/console/",
+        "/console/\\evil.example",
+        "/v1/messages",
+        "/console/login?next=/console/login",
+        "/console/logout",
+        "javascript:alert(1)",
+        "/console/\r\nSet-Cookie: a=b",
+        "console/lists",
+    ],
+)
+def test_a_login_leads_nowhere_else(wanted: str) -> None:
+    assert way_back(wanted) == "/console/"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "https://evil.example"},
+    ],
+)
+def test_what_another_site_makes_a_browser_send_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Forbidden):
+        check_site(make_mocked_request("POST", "/console/x", {"Host": "mw.example:9081", **headers}))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Sec-Fetch-Site": "same-origin", "Origin": "https://mw.example:9081"}, {"Sec-Fetch-Site": "none"}],
+)
+def test_our_own_pages_may_send(headers: dict[str, str]) -> None:
+    check_site(make_mocked_request("POST", "/console/x", {"Host": "mw.example:9081", **headers}))
