@@ -84,6 +84,22 @@ class GlobalScopeForbidden(MailwardenError):
     code = "global_scope_forbidden"
 
 
+class LoginFailed(MailwardenError):
+    """A person could not be told from a stranger; the sentence never says which part was wrong."""
+
+    code = "login_failed"
+
+
+class LinkSpent(MailwardenError):
+    """A setup link is unknown, used or too old."""
+
+    code = "link_spent"
+
+
+class UnsuitablePassword(MailwardenError):
+    code = "unsuitable_password"
+
+
 # The shape of what was sent
 
 
@@ -131,6 +147,18 @@ class PayloadTooLarge(MailwardenError):
     code = "payload_too_large"
 
 
+class InvalidQuery(MailwardenError):
+    """A search of history that cannot be read; the sentence says what and where."""
+
+    code = "invalid_query"
+
+
+class SearchTooBroad(MailwardenError):
+    """A search of history that would take too long over its time range."""
+
+    code = "search_too_broad"
+
+
 # What the request names
 
 
@@ -148,6 +176,28 @@ class ListNotFound(MailwardenError):
 
 class IdempotencyConflict(MailwardenError):
     code = "idempotency_conflict"
+
+
+class PersonNotFound(MailwardenError):
+    code = "person_not_found"
+
+
+class KeyNotFound(MailwardenError):
+    code = "key_not_found"
+
+
+class NameTaken(MailwardenError):
+    code = "name_taken"
+
+
+class DomainTaken(MailwardenError):
+    code = "domain_taken"
+
+
+class LastAdministrator(MailwardenError):
+    """Without this person nobody could administer the deployment."""
+
+    code = "last_administrator"
 
 
 # What may be in a list

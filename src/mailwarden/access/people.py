@@ -75,9 +75,7 @@ def checked_name(text: str) -> str:
     """Return a login name, or say what one looks like; one alphabet, so that no two look the same."""
     name = text.strip()
     if not _NAME.fullmatch(name):
-        raise SchemaViolation(
-            f"A name has 1 to {MAX_NAME} letters, digits, dots, hyphens, plus signs or @, and begins with a letter or digit."
-        )
+        raise SchemaViolation(f"A name has 1 to {MAX_NAME} letters, digits or . _ @ + -, a letter or digit first.")
     return name
 
 

@@ -1,1 +1,116 @@
 -- People who use the console: their credentials, sessions and setup links.
+CREATE TABLE people (
+    uid uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    name text NOT NULL,
+    email text NOT NULL DEFAULT '',
+    role text NOT NULL CHECK (role IN ('deployment-administrator', 'tenant-administrator', 'analyst', 'auditor')),
+    tenants uuid[] NOT NULL DEFAULT '{}', -- empty: the deployment
+    password text, -- argon2id; NULL: cannot log in by password
+    totp bytea, -- the secret, sealed with a key that the database does not have
+    totp_step bigint NOT NULL DEFAULT 0, -- the last step that was accepted: none is accepted twice
+    issuer text, -- who vouches for a person of OpenID Connect, and by which name
+    subject text,
+    created timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    disabled timestamptz,
+    last_login timestamptz,
+    CHECK ((issuer IS NULL) = (subject IS NULL)),
+    CHECK (role <> 'deployment-administrator' OR cardinality(tenants) = 0),
+    CHECK (role <> 'tenant-administrator' OR cardinality(tenants) > 0)
+);
+
+CREATE UNIQUE INDEX people_name ON people (lower(name));
+CREATE UNIQUE INDEX people_subject ON people (issuer, subject) WHERE issuer IS NOT NULL;
+
+CREATE TABLE passkeys (
+    credential bytea PRIMARY KEY,
+    passkey_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
+    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    name text NOT NULL,
+    public_key bytea NOT NULL,
+    sign_count bigint NOT NULL,
+    created timestamptz NOT NULL DEFAULT now(),
+    last_used timestamptz
+);
+
+CREATE INDEX passkeys_person ON passkeys (person);
+
+CREATE TABLE recovery_codes (
+    person uuid NOT NULL REFERENCES people (uid) ON DELETE CASCADE,
+    digest bytea NOT NULL, -- HMAC-SHA-256 with the server's pepper
+    used timestamptz,
+    PRIMARY KEY (person, digest)
+);
+
+-- Without a person it is a visit that has not logged in: it holds a CSRF token and what a login needs between two steps.
+CREATE TABLE sessions (
+    digest bytea PRIMARY KEY, -- SHA-256 of the cookie's value, which is not stored
+    session_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE, -- how pages name it
+    person uuid REFERENCES people (uid) ON DELETE CASCADE,
+    method text NOT NULL DEFAULT '',
+    csrf text NOT NULL,
+    notes bytea NOT NULL DEFAULT '', -- sealed
+    address inet,
+    agent text NOT NULL DEFAULT '',
+    created timestamptz NOT NULL DEFAULT now(),
+    last_seen timestamptz NOT NULL DEFAULT now(),
+    expires timestamptz NOT NULL
+);
+
+CREATE INDEX sessions_person ON sessions (person) WHERE person IS NOT NULL;
+CREATE INDEX sessions_visits ON sessions (address, created) WHERE person IS NULL;
+CREATE INDEX sessions_expires ON sessions (expires);
+
+CREATE TABLE setup_links (
+    digest bytea PRIMARY KEY, -- SHA-256 of the link's token, which is not stored
+    link_id uuid NOT NULL DEFAULT gen_random_uuid() UNIQUE,
+    purpose text NOT NULL CHECK (purpose IN ('first-run', 'invite', 'renew')),
+    person uuid REFERENCES people (uid) ON DELETE CASCADE, -- whom it lets in again
+    email text NOT NULL DEFAULT '',
+    role text NOT NULL,
+    tenants uuid[] NOT NULL DEFAULT '{}',
+    created timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL,
+    expires timestamptz NOT NULL,
+    CHECK ((purpose = 'renew') = (person IS NOT NULL))
+);
+
+-- Attempts to log in, by name and by address, for all abbys together.
+CREATE TABLE login_attempts (
+    subject text COLLATE "C" PRIMARY KEY,
+    attempts integer NOT NULL,
+    last timestamptz NOT NULL,
+    blocked_until timestamptz NOT NULL
+);
+
+CREATE INDEX login_attempts_last ON login_attempts (last);
+
+-- Counts an attempt before it is made, so that many at once gain nothing. Returns the seconds to wait: 0 lets it be
+-- made. From the `free`th on each attempt doubles the wait, up to `longest` seconds; an hour of quiet forgets them.
+CREATE FUNCTION take_attempt(wanted text, free integer, longest integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    kept login_attempts;
+    waits double precision;
+BEGIN
+    INSERT INTO login_attempts VALUES (wanted, 0, clock_timestamp(), '-infinity') ON CONFLICT DO NOTHING;
+    SELECT * INTO kept FROM login_attempts WHERE subject = wanted FOR UPDATE;
+    IF kept.blocked_until > clock_timestamp() THEN
+        RETURN greatest(1, ceil(extract(epoch FROM kept.blocked_until - clock_timestamp())));
+    ELSIF kept.last < clock_timestamp() - interval '1 hour' THEN
+        kept.attempts := 0;
+    END IF;
+    kept.attempts := kept.attempts + 1;
+    waits := CASE WHEN kept.attempts < free THEN 0 ELSE least(longest, 2.0 ^ least(kept.attempts - free, 20)) END;
+    UPDATE login_attempts SET attempts = kept.attempts, last = clock_timestamp(),
+        blocked_until = clock_timestamp() + make_interval(secs => waits)
+        WHERE subject = wanted;
+    RETURN 0;
+END
+$$;
+
+-- A key that took another's place, and the one it took it from.
+ALTER TABLE api_keys ADD COLUMN replaces text COLLATE "C", ADD COLUMN replaced_by text COLLATE "C";
+
+-- What the audit is asked for besides a tenant.
+CREATE INDEX audit_actor ON audit (actor, number);
+CREATE INDEX audit_action ON audit (action, number);

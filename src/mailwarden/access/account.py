@@ -1,0 +1,120 @@
+"""A person's own account: the password, the authenticator, passkeys, recovery codes and sessions.
+
+Security: secrets pass through here. A session that was left open is not enough to take an account over: whatever
+lets somebody in asks for the password first, where the person has one.
+"""
+
+import secrets
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.access.factor_store import Passkey
+from mailwarden.access.one_time_codes import new_recovery_codes, new_secret, recovery_digest, step_of
+from mailwarden.access.passkeys import ask_for_new, read_new
+from mailwarden.access.passwords import check_password
+from mailwarden.access.people import User
+from mailwarden.access.place import Place
+from mailwarden.access.registry import Registry
+from mailwarden.access.sessions import Session
+from mailwarden.access.setups import CODES
+from mailwarden.access.throttle import NAME, name_subject
+from mailwarden.errors import LoginFailed, SchemaViolation
+from mailwarden.model.scope import Scope
+
+_ALL = Scope.deployment()
+
+
+class Account:
+    """What a signed-in person does with their own credentials; each method takes their session."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._users = registry.users
+        self._factors = registry.factors
+        self._sessions = registry.sessions
+        self._throttle = registry.throttle
+        self._passwords = registry.passwords
+        self._pepper = registry.pepper
+        self._seal = registry.seal
+        self._now = registry.now
+
+    async def confirm(self, session: Session, password: str) -> User:
+        """Return the person, having asked for their password where they have one."""
+        user = _user(session)
+        if user.has_password:
+            await self._throttle.take((name_subject(user.name), NAME))
+            found = await self._users.find_name(_ALL, user.name)
+            if found is None or not await self._passwords.matches(found[1], password):
+                raise LoginFailed("The password is wrong.")
+            await self._throttle.forget(name_subject(user.name))
+        return user
+
+    async def change_password(self, session: Session, current: str, wanted: str, place: Place) -> None:
+        """Set another password, and end every other session of the person."""
+        user = await self.confirm(session, current)
+        if user.issuer is not None and not user.has_password:
+            raise SchemaViolation("Your organisation's login vouches for you; you have no password here.")
+        hashed = await self._passwords.hash(check_password(wanted, user.name))
+        await self._users.set_password(_ALL, user.uid, hashed, place.actor(user.name))
+        await self._sessions.end_others(session)
+
+    async def propose_totp(self, session: Session, password: str) -> Session:
+        """Return the session with a new secret to show; the old one is good until the new one is proven."""
+        await self.confirm(session, password)
+        return await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=new_secret()))
+
+    async def prove_totp(self, session: Session, code: str, place: Place) -> None:
+        """Keep the new secret, whose code this is."""
+        user, secret = _user(session), session.notes.totp
+        await self._throttle.take((name_subject(user.name), NAME))
+        step = step_of(secret, code, self._now()) if secret else None
+        if step is None:
+            raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
+        await self._throttle.forget(name_subject(user.name))
+        sealed = self._seal.close(secret.encode(), b"totp:" + user.uid.bytes)
+        await self._factors.set_totp(user, sealed, step, place.actor(user.name))
+        await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=""))
+
+    async def passkeys(self, session: Session) -> Sequence[Passkey]:
+        return await self._factors.passkeys(_user(session).uid)
+
+    async def offer_passkey(self, session: Session, password: str, place: Place) -> tuple[Session, str]:
+        """Return what a browser needs to make another passkey, and the session that remembers the challenge."""
+        user = await self.confirm(session, password)
+        challenge = secrets.token_bytes(32)
+        known = [passkey.credential for passkey in await self._factors.passkeys(user.uid)]
+        options = ask_for_new(place, user.uid.bytes, user.name, challenge, known)
+        notes = msgspec.structs.replace(session.notes, challenge=challenge)
+        return await self._sessions.remember(session, notes), options
+
+    async def add_passkey(self, session: Session, answer: str, name: str, place: Place) -> None:
+        challenge = await self._sessions.take_challenge(session)
+        made = read_new(place, answer, challenge, name)
+        user = _user(session)
+        await self._factors.add_passkey(user, made, place.actor(user.name))
+
+    async def remove_passkey(self, session: Session, passkey_id: UUID, place: Place) -> bool:
+        """Remove a passkey, unless nothing else would let the person in."""
+        user = _user(session)
+        if not user.has_totp and user.passkeys <= 1 and user.issuer is None:
+            raise SchemaViolation("This is your only second factor. Add another passkey or an authenticator first.")
+        return await self._factors.remove_passkey(user, passkey_id, place.actor(user.name))
+
+    async def renew_recovery_codes(self, session: Session, password: str, place: Place) -> Session:
+        """Make ten new codes for the next page to show once; those before are good no longer."""
+        user = await self.confirm(session, password)
+        codes = new_recovery_codes()
+        digests = [recovery_digest(code, self._pepper) for code in codes]
+        await self._factors.set_recovery_codes(user, digests, place.actor(user.name))
+        notes = msgspec.structs.replace(session.notes, shown={CODES: "\n".join(codes)})
+        return await self._sessions.remember(session, notes)
+
+    async def recovery_codes_left(self, session: Session) -> int:
+        return await self._factors.recovery_codes_left(_user(session).uid)
+
+
+def _user(session: Session) -> User:
+    if session.user is None:
+        raise LoginFailed("Log in first.")
+    return session.user

@@ -1,0 +1,91 @@
+"""Passwords: argon2id, hashed beside the loop by few threads, the same work whether a name is known or not.
+
+Security: secrets pass through here. None is logged or kept; a hash takes 64 MiB, so only a few are made at once and
+only so many may wait.
+"""
+
+import asyncio
+import unicodedata
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from mailwarden.errors import Overloaded, UnsuitablePassword
+
+T = TypeVar("T")
+
+MIN_LENGTH = 12
+MAX_LENGTH = 256
+THREADS = 2
+MAX_WAITING = 32
+
+# What everybody tries first; anything longer than these is left to the throttle and the second factor.
+_OBVIOUS = (
+    "password", "passwort", "qwerty", "qwertz", "azerty", "asdfgh", "letmein", "welcome", "administrator", "admin",
+    "mailwarden", "changeme", "iloveyou", "secret", "abcdefghijklmnopqrstuvwxyz", "01234567890123456789",
+)  # fmt: skip
+
+
+def check_password(password: str, name: str = "") -> str:
+    """Return the password in its one form, or raise UnsuitablePassword with what is wrong with it."""
+    normal = unicodedata.normalize("NFKC", password)
+    if not MIN_LENGTH <= len(normal) <= MAX_LENGTH or len(password) > MAX_LENGTH:
+        raise UnsuitablePassword(f"A password has {MIN_LENGTH} to {MAX_LENGTH} characters.")
+    rest = normal.lower()
+    for word in (*_OBVIOUS, name.lower()):
+        rest = rest.replace(word, "") if word else rest
+    # Without the obvious, digits and marks, little may be left: `Password1234!` is such a one.
+    if len(set(normal)) < 5 or len([letter for letter in rest if letter.isalpha()]) < 3:
+        raise UnsuitablePassword(
+            "This password is among the first that anybody tries. A few unrelated words are better."
+        )
+    return normal
+
+
+class Passwords:
+    """Makes and checks hashes; `rounds` and `memory` are argon2's time cost and KiB."""
+
+    def __init__(self, *, rounds: int = 3, memory: int = 65_536) -> None:
+        self._hasher = PasswordHasher(time_cost=rounds, memory_cost=memory, parallelism=1)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="password")
+        self._waiting = 0
+        self._dummy: str | None = None
+
+    async def hash(self, password: str) -> str:
+        return await self._run(lambda: self._hasher.hash(unicodedata.normalize("NFKC", password)))
+
+    async def matches(self, stored: str | None, password: str) -> bool:
+        """Tell whether this is the password; where there is none to compare with, as much work is done."""
+        if self._dummy is None:
+            self._dummy = await self.hash("nobody has this password")
+        dummy = self._dummy
+        if len(password) > MAX_LENGTH:
+            password = ""
+
+        def verify() -> bool:
+            try:
+                matched = self._hasher.verify(stored or dummy, unicodedata.normalize("NFKC", password))
+            except (VerificationError, InvalidHashError):
+                return False
+            return matched and stored is not None
+
+        return await self._run(verify)
+
+    def is_outdated(self, stored: str) -> bool:
+        """Tell whether the hash was made with other parameters than today's."""
+        return self._hasher.check_needs_rehash(stored)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded("Too many people log in just now; try again.", retry_after=2)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1

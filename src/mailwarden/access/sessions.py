@@ -1,0 +1,215 @@
+"""Sessions of the console: a random value in a cookie, its digest in PostgreSQL, a new one at every login.
+
+Security: secrets pass through here. The value is never stored or logged; a session that has not logged in never
+becomes one that has: its place is taken by another with another value and another CSRF token.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from mailwarden.access.people import User
+from mailwarden.access.place import Place
+from mailwarden.access.sealing import BrokenSeal, Seal
+from mailwarden.access.session_store import SessionRow, SessionStore
+
+COOKIE = "__Host-mailwarden"
+COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
+VISIT_SECONDS = 30 * 60.0  # for a login or a setup, from its first page to its last
+TOUCH_SECONDS = 60.0
+MAX_AGENT = 200
+_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class SessionLimits(Struct, frozen=True):
+    """Seconds without a request, and seconds in all, after which a session ends."""
+
+    idle: float = 30 * 60.0
+    absolute: float = 12 * 3600.0
+
+
+class Notes(Struct, frozen=True, omit_defaults=True):
+    """What a session remembers between two steps; sealed at rest."""
+
+    person: UUID | None = None  # whose password was right: a code is awaited
+    link: bytes | None = None  # the setup link that was opened
+    uid: UUID | None = None  # whom it makes, or lets in again
+    name: str = ""
+    password_hash: str | None = None
+    totp: str = ""  # a secret that was shown and not proven yet
+    challenge: bytes | None = None  # of a passkey
+    state: str = ""  # of OpenID Connect, with the next two
+    nonce: str = ""
+    verifier: str = ""
+    goal: str = ""  # where to go after the login
+    shown: dict[str, str] = {}  # what the next page shows once
+
+
+class Session(Struct, frozen=True):
+    """One session as a request sees it; without a user it has not logged in."""
+
+    session_id: UUID
+    digest: bytes
+    csrf: str
+    method: str
+    created: datetime
+    last_seen: datetime
+    expires: datetime
+    address: str | None
+    agent: str
+    notes: Notes
+    sealed: bytes
+    user: User | None
+
+    def admits(self, csrf: str) -> bool:
+        """Tell whether this is the session's CSRF token, in constant time."""
+        return hmac.compare_digest(self.csrf.encode(), csrf.encode("utf-8", "replace"))
+
+
+class Sessions:
+    """Begins, finds, and ends sessions."""
+
+    def __init__(self, store: SessionStore, seal: Seal, limits: SessionLimits | None = None) -> None:
+        self._store = store
+        self._seal = seal
+        self.limits = limits or SessionLimits()
+
+    async def visit(self, place: Place, notes: Notes | None = None) -> tuple[Session, str]:
+        """Begin a session that has not logged in; return it and its cookie's value."""
+        return await self._open(None, place, notes)
+
+    async def renew(self, visit: Session, place: Place, notes: Notes) -> tuple[Session, str]:
+        """Put another visit in the place of one that has come a step further."""
+        return await self._open(None, place, notes, instead_of=visit)
+
+    async def log_in(
+        self, visit: Session, user: User, method: str, place: Place, notes: Notes | None = None
+    ) -> tuple[Session, str]:
+        """Begin the session of a person who proved who they are, in the place of the visit that they came with."""
+        return await self._open(user.uid, place, notes, method=method, instead_of=visit)
+
+    async def find(self, value: str) -> Session | None:
+        """Return the session of a cookie's value with its person as they are now; None where it has ended."""
+        if not _VALUE.fullmatch(value):
+            return None
+        row = await self._store.find(_digest(value), self.limits.idle)
+        if row is None:
+            return None
+        now = datetime.now(UTC)
+        rare = min(TOUCH_SECONDS, self.limits.idle / 4)
+        if row.user is not None and now - row.last_seen >= timedelta(seconds=rare):
+            await self._store.touch(row.digest)
+        return self._session(row)
+
+    async def remember(self, session: Session, notes: Notes) -> Session:
+        """Keep other notes with the session, if nothing changed them since it was read."""
+        sealed = self._sealed(session.digest, notes)
+        if not await self._store.write_notes(session.digest, sealed, session.sealed):
+            return session
+        return msgspec.structs.replace(session, notes=notes, sealed=sealed)
+
+    async def take_shown(self, session: Session) -> dict[str, str]:
+        """Return what the next page shows, and forget it: of two requests at once one gets it."""
+        shown = session.notes.shown
+        if not shown:
+            return {}
+        notes = msgspec.structs.replace(session.notes, shown={})
+        kept = await self.remember(session, notes)
+        return shown if kept is not session else {}
+
+    async def take_challenge(self, session: Session) -> bytes | None:
+        """Return the challenge that a browser was given, and forget it: it is good for one answer, wrong or right."""
+        challenge = session.notes.challenge
+        if challenge is None:
+            return None
+        kept = await self.remember(session, msgspec.structs.replace(session.notes, challenge=None))
+        return challenge if kept is not session else None
+
+    async def list(self, user: User) -> Sequence[Session]:
+        """Return the person's sessions, the last used first."""
+        return [self._session(row) for row in await self._store.list(user.uid, self.limits.idle)]
+
+    async def end(self, session: Session) -> None:
+        await self._store.end(session.digest)
+
+    async def end_one(self, user: User, session_id: UUID) -> bool:
+        return await self._store.end_one(user.uid, session_id)
+
+    async def end_others(self, session: Session) -> None:
+        """End every other session of the person."""
+        assert session.user is not None
+        await self._store.end_all(session.user.uid, but=session.digest)
+
+    async def end_all(self, uid: UUID) -> None:
+        await self._store.end_all(uid)
+
+    async def _open(
+        self,
+        person: UUID | None,
+        place: Place,
+        notes: Notes | None,
+        *,
+        method: str = "",
+        instead_of: Session | None = None,
+    ) -> tuple[Session, str]:
+        value = secrets.token_urlsafe(32)
+        digest = _digest(value)
+        await self._store.create(
+            digest,
+            person,
+            method=method,
+            csrf=secrets.token_urlsafe(32),
+            notes=self._sealed(digest, notes or Notes()),
+            address=place.address,
+            agent="".join(letter for letter in place.agent if letter.isprintable())[:MAX_AGENT],
+            seconds=VISIT_SECONDS if person is None else self.limits.absolute,
+            instead_of=None if instead_of is None else instead_of.digest,
+        )
+        row = await self._store.find(digest, self.limits.idle)
+        if row is None:  # disabled between two statements
+            raise LookupError("the session ended at once")
+        return self._session(row), value
+
+    def _sealed(self, digest: bytes, notes: Notes) -> bytes:
+        return self._seal.close(msgspec.json.encode(notes), b"session:" + digest)
+
+    def _session(self, row: SessionRow) -> Session:
+        try:
+            notes = msgspec.json.decode(self._seal.open(row.notes, b"session:" + row.digest), type=Notes)
+        except (BrokenSeal, msgspec.MsgspecError):
+            notes = Notes()  # the pepper changed: whatever step it was, it begins anew
+        return Session(
+            session_id=row.session_id,
+            digest=row.digest,
+            csrf=row.csrf,
+            method=row.method,
+            created=row.created,
+            last_seen=row.last_seen,
+            expires=row.expires,
+            address=row.address,
+            agent=row.agent,
+            notes=notes,
+            sealed=row.notes,
+            user=row.user,
+        )
+
+
+def cookie_header(value: str) -> str:
+    """Return the Set-Cookie header that gives a browser the value; it goes when the browser does."""
+    return f"{COOKIE}={value}; {COOKIE_ATTRIBUTES}"
+
+
+def end_cookie_header() -> str:
+    """Return the Set-Cookie header that takes it away."""
+    return f"{COOKIE}=; {COOKIE_ATTRIBUTES}; Max-Age=0"
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("ascii")).digest()

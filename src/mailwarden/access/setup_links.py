@@ -1,0 +1,233 @@
+"""Setup links in PostgreSQL: each lets one person in once, to choose a name, a password and a second factor.
+
+Security: secrets pass through here. Of a link only a digest is kept; it is spent in the transaction that makes the
+person, so that of two who open it at once one gets in.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import cast
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.access.audit import record_deed
+from mailwarden.access.factor_store import NewPasskey, insert_passkey, insert_recovery_codes
+from mailwarden.access.people import Position, Role, User
+from mailwarden.access.tenants import uids_of
+from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, user_of
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+FIRST_RUN_HOURS = 24
+INVITE_HOURS = 72
+MAX_LINKS = 200
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+_ALL = Scope.deployment()
+
+_COLUMNS = "link_id, digest, purpose, person, email, role, tenants, created, created_by, expires"
+_SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
+_INSERT = """
+INSERT INTO setup_links (digest, purpose, person, email, role, tenants, created_by, expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, now() + make_interval(hours => $8))
+"""
+_FIRST_RUN_IS_OVER = "(purpose = 'first-run' AND EXISTS (SELECT FROM people))"
+_OPEN = f"""
+SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
+WHERE digest = $1 AND expires > now() AND NOT {_FIRST_RUN_IS_OVER}
+    AND NOT EXISTS (SELECT FROM people WHERE uid = person AND disabled IS NOT NULL)
+"""  # noqa: S608 -- constants of this file
+_LIST = f"""
+SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
+WHERE {_SEEN} AND expires > now() AND NOT {_FIRST_RUN_IS_OVER} ORDER BY created DESC LIMIT {MAX_LINKS}
+"""  # noqa: S608
+_SPEND = f"DELETE FROM setup_links WHERE digest = $1 AND expires > now() RETURNING {_COLUMNS}, NULL AS name"  # noqa: S608
+_WITHDRAW = f"DELETE FROM setup_links WHERE {_SEEN} AND link_id = $2 RETURNING email"  # noqa: S608
+_ONE = f"SELECT {USER_COLUMNS} FROM people WHERE uid = $1 AND disabled IS NULL"  # noqa: S608
+_RENEW = "UPDATE people SET password = $2, totp = $3, totp_step = $4 WHERE uid = $1"
+
+
+class Purpose(StrEnum):
+    FIRST_RUN = "first-run"
+    INVITE = "invite"
+    RENEW = "renew"
+
+
+class SetupLink(Struct, frozen=True):
+    """A link without its token; `name` is the person's whom it lets in again."""
+
+    link_id: UUID
+    digest: bytes
+    purpose: Purpose
+    person: UUID | None
+    name: str | None
+    email: str
+    position: Position
+    created: datetime
+    created_by: str
+    expires: datetime
+
+
+class Credentials(Struct, frozen=True):
+    """What a person chose: a password, and one factor besides."""
+
+    uid: UUID  # the person's, or the one that they are to have
+    name: str
+    password_hash: str
+    recovery: tuple[bytes, ...]
+    totp: bytes | None = None
+    totp_step: int = 0
+    passkey: NewPasskey | None = None
+
+
+class LinkStore:
+    """All SQL about setup links."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create_first(self, scope: Scope, actor: Actor) -> str:
+        """Return the token of a link for the first person; those before it are good no longer."""
+        if scope.tenants is not None:
+            raise Forbidden("Only the whole deployment has a first person.")
+        position = Position(Role.DEPLOYMENT_ADMINISTRATOR)
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute("DELETE FROM setup_links WHERE purpose = 'first-run' OR expires <= now()")
+            return await _insert(connection, Purpose.FIRST_RUN, position, actor, hours=FIRST_RUN_HOURS)
+
+    async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
+        """Return the token of a link for somebody new; nobody invites to more than they may themselves."""
+        position.check()
+        if not position.is_within(scope):
+            raise Forbidden("You may invite people to your own tenants only.")
+        async with self._database.connection() as connection, connection.transaction():
+            await check_tenants(connection, position)
+            return await _insert(connection, Purpose.INVITE, position, actor, email=email)
+
+    async def renew(self, scope: Scope, user: User, actor: Actor) -> str:
+        """Return the token of a link that lets a person choose everything anew; an older one is good no longer."""
+        position = Position(user.role, user.tenants)
+        if not position.is_within(scope):
+            raise PersonNotFound("There is no such person.")
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute("DELETE FROM setup_links WHERE person = $1", user.uid)
+            return await _insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
+
+    async def list(self, scope: Scope) -> Sequence[SetupLink]:
+        """Return the links of the scope that nobody has used yet, newest first."""
+        async with self._database.connection() as connection:
+            return [_link(row) for row in await connection.fetch(_LIST, uids_of(scope))]
+
+    async def withdraw(self, scope: Scope, link_id: UUID, actor: Actor) -> bool:
+        """Make a link good no longer; tell whether there was one."""
+        async with self._database.connection() as connection, connection.transaction():
+            row = await connection.fetchrow(_WITHDRAW, uids_of(scope), link_id)
+            if row is None:
+                return False
+            await record_deed(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
+        return True
+
+    async def open(self, scope: Scope, digest: bytes) -> SetupLink:
+        """Return the link, or raise LinkSpent; whoever holds it may, whatever the scope, and it stays good."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_OPEN, digest)
+        if row is None:
+            raise _spent()
+        return _link(row)
+
+    async def redeem(self, scope: Scope, digest: bytes, chosen: Credentials, actor: Actor) -> User:
+        """Spend the link and make the person, or let them in again with nothing but what they chose now."""
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(6, 1)")
+            row = await connection.fetchrow(_SPEND, digest)
+            if row is None:
+                raise _spent()
+            link = _link(row)
+            if link.purpose is Purpose.FIRST_RUN and await connection.fetchval("SELECT EXISTS (SELECT FROM people)"):
+                raise _spent()
+            if link.person is None:
+                wanted = NewUser(chosen.name, link.position, link.email, uid=chosen.uid)
+                user = await insert_user(connection, _ALL, wanted, actor)
+            else:
+                user = await _renewed(connection, link.person, actor)
+            await connection.execute(_RENEW, user.uid, chosen.password_hash, chosen.totp, chosen.totp_step)
+            await insert_recovery_codes(connection, user.uid, chosen.recovery)
+            if chosen.passkey is not None:
+                await insert_passkey(connection, user, chosen.passkey, actor)
+            row = await connection.fetchrow(_ONE, user.uid)
+        assert row is not None
+        return user_of(row)
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def token_digest(token: str) -> bytes:
+    """Return what is kept of a link's token, or raise LinkSpent where it cannot be one."""
+    if not _TOKEN.fullmatch(token):
+        raise _spent()
+    return hashlib.sha256(token.encode("ascii")).digest()
+
+
+async def _insert(
+    connection: Connection,
+    purpose: Purpose,
+    position: Position,
+    actor: Actor,
+    *,
+    email: str = "",
+    user: User | None = None,
+    hours: int = INVITE_HOURS,
+) -> str:
+    token = new_token()
+    tenants = sorted(position.tenants)
+    person = None if user is None else user.uid
+    await connection.execute(
+        _INSERT, token_digest(token), purpose.value, person, email, position.role.value, tenants, actor.name, hours
+    )
+    details = {"after": {"purpose": purpose.value, "role": position.role.value, "tenants": tenants, "email": email}}
+    subject = "first person" if purpose is Purpose.FIRST_RUN else email or "somebody"
+    tenant = tenants[0] if len(tenants) == 1 else None
+    subject = subject if user is None else f"user:{user.name}"
+    await record_deed(connection, actor, "people.link", subject, details, tenant=tenant)
+    return token
+
+
+async def _renewed(connection: Connection, person: UUID, actor: Actor) -> User:
+    """Take away what the person had, and return them."""
+    row = await connection.fetchrow(_ONE, person)
+    if row is None:
+        raise _spent()
+    user = user_of(row)
+    await connection.execute("DELETE FROM passkeys WHERE person = $1", person)
+    await connection.execute("DELETE FROM sessions WHERE person = $1", person)
+    before = {"password": user.has_password, "totp": user.has_totp, "passkeys": user.passkeys}
+    tenant = next(iter(user.tenants)) if len(user.tenants) == 1 else None
+    await record_deed(connection, actor, "people.renew", f"user:{user.name}", {"before": before}, tenant=tenant)
+    return user
+
+
+def _link(row: Row) -> SetupLink:
+    return SetupLink(
+        link_id=cast("UUID", row["link_id"]),
+        digest=cast("bytes", row["digest"]),
+        purpose=Purpose(str(row["purpose"])),
+        person=cast("UUID | None", row["person"]),
+        name=cast("str | None", row["name"]),
+        email=str(row["email"]),
+        position=Position(Role(str(row["role"])), frozenset(cast("Sequence[UUID]", row["tenants"]))),
+        created=cast("datetime", row["created"]),
+        created_by=str(row["created_by"]),
+        expires=cast("datetime", row["expires"]),
+    )
+
+
+def _spent() -> LinkSpent:
+    return LinkSpent("This link is used up or too old. Ask for a new one.")

@@ -1,0 +1,218 @@
+"""People in PostgreSQL: the one place that reads and writes them. Every change leaves its line in the audit."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from mailwarden.access.audit import record_deed
+from mailwarden.access.people import Position, Role, User
+from mailwarden.access.tenants import uids_of
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, TenantNotFound
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+MAX_PEOPLE = 1_000
+
+USER_COLUMNS = """
+people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
+people.last_login, people.issuer, people.password IS NOT NULL AS has_password, people.totp IS NOT NULL AS has_totp,
+(SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
+"""
+# A tenant administrator sees the people who are bound to nothing but tenants of that scope.
+_SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
+_INSERT = """
+INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, gen_random_uuid())) RETURNING uid
+"""
+_LIST = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} ORDER BY lower(name) LIMIT $2"  # noqa: S608 -- constants
+_FIND = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND uid = $2"  # noqa: S608
+_BY_NAME = f"SELECT {USER_COLUMNS}, password FROM people WHERE {_SEEN} AND lower(name) = lower($2)"  # noqa: S608
+_BY_SUBJECT = f"SELECT {USER_COLUMNS} FROM people WHERE {_SEEN} AND issuer = $2 AND subject = $3"  # noqa: S608
+_MISSING = (
+    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
+)
+_ADMINISTRATORS = """
+SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
+"""
+# Changes of who administers happen one after another, so that two of them cannot each count on the other's person.
+_TURN = "SELECT pg_advisory_xact_lock(6, 1)"
+
+
+class NewUser(Struct, frozen=True):
+    """What a person is to be; without a password somebody else vouches for them, or a passkey does."""
+
+    name: str
+    position: Position
+    email: str = ""
+    password_hash: str | None = None
+    issuer: str | None = None
+    subject: str | None = None
+    uid: UUID | None = None  # chosen beforehand where something is sealed for it
+
+
+class UserStore:
+    """All SQL about people but their factors, sessions and links."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, scope: Scope, wanted: NewUser, actor: Actor) -> User:
+        """Make a person; nobody makes one who may more than they may themselves."""
+        async with self._database.connection() as connection, connection.transaction():
+            return await insert_user(connection, scope, wanted, actor)
+
+    async def list(self, scope: Scope, limit: int = MAX_PEOPLE) -> Sequence[User]:
+        """Return the people of the scope by name."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_LIST, uids_of(scope), min(limit, MAX_PEOPLE))
+        return [user_of(row) for row in rows]
+
+    async def find(self, scope: Scope, uid: UUID) -> User | None:
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_FIND, uids_of(scope), uid)
+        return None if row is None else user_of(row)
+
+    async def find_name(self, scope: Scope, name: str) -> tuple[User, str | None] | None:
+        """Return the person of that name, however it is capitalised, and the hash of their password."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_BY_NAME, uids_of(scope), name)
+        return None if row is None else (user_of(row), cast("str | None", row["password"]))
+
+    async def find_subject(self, scope: Scope, issuer: str, subject: str) -> User | None:
+        """Return the person whom the issuer vouches for by that name."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_BY_SUBJECT, uids_of(scope), issuer, subject)
+        return None if row is None else user_of(row)
+
+    async def is_empty(self, scope: Scope) -> bool:
+        """Tell whether nobody exists at all, whatever the scope: then the first-run link is good."""
+        async with self._database.connection() as connection:
+            return not await connection.fetchval("SELECT EXISTS (SELECT FROM people)")
+
+    async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
+        """Give a person another role or other tenants."""
+        _check_position(scope, position)
+        async with self._database.connection() as connection, connection.transaction():
+            before = await _locked(connection, scope, uid)
+            await check_tenants(connection, position)
+            if before.role is Role.DEPLOYMENT_ADMINISTRATOR and position.role is not before.role:
+                await _keep_an_administrator(connection, uid)
+            tenants = sorted(position.tenants)
+            await connection.execute(
+                "UPDATE people SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
+            )
+            after = await _found(connection, scope, uid)
+            await _record(connection, actor, "people.move", after, {"before": _shown(before), "after": _shown(after)})
+        return after
+
+    async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
+        """Shut a person out, and end their sessions; or let them in again."""
+        async with self._database.connection() as connection, connection.transaction():
+            before = await _locked(connection, scope, uid)
+            if before.disabled == disabled:
+                return before
+            if disabled and before.role is Role.DEPLOYMENT_ADMINISTRATOR:
+                await _keep_an_administrator(connection, uid)
+            moment = "now()" if disabled else "NULL"
+            await connection.execute(f"UPDATE people SET disabled = {moment} WHERE uid = $1", uid)  # noqa: S608
+            await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
+            after = await _found(connection, scope, uid)
+            action = "people.disable" if disabled else "people.enable"
+            await _record(connection, actor, action, after, {"before": _shown(before), "after": _shown(after)})
+        return after
+
+    async def set_password(self, scope: Scope, uid: UUID, password_hash: str, actor: Actor | None) -> None:
+        """Keep the hash of a new password; without an actor it is the same password, hashed anew."""
+        async with self._database.connection() as connection, connection.transaction():
+            person = await _locked(connection, scope, uid)
+            await connection.execute("UPDATE people SET password = $2 WHERE uid = $1", uid, password_hash)
+            if actor is not None:
+                details = {"before": {"password": person.has_password}, "after": {"password": True}}
+                await _record(connection, actor, "people.password", person, details)
+
+    async def note_login(self, scope: Scope, uid: UUID, actor: Actor, method: str) -> None:
+        """Write that a person logged in just now, and how."""
+        async with self._database.connection() as connection, connection.transaction():
+            person = await _found(connection, scope, uid)
+            await connection.execute("UPDATE people SET last_login = now() WHERE uid = $1", uid)
+            await _record(connection, actor, "people.login", person, {"method": method})
+
+
+def user_of(row: Row) -> User:
+    """Return the person in a row that has USER_COLUMNS."""
+    return User(
+        uid=cast("UUID", row["uid"]),
+        name=str(row["name"]),
+        role=Role(str(row["role"])),
+        tenants=frozenset(cast("Sequence[UUID]", row["tenants"])),
+        created=cast("datetime", row["person_created"]),
+        email=str(row["email"]),
+        disabled=row["disabled"] is not None,
+        last_login=cast("datetime | None", row["last_login"]),
+        has_password=bool(row["has_password"]),
+        has_totp=bool(row["has_totp"]),
+        passkeys=cast("int", row["passkeys"]),
+        issuer=cast("str | None", row["issuer"]),
+    )
+
+
+async def insert_user(connection: Connection, scope: Scope, wanted: NewUser, actor: Actor) -> User:
+    """Make a person inside the transaction of the caller."""
+    position = wanted.position
+    _check_position(scope, position)
+    await check_tenants(connection, position)
+    try:
+        uid = await connection.fetchval(
+            _INSERT, wanted.name, wanted.email, position.role.value, sorted(position.tenants), wanted.password_hash,
+            wanted.issuer, wanted.subject, actor.name, wanted.uid,
+        )  # fmt: skip
+    except asyncpg.UniqueViolationError:
+        raise NameTaken(f"Somebody is named `{wanted.name}` already.") from None
+    made = await _found(connection, scope, cast("UUID", uid))
+    await _record(connection, actor, "people.create", made, {"after": _shown(made)})
+    return made
+
+
+def _check_position(scope: Scope, position: Position) -> None:
+    position.check()
+    if not position.is_within(scope):
+        raise Forbidden("You may give roles for your own tenants only.")
+
+
+async def check_tenants(connection: Connection, position: Position) -> None:
+    missing = await connection.fetchval(_MISSING, sorted(position.tenants))
+    if missing is not None:
+        raise TenantNotFound(f"There is no tenant {missing}.")
+
+
+async def _locked(connection: Connection, scope: Scope, uid: UUID) -> User:
+    await connection.execute(_TURN)
+    return await _found(connection, scope, uid)
+
+
+async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
+    row = await connection.fetchrow(_FIND, uids_of(scope), uid)
+    if row is None:
+        raise PersonNotFound("There is no such person.")
+    return user_of(row)
+
+
+async def _keep_an_administrator(connection: Connection, uid: UUID) -> None:
+    if not await connection.fetchval(_ADMINISTRATORS, uid):
+        raise LastAdministrator("The deployment needs one administrator who can log in; make another one first.")
+
+
+async def _record(
+    connection: Connection, actor: Actor, action: str, person: User, details: Mapping[str, object]
+) -> None:
+    tenant = next(iter(person.tenants)) if len(person.tenants) == 1 else None
+    await record_deed(connection, actor, action, f"user:{person.name}", details, tenant=tenant)
+
+
+def _shown(person: User) -> dict[str, object]:
+    return {"role": person.role.value, "tenants": sorted(person.tenants), "disabled": person.disabled}

@@ -1,0 +1,72 @@
+"""People for tests: a registry with quick passwords, and somebody set up as a visitor would be."""
+
+import time
+
+import pyotp
+
+from mailwarden.access.administration import Administration
+from mailwarden.access.login import Logins
+from mailwarden.access.one_time_codes import STEP_SECONDS
+from mailwarden.access.passwords import Passwords
+from mailwarden.access.people import Position, User
+from mailwarden.access.place import Place
+from mailwarden.access.registry import Registry, build_registry
+from mailwarden.access.sessions import Session, SessionLimits
+from mailwarden.access.setups import Setups
+from mailwarden.database.pool import Database
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+ALL = Scope.deployment()
+ADA = Actor("cli:ada")
+PEPPER = b"p" * 32
+PLACE = Place("https://mail.example:9081", "192.0.2.7", "Testfox 1.0", "request-1")
+PASSWORD = "correct horse battery"
+
+
+class Clock:
+    """The time that codes are checked by; it moves on when told."""
+
+    def __init__(self) -> None:
+        self.now = float(int(time.time()))
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_steps(self, steps: int = 1) -> None:
+        self.now += steps * STEP_SECONDS
+
+
+class Office:
+    """Everything that lets people in, over one database."""
+
+    def __init__(self, database: Database, limits: SessionLimits | None = None) -> None:
+        self.database = database
+        self.clock = Clock()
+        quick = Passwords(rounds=1, memory=64)
+        self.registry: Registry = build_registry(database, PEPPER, limits, passwords=quick, now=self.clock)
+        self.logins = Logins(self.registry)
+        self.setups = Setups(self.registry, self.logins)
+        self.administration = Administration(self.registry)
+        self.secrets: dict[str, str] = {}
+
+    async def accept(self, token: str, name: str, password: str = PASSWORD) -> tuple[Session, str]:
+        """Follow a setup link to the end, with an authenticator."""
+        visit, _ = await self.setups.open(token, PLACE)
+        visit = await self.setups.choose(visit, name, password)
+        self.secrets[visit.notes.name] = visit.notes.totp
+        return await self.setups.prove_totp(visit, self.code(visit.notes.name), PLACE)
+
+    async def hire(self, name: str, position: Position) -> User:
+        session, _ = await self.accept(await self.registry.links.invite(ALL, position, "", ADA), name)
+        assert session.user is not None
+        return session.user
+
+    def code(self, name: str) -> str:
+        return pyotp.TOTP(self.secrets[name]).at(int(self.clock.now))
+
+    async def log_in(self, name: str, password: str = PASSWORD) -> tuple[Session, str]:
+        self.clock.pass_steps()
+        visit, _ = await self.registry.sessions.visit(PLACE)
+        visit, _ = await self.logins.check_password(visit, name, password, PLACE)
+        return await self.logins.check_code(visit, self.code(name), PLACE)
