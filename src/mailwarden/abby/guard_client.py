@@ -5,26 +5,29 @@ have died of it, so at most two are given one message. Every attempt carries the
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from ssl import SSLContext
+from typing import TypeVar
 from uuid import UUID
 
 import aiohttp
-import msgspec
 from aiohttp import hdrs
 
-from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.errors import (
-    AnalysisTimeout,
-    CoreError,
-    CoreUnreachable,
-    EngineUnavailable,
-    MailwardenError,
-    Overloaded,
-    ScanningDisabled,
-    ShuttingDown,
+from mailwarden.abby.guard_answers import (
+    Died,
+    ProgressReader,
+    Refused,
+    blamed,
+    pause_in,
+    read_answer,
+    result_in,
+    worst_of,
 )
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.abby.guards import Guard, GuardWatch
+from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Assignment
 from mailwarden.serving.uploads import Upload
 from mailwarden.telemetry.logs import get_logger
@@ -33,47 +36,40 @@ from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
     PROFILE_HEADER,
+    PROGRESS_HEADER,
     REQUEST_ID_HEADER,
+    STORE_HEADER,
     SUBMIT_PATH,
     TENANT_BY_HEADER,
     TENANT_HEADER,
 )
-from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
+from mailwarden.wire.progress import AnalyzerDone
+from mailwarden.wire.scanning import MessageAnalysisResult
 
 CONNECT_SECONDS = 2.0
 ASK_FIRST_ABOVE = 262_144  # a larger body waits for the guard's consent, so that a refusal costs no upload
-MAX_ANSWER = 1_048_576
 MAX_GUARDS_THAT_SEE_A_MESSAGE = 2
 _KEEP_ALIVE = 60.0  # shorter than the guards' own, so that a connection is not reused while it is being closed
 
-# What guards refuse with, the one to answer first: the fuller the truth for the caller, the higher.
-_REFUSALS: Mapping[str, type[MailwardenError]] = {
-    error.code: error for error in (Overloaded, EngineUnavailable, ScanningDisabled, ShuttingDown)
-}
-
-_DECISIONS = frozenset(Decision)
-_VERDICTS = frozenset(Verdict)
-
 log = get_logger("guard_client")
-_decode_result = msgspec.json.Decoder(MessageAnalysisResult).decode
-_decode_error = msgspec.json.Decoder(ErrorBody).decode
+T = TypeVar("T")
 
 
-class Refused(Exception):
-    """The guard did not take the message."""
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A submission ready to be sent, as often as it takes."""
 
-    def __init__(self, error: MailwardenError) -> None:
-        super().__init__(error.code)
-        self.error = error
+    content_type: str
+    size: int
+    body: Callable[[], bytes | AsyncIterator[bytes]]
 
 
-class Died(Exception):
-    """The guard took the message, or may have, and gave no usable answer."""
-
-    def __init__(self, error: MailwardenError, kind: str) -> None:
-        super().__init__(kind)
-        self.error = error
-        self.kind = kind
+def parcel_of(upload: Upload) -> Parcel:
+    """Return an upload as it came: guard takes the same body that abby took."""
+    assert upload.body is not None
+    return Parcel(
+        upload.content_type, upload.body.size, upload.body.data if upload.body.in_memory else upload.body.stream
+    )
 
 
 def open_session(tls: SSLContext) -> aiohttp.ClientSession:
@@ -101,23 +97,57 @@ class GuardClient:
         self, upload: Upload, ggrid: UUID, assignment: Assignment, request_id: str, deadline: float
     ) -> MessageAnalysisResult:
         """Return the result of the analysis; `deadline` is a moment of the loop's clock."""
-        headers = {
-            hdrs.CONTENT_TYPE: upload.content_type,
-            GGRID_HEADER: str(ggrid),
-            REQUEST_ID_HEADER: request_id,
-            TENANT_HEADER: str(assignment.tenant),
-            TENANT_BY_HEADER: assignment.by,
-            PROFILE_HEADER: assignment.profile,
-        }
+        parcel = parcel_of(upload)
+        headers = headers_for(parcel, ggrid, assignment, request_id)
+
+        async def send(guard: Guard) -> MessageAnalysisResult:
+            with blamed():
+                async with self._posted(guard, parcel, headers, deadline) as response:
+                    return result_in(response.status, await read_answer(response), ggrid, pause_in(response))
+
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._try_guards(upload, ggrid, headers, deadline)
+                return await self._try_guards(send)
         except TimeoutError:
-            raise AnalysisTimeout("The analysis took longer than longRequestTimeout allows.") from None
+            raise _too_long() from None
 
-    async def _try_guards(
-        self, upload: Upload, ggrid: UUID, headers: dict[str, str], deadline: float
-    ) -> MessageAnalysisResult:
+    async def watch(
+        self, parcel: Parcel, ggrid: UUID, assignment: Assignment, request_id: str, deadline: float, *, stored: bool
+    ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
+        """Yield what each analyzer did as it finishes, and the finished request as the last.
+
+        Another guard is asked only where one gave no line yet; afterwards trouble is an error, and no result.
+        """
+        headers = headers_for(parcel, ggrid, assignment, request_id)
+        headers |= {PROGRESS_HEADER: "yes", STORE_HEADER: "yes" if stored else "no"}
+        async with AsyncExitStack() as stack:
+
+            async def begin(guard: Guard) -> ProgressReader:
+                with blamed():
+                    async with AsyncExitStack() as trial:
+                        response = await trial.enter_async_context(self._posted(guard, parcel, headers, deadline))
+                        if response.status != 200:
+                            result_in(response.status, await read_answer(response), ggrid, pause_in(response))
+                        reader = ProgressReader(response.content, ggrid)
+                        await reader.look_ahead()
+                        stack.push_async_exit(trial.pop_all())
+                        return reader
+
+            try:
+                async with asyncio.timeout_at(deadline):
+                    reader = await self._try_guards(begin)
+                while True:
+                    async with asyncio.timeout_at(deadline):
+                        step = await reader.next()
+                    yield step
+                    if isinstance(step, FinishedRequest):
+                        return
+            except TimeoutError:
+                raise _too_long() from None
+            except (aiohttp.ClientError, OSError):
+                raise CoreUnreachable("The guard went away before it was done; try again.") from None
+
+    async def _try_guards(self, attempt: Callable[[Guard], Awaitable[T]]) -> T:
         waiting = self._watch.candidates()
         refusals: list[MailwardenError] = []
         deaths: list[tuple[Guard, MailwardenError]] = []
@@ -128,7 +158,7 @@ class GuardClient:
                 break
             guard = waiting.pop(0)
             try:
-                return await self._send(guard, upload, ggrid, headers, deadline)
+                return await attempt(guard)
             except Refused as refused:
                 self._note(guard, refused.error.code)
                 refusals.append(refused.error)
@@ -139,27 +169,22 @@ class GuardClient:
                 deaths.append((guard, died.error))
         raise worst_of(refusals, [error for _, error in deaths])
 
-    async def _send(
-        self, guard: Guard, upload: Upload, ggrid: UUID, headers: dict[str, str], deadline: float
-    ) -> MessageAnalysisResult:
-        assert upload.body is not None
+    @asynccontextmanager
+    async def _posted(
+        self, guard: Guard, parcel: Parcel, headers: dict[str, str], deadline: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Give the guard the parcel; it counts as having it until its answer is read."""
         remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
-        body: bytes | AsyncIterator[bytes] = upload.body.data() if upload.body.in_memory else upload.body.stream()
         guard.in_flight += 1
         try:
             async with self._session.post(
                 guard.address + SUBMIT_PATH,
-                data=body,
-                headers={**headers, DEADLINE_HEADER: str(remaining), hdrs.CONTENT_LENGTH: str(upload.body.size)},
-                expect100=upload.body.size > ASK_FIRST_ABOVE,
+                data=parcel.body(),
+                headers={**headers, DEADLINE_HEADER: str(remaining), hdrs.CONTENT_LENGTH: str(parcel.size)},
+                expect100=parcel.size > ASK_FIRST_ABOVE,
                 allow_redirects=False,
             ) as response:
-                return result_in(response.status, await _read_answer(response), ggrid, _pause_in(response))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
-        except (aiohttp.ClientError, OSError) as error:
-            gone = CoreUnreachable("The guard went away before it answered; try again.")
-            raise Died(gone, type(error).__name__) from None
+                yield response
         finally:
             guard.in_flight -= 1
 
@@ -168,47 +193,16 @@ class GuardClient:
         log.warning("guard did not answer", guard=guard.name, kind=kind)
 
 
-async def _read_answer(response: aiohttp.ClientResponse) -> bytes:
-    raw = b""
-    async for chunk in response.content.iter_any():
-        raw += chunk
-        if len(raw) > MAX_ANSWER:
-            raise Died(_nonsense(), "answer too large")
-    return raw
+def headers_for(parcel: Parcel, ggrid: UUID, assignment: Assignment, request_id: str) -> dict[str, str]:
+    return {
+        hdrs.CONTENT_TYPE: parcel.content_type,
+        GGRID_HEADER: str(ggrid),
+        REQUEST_ID_HEADER: request_id,
+        TENANT_HEADER: str(assignment.tenant),
+        TENANT_BY_HEADER: assignment.by,
+        PROFILE_HEADER: assignment.profile,
+    }
 
 
-def _pause_in(response: aiohttp.ClientResponse) -> int | None:
-    seconds = response.headers.get("Retry-After", "")
-    return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 4 else None
-
-
-def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = None) -> MessageAnalysisResult:
-    """Return the result that a guard's answer holds, or raise what the answer means."""
-    try:
-        if status == 200:
-            result = _decode_result(raw)
-            if result.ggrid == ggrid and result.decision in _DECISIONS and result.verdict in _VERDICTS:
-                return result
-            raise Died(_nonsense(), "wrong result")
-        error = _decode_error(raw).error
-    except (msgspec.MsgspecError, ValueError):
-        raise Died(_nonsense(), "not an answer") from None
-    if status == 503 and error in _REFUSALS:
-        refusal = _REFUSALS[error]("Every guard refused the message for now; try again.", retry_after=retry_after)
-        raise Refused(refusal)
-    if status == 504 and error == AnalysisTimeout.code:
-        raise AnalysisTimeout("The analysis was not finished in time.")
-    raise Died(_nonsense(), f"status {status} {error}"[:60])
-
-
-def _nonsense() -> CoreError:
-    return CoreError("A guard answered what no guard should; try again.")
-
-
-def worst_of(refusals: list[MailwardenError], deaths: list[MailwardenError]) -> MailwardenError:
-    """Return the error that tells the caller most: who refused may take it later, who died may not."""
-    for kind in _REFUSALS.values():
-        for error in refusals:
-            if isinstance(error, kind):
-                return error
-    return [*deaths, *refusals, CoreUnreachable("No guard can be reached; try again.")][0]
+def _too_long() -> AnalysisTimeout:
+    return AnalysisTimeout("The analysis took longer than longRequestTimeout allows.")

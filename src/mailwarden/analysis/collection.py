@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -25,6 +25,12 @@ from mailwarden.model.summary import MessageSummary
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL))
 _CRASHES_ALLOWED = 1
 _LARGE = 4 * 1024 * 1024  # from here on every engine waits for the structure check: the wait is short beside the scan
+
+Observer = Callable[[Report], None]
+
+
+def ignore(_: Report) -> None:
+    """Observe nothing: nobody watches."""
 
 
 class Content(Struct, frozen=True):
@@ -51,8 +57,9 @@ class Collected(Struct, frozen=True):
 class Examination:
     """What the worker has brought back so far; the engines wait for its word on the structure."""
 
-    def __init__(self, wanted: tuple[Sight, ...] = ()) -> None:
+    def __init__(self, wanted: tuple[Sight, ...] = (), observe: Observer = ignore) -> None:
         self.wanted = wanted
+        self._observe = observe
         self.sightings = Sightings()
         self.reports: dict[str, Report] = {}
         self.summary: MessageSummary | None = None
@@ -63,7 +70,7 @@ class Examination:
         self.done = asyncio.Event()
 
     def take(self, frame: Frame) -> None:
-        self.reports[frame.report.analyzer] = frame.report
+        self._note(frame.report)
         self.summary = frame.summary or self.summary
         self.contents = frame.contents or self.contents
         self.sightings = frame.sightings or self.sightings
@@ -78,7 +85,11 @@ class Examination:
         tripped = STRUCTURE in self.reports and not self.sound
         for step in (*_WORKER_STEPS, SIGHTINGS) if self.wanted else _WORKER_STEPS:
             if step not in self.reports:
-                self.reports[step] = _skipped(step) if tripped else _missing(step, failure)
+                self._note(_skipped(step) if tripped else _missing(step, failure))
+
+    def _note(self, report: Report) -> None:
+        self.reports[report.analyzer] = report
+        self._observe(report)
 
 
 class Collector:
@@ -89,22 +100,34 @@ class Collector:
         self._engines = tuple(engines)
 
     async def collect(
-        self, raw: RawMessage, envelope: Envelope, deadline: float, wanted: tuple[Sight, ...] = ()
+        self,
+        raw: RawMessage,
+        envelope: Envelope,
+        deadline: float,
+        wanted: tuple[Sight, ...] = (),
+        observe: Observer = ignore,
     ) -> Collected:
-        """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done."""
+        """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done.
+
+        `observe` is told each report when it comes; a message that crashed a worker has its first ones told twice.
+        """
         until = time.monotonic() + deadline
-        examination = Examination(wanted)
+        examination = Examination(wanted, observe)
+
+        async def ask(engine: EngineAnalyzer) -> tuple[Report, EngineAnswer | None]:
+            report, answer = await _ask(engine, raw, envelope, examination, until)
+            observe(report)
+            return report, answer
+
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(_ask(engine, raw, envelope, examination, until)) for engine in self._engines]
+            asked = [tasks.create_task(ask(engine)) for engine in self._engines]
             await self._examine(raw, examination, until)
         answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
         summary = examination.summary or MessageSummary(size=raw.size, sha256="")
-        known = Known(envelope, summary, answers)
-        reports = (
-            *examination.reports.values(),
-            *(task.result()[0] for task in asked),
-            *_conclude(known, sound=examination.sound),
-        )
+        concluded = _conclude(Known(envelope, summary, answers), sound=examination.sound)
+        for report in concluded:
+            observe(report)
+        reports = (*examination.reports.values(), *(task.result()[0] for task in asked), *concluded)
         return Collected(Evidence(reports), summary, examination.sightings)
 
     async def _examine(self, raw: RawMessage, examination: Examination, until: float) -> None:

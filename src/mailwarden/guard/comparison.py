@@ -58,6 +58,10 @@ class Comparison:
         evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
         return Compared(envelope, sightings, listing, evidence)
 
+    def count(self, compared: Compared) -> None:
+        """Count the entries that acted, so that a list tells which of its entries are still of use."""
+        self._lists.count(compared.listing)
+
     async def without_allowed_files(self, raw: RawMessage, compared: Compared, deadline: float) -> Evidence | None:
         """Return the evidence as it were without allowed files, or None where there are none.
 

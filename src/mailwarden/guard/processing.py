@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.collection import Collector, Observer, ignore
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Comparison
 from mailwarden.history.writer import HistoryWriter
@@ -33,6 +33,7 @@ class GuardRequest(Struct, frozen=True):
     assignment: Assignment
     raw: RawMessage
     deadline: float  # seconds left for the analysis
+    stored: bool = True  # False: a person tries something out, and nothing is to remain of it
 
 
 class Processing:
@@ -56,18 +57,20 @@ class Processing:
         self._finished = metrics.counter("guard_requests", "Finished guard requests.", "verdict", "decision")
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
 
-    async def process(self, request: GuardRequest) -> FinishedRequest:
+    async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
+        """Return the finished request; `observe` is told each report when it comes."""
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
         tenant = request.assignment.tenant
 
         # Look: every analyzer says what it noticed, or that it could not finish.
         wanted = await self._comparison.prepare(tenant)
-        collected = await self._collector.collect(request.raw, request.envelope, request.deadline, wanted)
+        collected = await self._collector.collect(request.raw, request.envelope, request.deadline, wanted, observe)
 
         # Compare: which entries of the lists act on the message. Of rivals only the winner does.
         compared = self._comparison.compare(tenant, request.envelope, collected, wanted)
         evidence = compared.evidence
+        observe(evidence.reports[-1])
 
         # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
         judgement = judge(evidence, self._policy)
@@ -80,7 +83,6 @@ class Processing:
         eased = judge(rest, self._policy) if rest else None
         ruling = decide(judgement, request.assignment, self._policy, listing=compared.listing, eased=eased)
 
-        # Remember: off the hot path, so that a slow or absent database costs no scan.
         finished = FinishedRequest(
             ggrid=request.ggrid,
             tenant=tenant,
@@ -93,8 +95,13 @@ class Processing:
             evidence=evidence,
             judgement=judgement,
             ruling=ruling,
+            profile=request.assignment.profile,
         )
-        self._history.save(finished)
+
+        # Remember: off the hot path, so that a slow or absent database costs no scan.
+        if request.stored:
+            self._history.save(finished)
+            self._comparison.count(compared)
         self._count(finished)
         return finished
 

@@ -70,10 +70,12 @@ class ActingLists:
         found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
         listing = _listing(values, found, sightings, in_use)
         more = (*relays, *self._impersonation.find(tenant, seen, in_use))
-        listing = replace(listing, acting=(*listing.acting, *more))
+        return replace(listing, acting=(*listing.acting, *more))
+
+    def count(self, listing: Listing) -> None:
+        """Count the entries that acted on a message that is kept."""
         if listing.acting:
             self._matcher.note_hits([Match(h.list_name, h.entry, h.tenant, h.comment) for h in listing.acting])
-        return listing
 
     def _origin(self, tenant: UUID, seen: Seen, in_use: frozenset[str]) -> tuple[str, tuple[ListHit, ...]]:
         """Return the address the message comes from: the first that is no trusted relay, back along its way."""

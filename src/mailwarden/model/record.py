@@ -9,6 +9,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.summary import MessageSummary
+from mailwarden.model.tenant import Profile
 
 
 class FinishedRequest(Struct, frozen=True):
@@ -23,6 +24,7 @@ class FinishedRequest(Struct, frozen=True):
     evidence: Evidence
     judgement: Judgement
     ruling: Ruling
+    profile: Profile = Profile.BALANCED  # under which it was decided
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """What abby and guard tell each other besides the public records: headers of a submission, and guard's status."""
 
+from datetime import datetime
+
 from msgspec import Struct
 
 GGRID_HEADER = "Mailwarden-Ggrid"
@@ -8,6 +10,8 @@ REQUEST_ID_HEADER = "X-Request-Id"
 TENANT_HEADER = "Mailwarden-Tenant"
 TENANT_BY_HEADER = "Mailwarden-Tenant-By"
 PROFILE_HEADER = "Mailwarden-Profile"
+PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/progress
+STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list entries keep the message
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
@@ -18,6 +22,9 @@ class EngineState(Struct, frozen=True, rename="camel"):
     up: bool
     required: bool
     detail: str = ""
+    version: str = ""
+    signatures: str = ""  # the number of the signatures in use, where an engine has some
+    signatures_made: datetime | None = None
 
 
 class GuardStatus(Struct, frozen=True, rename="camel"):

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.guard_client import Died, Refused, result_in, worst_of
+from mailwarden.abby.guard_answers import Died, Refused, result_in, worst_of
 from mailwarden.abby.guards import Guard
 from mailwarden.errors import AnalysisTimeout, CoreError, CoreUnreachable, Overloaded, ScanningDisabled, ShuttingDown
 from mailwarden.wire.guard import GuardStatus

@@ -69,7 +69,9 @@ class Case:
         summary = MessageSummary(1, "", from_address=self.from_address, from_name=self.from_name, subject=self.subject)
         seen = Evidence((Report("tested", True, Status.FINISHED, 1.0, self.findings), *self.failed))
         shown = Shown(envelope, summary, self.sightings, frozenset(EVERYTHING))
-        listing = ActingLists(shelf).look_up(TENANT, shown, seen)
+        lists = ActingLists(shelf)
+        listing = lists.look_up(TENANT, shown, seen)
+        lists.count(listing)
         reports = without_allowed_links(seen, listing, self.sightings).reports
         evidence = Evidence((*reports, report_of(listing, 0.1)))
         judgement = judge(evidence, POLICY)

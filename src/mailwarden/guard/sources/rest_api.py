@@ -4,6 +4,7 @@ Security: only abby may call; the listener asks for a certificate of the deploym
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -14,15 +15,24 @@ from aiohttp import web
 from mailwarden.errors import BadRequest
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import GuardRequest, Processing
-from mailwarden.model.record import FinishedRequest
+from mailwarden.guard.sources.progress import answer_with_progress
+from mailwarden.guard.sources.result import result_of
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.serving.front_door import Call
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
-from mailwarden.wire.guard import DEADLINE_HEADER, GGRID_HEADER, PROFILE_HEADER, TENANT_BY_HEADER, TENANT_HEADER
+from mailwarden.wire.guard import (
+    DEADLINE_HEADER,
+    GGRID_HEADER,
+    PROFILE_HEADER,
+    PROGRESS_HEADER,
+    STORE_HEADER,
+    TENANT_BY_HEADER,
+    TENANT_HEADER,
+)
 from mailwarden.wire.parameters import envelope_of, read_parameters
-from mailwarden.wire.scanning import MessageAnalysisResult
 
 BODY_TIMEOUT_MS = 30_000
+_YES_OR_NO = {"yes": True, "no": False}
 
 
 class Handover(msgspec.Struct, frozen=True):
@@ -31,6 +41,8 @@ class Handover(msgspec.Struct, frozen=True):
     ggrid: UUID
     deadline: float
     assignment: Assignment
+    stored: bool
+    watched: bool
 
 
 class RestApi:
@@ -50,16 +62,18 @@ class RestApi:
         async with self._admission.admitted(request.content_length or MAX_BODY):
             upload = await receive_upload(request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS, keep=Keep.EMAIL)
             with upload:
-                finished = await self._processing.process(
-                    GuardRequest(
-                        ggrid=handover.ggrid,
-                        source=self.name,
-                        envelope=envelope_of(read_parameters(upload.parameters)),
-                        assignment=handover.assignment,
-                        raw=upload.email,
-                        deadline=min(handover.deadline, self._analysis_timeout),
-                    )
+                guard_request = GuardRequest(
+                    ggrid=handover.ggrid,
+                    source=self.name,
+                    envelope=envelope_of(read_parameters(upload.parameters)),
+                    assignment=handover.assignment,
+                    raw=upload.email,
+                    deadline=min(handover.deadline, self._analysis_timeout),
+                    stored=handover.stored,
                 )
+                if handover.watched:
+                    return await answer_with_progress(call, partial(self._processing.process, guard_request))
+                finished = await self._processing.process(guard_request)
         return web.Response(body=msgspec.json.encode(result_of(finished)), content_type="application/json")
 
 
@@ -73,17 +87,8 @@ def read_handover(headers: Mapping[str, str]) -> Handover:
                 by=AssignedBy(headers[TENANT_BY_HEADER]),
                 profile=Profile(headers[PROFILE_HEADER]),
             ),
+            stored=_YES_OR_NO[headers.get(STORE_HEADER, "yes")],
+            watched=_YES_OR_NO[headers.get(PROGRESS_HEADER, "no")],
         )
     except (KeyError, ValueError) as error:
         raise BadRequest(f"This is guard's own port; messages come here through abby ({error}).") from None
-
-
-def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
-    return MessageAnalysisResult(
-        ggrid=finished.ggrid,
-        created=finished.created,
-        completed=finished.completed,
-        decision=finished.ruling.decision,
-        verdict=finished.judgement.verdict,
-        tags=finished.tags,
-    )

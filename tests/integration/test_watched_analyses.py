@@ -1,0 +1,238 @@
+"""An analysis that somebody watches, from guard's lines to abby's steps, over real connections."""
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack, aclosing
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from mailwarden.abby.analyses import MAX_WATCHED, WatchedAnalyses
+from mailwarden.abby.guard_client import GuardClient, open_session
+from mailwarden.abby.guards import GuardWatch
+from mailwarden.errors import (
+    AnalysisTimeout,
+    CoreError,
+    CoreUnreachable,
+    EngineUnavailable,
+    MailwardenError,
+    Overloaded,
+    TenantForbidden,
+)
+from mailwarden.guard.sources.progress import answer_with_progress
+from mailwarden.guard.sources.rest_api import read_handover
+from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.server import Limits, serving
+from mailwarden.serving.spool import Spooled
+from mailwarden.serving.uploads import Keep, receive_upload
+from mailwarden.settings.shared import Listen
+from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.wire.parameters import envelope_of, read_parameters
+from mailwarden.wire.progress import AnalyzerDone
+from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
+from tests.samples.finished import finished_request
+
+TENANT = finished_request().tenant
+RAW = b"Subject: x\r\n\r\nhello\r\n"
+REQUEST = MessageAnalysisRequest(BorderMtaData("a@sender.example", ("b@acme.example",)))
+FIRST = Report("structure", True, Status.FINISHED, 0.5, (Finding("structure.ambiguous"),))
+FAILED = Report(
+    "rspamd", True, Status.FAILED, 20.0, failure=Failure("rspamd", FailureKind.TIMEOUT, "Too slow."), engine="rspamd/3"
+)
+
+
+class OneTenant:
+    def assign(self, tenant_uid, recipients):
+        return Assignment(TENANT, AssignedBy.DEFAULT)
+
+
+class StandIn:
+    """A guard whose analysis does as it is told: reports, then an end."""
+
+    def __init__(self, tmp_path, work, busy=0):
+        self.tmp_path = tmp_path
+        self.work = work
+        self.busy = busy
+        self.received = []
+        self.handovers = []
+
+    def door(self):
+        return FrontDoor(
+            [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
+        )
+
+    async def status(self, call):
+        status = GuardStatus("stand-in", "0", self.busy, 20, (), database_up=True, scanning_enabled=True)
+        return web.Response(body=msgspec.json.encode(status))
+
+    async def submit(self, call):
+        handover = read_handover(call.request.headers)
+        self.handovers.append(handover)
+        upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
+        with upload:
+            self.received.append((envelope_of(read_parameters(upload.parameters)), upload.email.data()))
+            return await answer_with_progress(call, lambda observe: self.work(call, handover.ggrid, observe))
+
+
+async def finish(call, ggrid, observe):
+    observe(FIRST)
+    observe(FAILED)
+    return finished_request(ggrid=ggrid, tenant=TENANT)
+
+
+def end_with(error, *reports):
+    async def work(call, ggrid, observe):
+        for report in reports:
+            observe(report)
+        await asyncio.sleep(0.05)
+        raise error
+
+    return work
+
+
+def vanish(*reports):
+    async def work(call, ggrid, observe):
+        for report in reports:
+            observe(report)
+        await asyncio.sleep(0.05)
+        call.request.transport.abort()
+        await asyncio.sleep(0.05)
+        return finished_request(ggrid=ggrid)
+
+    return work
+
+
+async def answer_another(call, ggrid, observe):
+    observe(FIRST)
+    return finished_request()
+
+
+async def dawdle(call, ggrid, observe):
+    observe(FIRST)
+    await asyncio.sleep(5)
+
+
+@pytest.fixture
+async def watching(tmp_path):
+    """Return a function that has a message analyzed by guards that work so, busier from left to right."""
+    async with AsyncExitStack() as stack:
+
+        async def watch(*works, patience_ms=10_000, message=RAW, scope=None, stored=True):
+            guards = [StandIn(tmp_path, work, busy) for busy, work in enumerate(works)]
+            addresses = []
+            for guard in guards:
+                port = await stack.enter_async_context(serving(guard.door(), Listen(), None, Limits(), grace_ms=10))
+                addresses.append(f"http://127.0.0.1:{port}")
+            session = await stack.enter_async_context(open_session(ssl.create_default_context()))
+            watch = GuardWatch(session, addresses)
+            await watch.look()
+            client = GuardClient(session, watch, Metrics())
+            desk = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=patience_ms)
+            steps = []
+            error = None
+            try:
+                scope = scope or Scope.deployment()
+                going = desk.watch(scope, Spooled.of(message), REQUEST, stored=stored, request_id="id")
+                async with aclosing(going):
+                    async for step in going:
+                        steps.append(step)
+            except MailwardenError as raised:
+                error = raised
+            assert all(guard.in_flight == 0 for guard in watch.guards)
+            return steps, error, guards
+
+        yield watch
+
+
+async def test_each_analyzer_is_told_and_the_result_is_the_last(watching):
+    steps, error, guards = await watching(finish)
+    assert error is None
+    assert steps[0] == AnalyzerDone("structure", "finished", 0.5, 1, True)
+    assert steps[1] == AnalyzerDone("rspamd", "failed", 20.0, 0, True, "rspamd/3", "Too slow.")
+    assert isinstance(steps[2], FinishedRequest)
+    assert steps[2].judgement == finished_request().judgement
+    assert guards[0].received[0][0].recipients == ("b@acme.example",)
+    assert guards[0].received[0][1] == RAW
+    assert len(steps) == 3
+
+
+async def test_a_large_message_arrives_byte_for_byte(watching):
+    message = RAW + bytes(range(256)) * 10_000
+    _, error, guards = await watching(finish, message=message)
+    assert error is None
+    assert guards[0].received[0][1] == message
+
+
+async def test_what_is_not_to_be_stored_is_said_so(watching):
+    _, _, (guard,) = await watching(finish, stored=False)
+    assert guard.handovers[0].stored is False
+    _, _, (guard,) = await watching(finish)
+    assert guard.handovers[0].stored is True
+
+
+async def test_a_line_is_there_before_the_analysis_is_done(watching):
+    steps, error, _ = await watching(dawdle, patience_ms=700)
+    assert [step.analyzer for step in steps] == ["structure"]
+    assert isinstance(error, AnalysisTimeout)
+
+
+@pytest.mark.parametrize("first", [end_with(Overloaded("full")), end_with(RuntimeError("bug")), vanish()])
+async def test_before_the_first_line_another_guard_is_asked(watching, first):
+    steps, error, guards = await watching(first, finish)
+    assert error is None
+    assert isinstance(steps[-1], FinishedRequest)
+    assert [len(guard.received) for guard in guards] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (end_with(EngineUnavailable("Rspamd is down."), FIRST), EngineUnavailable),
+        (end_with(RuntimeError("bug"), FIRST), CoreError),
+        (vanish(FIRST), CoreUnreachable),
+        (answer_another, CoreError),
+    ],
+)
+async def test_after_the_first_line_trouble_is_an_error_and_never_a_result(watching, work, expected):
+    steps, error, guards = await watching(work, finish)
+    assert type(error) is expected
+    assert [step.analyzer for step in steps] == ["structure"]
+    assert not guards[1].received
+
+
+async def test_another_tenant_is_not_analyzed_for(watching):
+    _, error, guards = await watching(finish, scope=Scope.of(finished_request().tenant))
+    assert isinstance(error, TenantForbidden)
+    assert not guards[0].received
+
+
+async def test_a_caller_who_leaves_gives_the_place_back():
+    class Endless:
+        def require_room(self):
+            pass
+
+        async def watch(self, *_, **__):
+            while True:
+                yield AnalyzerDone("structure", "finished", 1.0, 0, True)
+
+    desk = WatchedAnalyses(Endless(), OneTenant(), long_request_timeout_ms=1_000)
+    for _ in range(MAX_WATCHED + 1):
+        going = desk.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        async with aclosing(going):
+            assert await anext(going)
+    held = [
+        desk.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        for _ in range(MAX_WATCHED + 1)
+    ]
+    for going in held[:-1]:
+        await anext(going)
+    with pytest.raises(Overloaded):
+        await anext(held[-1])
+    for going in held:
+        await going.aclose()
