@@ -1,7 +1,9 @@
 """Whether the engines answer: asked every second, so that status tells the truth between scans too."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from mailwarden.analysis.analyzer import EngineAnalyzer, EngineFailed
 from mailwarden.analysis.registry import is_required
@@ -11,6 +13,9 @@ from mailwarden.wire.guard import EngineState
 PERIOD = 1.0
 PATIENCE = 3.0
 
+# `ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026`: the version, the number of the signatures, when those were made.
+_WITH_SIGNATURES = re.compile(r"([^/]{1,60})/(\d{1,12})/(.{1,60})")
+
 log = get_logger(__name__)
 
 
@@ -19,7 +24,7 @@ class EngineWatch:
 
     def __init__(self, engines: Sequence[EngineAnalyzer]) -> None:
         self._engines = tuple(engines)
-        self._states = {engine.name: _state(engine, "not asked yet", up=False) for engine in engines}
+        self._states = {engine.name: _down(engine, "not asked yet") for engine in engines}
 
     @property
     def states(self) -> tuple[EngineState, ...]:
@@ -38,15 +43,37 @@ class EngineWatch:
     async def _look_at(self, engine: EngineAnalyzer) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                state = _state(engine, await engine.check(), up=True)
+                state = state_of(engine, await engine.check())
         except EngineFailed as error:
-            state = _state(engine, error.sentence, up=False)
+            state = _down(engine, error.sentence)
         except TimeoutError:
-            state = _state(engine, f"did not answer within {PATIENCE:.0f} s", up=False)
+            state = _down(engine, f"did not answer within {PATIENCE:.0f} s")
         if state.up != self._states[engine.name].up:
             log.warning("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
         self._states[engine.name] = state
 
 
-def _state(engine: EngineAnalyzer, detail: str, *, up: bool) -> EngineState:
-    return EngineState(name=engine.name, up=up, required=is_required(engine.name), detail=detail)
+def state_of(engine: EngineAnalyzer, said: str) -> EngineState:
+    """Return the state of an engine that answered, with its version and the age of its signatures where it has any."""
+    match = _WITH_SIGNATURES.fullmatch(said)
+    return EngineState(
+        name=engine.name,
+        up=True,
+        required=is_required(engine.name),
+        detail=said,
+        version=match[1] if match else said,
+        signatures=match[2] if match else "",
+        signatures_made=moment_of(match[3]) if match else None,
+    )
+
+
+def moment_of(text: str) -> datetime | None:
+    """Read clamd's date; it names no time zone, and writes the time of its machine, which is taken for UTC."""
+    try:
+        return datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _down(engine: EngineAnalyzer, detail: str) -> EngineState:
+    return EngineState(name=engine.name, up=False, required=is_required(engine.name), detail=detail)
