@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from mailwarden.cli.list_files import BadRow, Row, form_of, open_text, read_rows
-from mailwarden.cli.list_plan import MAX_COMPARED, Plan, Survey, compare, normalised, survey
 from mailwarden.cli.progress import Progress
 from mailwarden.client import ApiError, ListsClient, NewEntry
 from mailwarden.errors import CommandError
 from mailwarden.lists.catalogue import ListDefinition, find_list
+from mailwarden.lists.files import FORMS, BadRow, Row, form_of_name, open_text, read_rows
+from mailwarden.lists.plan import MAX_COMPARED, Plan, Survey, compare, normalised, survey
 
 CALL = 500
 SHOWN = 20
@@ -61,6 +61,14 @@ def run_import(options: argparse.Namespace, client: ListsClient) -> int:
             state.forget()
     _report(options, seen, plan, {"sent": sent, "modifiedEntries": modified, "deletedEntries": deleted})
     return 0
+
+
+def form_of(path: str, named: str | None) -> str:
+    """Return the form that was named, or the one that the file's name tells."""
+    form = named or form_of_name(path)
+    if form is None:
+        raise CommandError(f"The name {path} does not tell its form; say --format {', '.join(FORMS)}.")
+    return form
 
 
 class StateFile:

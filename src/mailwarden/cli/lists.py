@@ -17,11 +17,12 @@ from msgspec import UNSET
 
 from mailwarden.cli.address import abby_authority, abby_url, add_address_options
 from mailwarden.cli.command import Command
-from mailwarden.cli.list_check import MAX_ENTRIES, READINGS, run_check
-from mailwarden.cli.list_files import FORMS, read_moment, write_rows
+from mailwarden.cli.list_check import MAX_ENTRIES, run_check
 from mailwarden.cli.list_import import run_import
 from mailwarden.client import ApiError, ListsClient, NewEntry
 from mailwarden.errors import CommandError
+from mailwarden.lists.checking import READINGS
+from mailwarden.lists.files import FORMS, read_moment, write_rows
 
 KEY_VARIABLE = "MAILWARDEN_API_KEY"
 

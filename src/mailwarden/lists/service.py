@@ -11,7 +11,8 @@ from mailwarden.errors import SchemaViolation
 from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.entries import read_entries, spell_entries
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.store import Changes, ListStore, Reading, Stamp
+from mailwarden.lists.statements import Changes, Stamp
+from mailwarden.lists.store import ListStore, Reading
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo
 from mailwarden.wire.strict_json import violation_at
@@ -36,7 +37,7 @@ class Lists:
             chosen = [(entry, inputs[index], index) for entry, index in sorted(last.items())]
             changes = Changes(
                 [entry for entry, _, _ in chosen],
-                [UNSET if each.comment is UNSET else _json(each.comment) for _, each, _ in chosen],
+                [UNSET if each.comment is UNSET else json_text(each.comment) for _, each, _ in chosen],
                 [_expiry(each, index) for _, each, index in chosen],
             )
             await self._store.add(scope, definition, changes, stamp_of(actor))
@@ -68,8 +69,8 @@ class Lists:
         return self._store.reading(scope, find_list(list_name))
 
 
-def stamp_of(actor: Actor) -> Stamp:
-    return Stamp(time_text(datetime.now(UTC)), _json(actor.name), actor)
+def stamp_of(actor: Actor, action: str = "") -> Stamp:
+    return Stamp(time_text(datetime.now(UTC)), json_text(actor.name), actor, action)
 
 
 def time_text(moment: datetime) -> str:
@@ -90,5 +91,6 @@ def _no_moment(index: int) -> SchemaViolation:
     return violation_at(f"/entries/{index}/expires", "Not a moment that can be written in UTC")
 
 
-def _json(text: str) -> str:
+def json_text(text: str) -> str:
+    """Return a text as comments and names are stored."""
     return _encode(text).decode()

@@ -167,9 +167,10 @@ async def _write(connection: Connection, list_id: int, changes: Changes, stamp: 
     """Write the changes and return how many of the entries are new."""
     entries, total = joined(changes.entries), len(changes.entries)
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
+    told = stamp.action or "add", joined(["" if each is None else each for each in changes.expiries])
     row = await connection.fetchrow(
         UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), joined(changes.expiries),
-        stamp.moment, stamp.author, *deed, stamp.action or "add", joined(["" if each is None else each for each in changes.expiries]),
+        stamp.moment, stamp.author, *deed, *told,
     )  # fmt: skip
     for statement, values, missing in (
         (SET_COMMENTS, changes.comments, unset[0]),

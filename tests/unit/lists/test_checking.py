@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.cli.list_check import Found, keys_for, meet, readings_of, winners
+from mailwarden.lists.checking import Found, keys_for, meet, readings_of, winners
 from mailwarden.lists.precedence import Match
 from mailwarden.wire.lists import PublicListsEntry
 

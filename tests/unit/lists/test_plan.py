@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import UNSET
 
-from mailwarden.cli.list_files import BadRow, Row
 from mailwarden.cli.list_import import StateFile, render_preview
-from mailwarden.cli.list_plan import Plan, compare, normalised, survey
 from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.files import BadRow, Row
+from mailwarden.lists.plan import Plan, compare, normalised, survey
 from mailwarden.wire.lists import PublicListsEntry
 
 MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)

@@ -6,13 +6,13 @@ Security: reads feeds of strangers. A line is bounded, and what cannot be read i
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
+from io import StringIO
+from pathlib import Path, PurePath
 from typing import TextIO
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mailwarden.errors import CommandError
 from mailwarden.wire.lists import MAX_COMMENT, ListEntryInput, PublicListsEntry
 
 FORMS = ("csv", "ndjson", "txt")
@@ -40,17 +40,19 @@ class BadRow(Struct, frozen=True):
     reason: str
 
 
-def form_of(path: str, named: str | None) -> str:
-    """Return the form that was named, or the one that the file's name tells."""
-    form = named or _BY_SUFFIX.get(Path(path).suffix.lower())
-    if form is None:
-        raise CommandError(f"The name {path} does not tell its form; say --format {', '.join(FORMS)}.")
-    return form
+def form_of_name(name: str) -> str | None:
+    """Return the form that a file's name tells, if it does."""
+    return _BY_SUFFIX.get(PurePath(name).suffix.lower())
 
 
 def read_rows(file: TextIO, form: str) -> Iterator[Row | BadRow]:
     """Yield every entry, and every line that is none; blank lines are passed over."""
     return _READERS[form](file)
+
+
+def read_text(text: str, form: str) -> Iterator[Row | BadRow]:
+    """Yield the same of a text that is there already."""
+    return read_rows(StringIO(text.removeprefix("\ufeff"), newline=""), form)
 
 
 def open_text(path: Path) -> TextIO:

@@ -6,9 +6,9 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mailwarden.cli.list_files import BadRow, Row
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.files import BadRow, Row
 from mailwarden.wire.lists import PublicListsEntry
 
 # Above it a file is sent without being compared: what is compared is held in memory.

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import UNSET
 
-from mailwarden.cli.list_files import BadRow, Row, form_of, open_text, read_rows, write_rows
+from mailwarden.cli.list_import import form_of
 from mailwarden.errors import CommandError
+from mailwarden.lists.files import BadRow, Row, open_text, read_rows, write_rows
 from mailwarden.wire.lists import PublicListsEntry
 
 MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)

@@ -1,0 +1,142 @@
+"""Entries as people read them: how many each list has, one page of a list, one entry, and those of a few names.
+
+Every question has a limit and ends in time. A list of ten million entries cannot be looked through for a text in
+the middle of an entry; such a search is answered with the entries that begin with it, and says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import asyncpg
+import msgspec
+from msgspec import Struct
+
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.scoped import scoped
+from mailwarden.errors import EntryTooBroad, InvalidEntry
+from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.statements import ARRAY, joined
+from mailwarden.wire.lists import PublicListsEntry
+
+PAGE = 100
+MAX_SEARCH = 200
+SEARCH_MS = 1_500
+READ_MS = 5_000
+_LAST = "\U0010ffff"  # sorts after every character an entry holds
+
+_COLUMNS = "entry, comment, created, created_by, updated, updated_by, expires, hits, last_hit"
+_COUNTS = "SELECT name, entries FROM lists WHERE tenant IS NOT DISTINCT FROM $1"
+_LIST = "(SELECT list_id FROM lists WHERE tenant IS NOT DISTINCT FROM $1 AND name = $2)"
+_PAGE = f"SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry > $3 ORDER BY entry LIMIT $4"  # noqa: S608
+_SEARCH = f"""
+SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry > $3
+    AND (entry = $7 OR position($5 IN lower(entry)) > 0 OR position($6 IN lower(comment)) > 0)
+ORDER BY entry LIMIT $4
+"""  # noqa: S608
+_PREFIX = f"""
+SELECT {_COLUMNS} FROM list_entries
+WHERE list_id = {_LIST} AND entry > $3 AND (entry >= $5 AND entry < $6 OR entry = $7)
+ORDER BY entry LIMIT $4
+"""  # noqa: S608
+_SOME = f"""
+SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry = ANY ({ARRAY.format(3)}) ORDER BY entry
+"""  # noqa: S608
+
+
+class EntryPage(Struct, frozen=True):
+    """Some entries of a list in order; `after` begins the next page where there is one."""
+
+    entries: tuple[PublicListsEntry, ...]
+    after: str = ""
+    prefix_only: bool = False  # the list is too long to be looked through: only beginnings were compared
+
+
+class EntryStore:
+    """Reads entries of one scope at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def counts(self, scope: ListScope) -> Mapping[str, int]:
+        """Return how many entries each list has; a list that was never used is not named."""
+        async with self._database.connection() as connection, scoped(connection, scope.setting):
+            rows = await connection.fetch(_COUNTS, scope.tenant)
+        return {str(row["name"]): cast("int", row["entries"]) for row in rows}
+
+    async def page(
+        self, scope: ListScope, definition: ListDefinition, search: str = "", after: str = "", limit: int = PAGE
+    ) -> EntryPage:
+        """Return a page of the entries that hold the text, or whose comment does."""
+        place = scope.tenant, definition.name, after, limit + 1
+        if not search.strip():
+            return _page_of(await self._read(scope, _PAGE, *place), limit)
+        needle, spelled = _folded(search.strip()[:MAX_SEARCH]), _spelled(definition, search)
+        in_comment = _folded(msgspec.json.encode(needle).decode()[1:-1])
+        async with self._database.connection() as connection:
+            try:
+                async with scoped(connection, scope.setting, first=f"SET LOCAL statement_timeout = {SEARCH_MS}"):
+                    return _page_of(await connection.fetch(_SEARCH, *place, needle, in_comment, spelled), limit)
+            except asyncpg.QueryCanceledError:
+                rows = await _fetch(connection, scope, _PREFIX, *place, needle, needle + _LAST, spelled)
+                return _page_of(rows, limit, prefix_only=True)
+
+    async def present(
+        self, scope: ListScope, definition: ListDefinition, entries: Sequence[str]
+    ) -> list[PublicListsEntry]:
+        """Return those of the entries, in their stored form, that exist."""
+        if not entries:
+            return []
+        rows = await self._read(scope, _SOME, scope.tenant, definition.name, joined(entries))
+        return [_entry_of(row) for row in rows]
+
+    async def first(self, scope: ListScope, definition: ListDefinition, limit: int) -> list[PublicListsEntry]:
+        """Return the first entries of a list that is short by its nature."""
+        rows = await self._read(scope, _PAGE, scope.tenant, definition.name, "", limit)
+        return [_entry_of(row) for row in rows]
+
+    async def _read(self, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
+        async with self._database.connection() as connection:
+            return await _fetch(connection, scope, statement, *values)
+
+
+async def _fetch(connection: Connection, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
+    async with scoped(connection, scope.setting, first=f"SET LOCAL statement_timeout = {READ_MS}"):
+        return await connection.fetch(statement, *values)
+
+
+def _page_of(rows: Sequence[Row], limit: int, *, prefix_only: bool = False) -> EntryPage:
+    entries = tuple(_entry_of(row) for row in rows[:limit])
+    return EntryPage(entries, entries[-1].entry if len(rows) > limit else "", prefix_only)
+
+
+def _entry_of(row: Row) -> PublicListsEntry:
+    return PublicListsEntry(
+        entry=cast("str", row["entry"]),
+        comment=text_of(row["comment"]),
+        created=cast("str", row["created"]),
+        created_by=text_of(row["created_by"]),
+        updated=cast("str", row["updated"]),
+        updated_by=text_of(row["updated_by"]),
+        expires=cast("str | None", row["expires"]),
+        hits=cast("int", row["hits"]),
+        last_hit=cast("str | None", row["last_hit"]),
+    )
+
+
+def text_of(stored: object) -> str:
+    """Return a text that is stored as a JSON string."""
+    return msgspec.json.decode(cast("str", stored), type=str) if stored else ""
+
+
+def _folded(text: str) -> str:
+    """Lower what the database lowers in these columns: A to Z."""
+    return text.encode("utf-8", "replace").replace(b"\x00", b"?").lower().decode()
+
+
+def _spelled(definition: ListDefinition, search: str) -> str:
+    """Return the entry that a search in another spelling means, such as a defanged link."""
+    try:
+        return definition.spell(search)
+    except (InvalidEntry, EntryTooBroad):
+        return ""

@@ -1,0 +1,169 @@
+"""The changes of a list as people read them: who, when, from where, and what became of every entry."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from mailwarden.database.pool import Database, Row
+from mailwarden.database.scoped import scoped
+from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.changes import KEPT_DAYS
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.statements import MARK, NULL
+
+PAGE = 50
+READ_MS = 5_000
+
+CHANGE_COLUMNS = """
+change, moment, author, address, request_id, action, touched, added, deleted, undoes,
+(SELECT max(later.change) FROM list_changes AS later WHERE later.undoes = told.change) AS undone_by
+"""
+# The join is the wall: row-level security shows a transaction the lists of its own scope.
+TOLD = """
+FROM list_changes AS told JOIN lists USING (list_id)
+WHERE lists.tenant IS NOT DISTINCT FROM $1 AND lists.name = $2 AND told.action <> ''
+  AND told.changed > now() - make_interval(days => $3)
+"""
+_NEWEST = f"SELECT {CHANGE_COLUMNS} {TOLD} AND ($4::bigint = 0 OR told.change < $4) ORDER BY told.change DESC LIMIT $5"
+_ONE = f"SELECT {CHANGE_COLUMNS}, told.entries, comments, expiries, replaced, removed {TOLD} AND told.change = $4"
+
+
+class Kept(Struct, frozen=True, array_like=True):
+    """An entry as it was before a change; the later fields are kept of entries that the change took away."""
+
+    entry: str
+    comment: str  # a JSON string
+    expires: str = ""
+    created: str = ""
+    created_by: str = ""
+    hits: str = "0"
+    last_hit: str = ""
+
+
+class State(Struct, frozen=True):
+    """What people give an entry."""
+
+    comment: str
+    expires: str | None = None
+
+
+class Line(Struct, frozen=True):
+    """What a change did to one entry; None is not there, and `known` False where others changed it at that moment."""
+
+    entry: str
+    before: State | None
+    after: State | None
+    kept: Kept | None = None
+    known: bool = True
+
+    @property
+    def what(self) -> str:
+        if self.after is None:
+            return "deleted"
+        return "added" if self.before is None and self.known else "updated"
+
+
+class Change(Struct, frozen=True):
+    """One change of a list."""
+
+    number: int
+    moment: str
+    actor: str
+    address: str | None
+    request_id: str
+    action: str
+    touched: int
+    added: int
+    deleted: int
+    undoes: int | None = None
+    undone_by: int | None = None
+
+    @property
+    def updated(self) -> int:
+        return self.touched - self.added - self.deleted
+
+
+class ChangeStore:
+    """Reads the changes of one list at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def newest(
+        self, scope: ListScope, definition: ListDefinition, before: int = 0, limit: int = PAGE
+    ) -> list[Change]:
+        """Return the newest changes of a list, newest first, or those before a number."""
+        rows = await self._read(scope, _NEWEST, scope.tenant, definition.name, KEPT_DAYS, before, limit)
+        return [change_of(row) for row in rows]
+
+    async def find(
+        self, scope: ListScope, definition: ListDefinition, number: int
+    ) -> tuple[Change, tuple[Line, ...]] | None:
+        """Return a change with what it did to every entry, or None where this list has none of that number."""
+        rows = await self._read(scope, _ONE, scope.tenant, definition.name, KEPT_DAYS, number)
+        return (change_of(rows[0]), tuple(lines_of(rows[0]))) if rows else None
+
+    async def _read(self, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
+        first = f"SET LOCAL statement_timeout = {READ_MS}"
+        async with self._database.connection() as connection, scoped(connection, scope.setting, first=first):
+            return await connection.fetch(statement, *values)
+
+
+def change_of(row: Row) -> Change:
+    return Change(
+        number=cast("int", row["change"]),
+        moment=cast("str", row["moment"]),
+        actor=msgspec.json.decode(cast("str", row["author"]), type=str),
+        address=cast("str | None", row["address"]),
+        request_id=cast("str", row["request_id"]),
+        action=cast("str", row["action"]),
+        touched=cast("int", row["touched"]),
+        added=cast("int", row["added"]),
+        deleted=cast("int", row["deleted"]),
+        undoes=cast("int | None", row["undoes"]),
+        undone_by=cast("int | None", row["undone_by"]),
+    )
+
+
+def lines_of(row: Row) -> Iterator[Line]:
+    """Yield what a change did to each of its entries."""
+    entries = cast("Sequence[str]", row["entries"])
+    kept = kept_of(cast("str | None", row["replaced"]))
+    action = cast("str", row["action"])
+    removed = frozenset(cast("Sequence[str] | None", row["removed"]) or ())
+    comments = _given(cast("str | None", row["comments"]), len(entries))
+    expiries = _given(cast("str | None", row["expiries"]), len(entries))
+    # Where the counts do not add up, another change came in between: an entry was updated, and nobody knows from what.
+    missing = len(entries) - len(kept)
+    known = missing == cast("int", row["added"])
+    for entry, comment, expires in zip(entries, comments, expiries, strict=True):
+        old = kept.get(entry)
+        before = None if old is None else State(_text(old.comment), old.expires or None)
+        if action in {"delete", "expire"} or entry in removed:
+            yield Line(entry, before, None, old)
+        else:
+            yield Line(entry, before, _after(before, comment, expires), old, known=known or old is not None)
+
+
+def kept_of(replaced: str | None) -> Mapping[str, Kept]:
+    rows = (Kept(*row.split(MARK)) for row in replaced.split(NULL)) if replaced else ()
+    return {row.entry: row for row in rows}
+
+
+def _after(before: State | None, comment: str, expires: str) -> State:
+    """Return what an entry became: what was not given stayed, and is empty where there was nothing."""
+    old = before or State("")
+    return State(
+        old.comment if comment == NULL else _text(comment),
+        old.expires if expires == NULL else expires or None,
+    )
+
+
+def _given(text: str | None, count: int) -> Sequence[str]:
+    return [NULL] * count if text is None else text.split(MARK)
+
+
+def _text(stored: str) -> str:
+    return msgspec.json.decode(stored, type=str)

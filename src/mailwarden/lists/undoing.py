@@ -1,0 +1,191 @@
+"""Takes a change of a list back: what is still as the change left it becomes what it was before.
+
+An undoing is a change like any other: one transaction, one line in the audit, one row that can itself be taken back.
+Entries that were changed since are left alone and told.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+import asyncpg
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
+
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.scoped import ScopedTransaction, scoped
+from mailwarden.errors import ListFull, NotFound
+from mailwarden.lists.catalogue import ListDefinition
+from mailwarden.lists.changes import KEPT_DAYS
+from mailwarden.lists.expiry import GRACE
+from mailwarden.lists.ledger import CHANGE_COLUMNS, TOLD, Kept, lines_of
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.statements import ARRAY, MARK, NULL, Stamp, joined
+from mailwarden.lists.turns import take_turn
+
+CHANGE_WAIT = 10.0
+_FULL = "MW001"
+
+_FIND = f"""
+SELECT {CHANGE_COLUMNS}, list_id, told.entries, comments, expiries, replaced, removed {TOLD} AND told.change = $4
+"""
+_LOCK = f"""
+SELECT entry, comment, expires, created, created_by, updated, updated_by, hits, last_hit
+FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)}) ORDER BY entry FOR UPDATE
+"""  # noqa: S608
+_REMOVE = f"DELETE FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)})"  # noqa: S608
+_RESET = f"""
+UPDATE list_entries AS kept
+SET comment = given.comment, expires = nullif(given.expires, ''), updated = $5, updated_by = $6
+FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
+WHERE kept.list_id = $1 AND kept.entry = given.entry
+"""  # noqa: S608
+# Somebody may add the same entry at this moment: then theirs stands.
+_RESTORE = f"""
+INSERT INTO list_entries (list_id, entry, comment, expires, created, created_by, hits, last_hit, updated, updated_by)
+SELECT $1, entry, comment, nullif(expires, ''), created, created_by, hits::bigint, nullif(last_hit, ''), $9, $10
+FROM unnest({", ".join(ARRAY.format(number) for number in range(2, 9))})
+     AS given (entry, comment, expires, created, created_by, hits, last_hit)
+ON CONFLICT (list_id, entry) DO NOTHING RETURNING entry
+"""  # noqa: S608
+_NOTE = f"""
+WITH noted AS (
+    INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, added, deleted,
+                              comments, expiries, replaced, removed, undoes)
+    VALUES ($1, {ARRAY.format(2)}, 'undo', $3, $4, $8, $9, $10, $11, $12, $13, $14, $15, {ARRAY.format(16)}, $17)
+    RETURNING change
+)
+SELECT change, record_deed($5, $6, 'lists.undo', $7, $8, $9, jsonb_build_object(
+    'change', $17::bigint, 'entries', $10::integer, 'added', $11::integer, 'deleted', $12::integer))
+FROM noted
+"""  # noqa: S608
+
+
+class Undone(Struct, frozen=True):
+    """What came of an undoing: its own number, 0 where there was nothing to do, and the entries left alone."""
+
+    number: int = 0
+    restored: int = 0
+    left: tuple[str, ...] = ()
+
+
+class Work(Struct):
+    """What is to be done: entries to take away, to set back, to put back as they were, and to leave alone."""
+
+    remove: list[str] = field(default_factory=list)
+    reset: list[Kept] = field(default_factory=list)
+    restore: list[Kept] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)  # what is there now, as list_changes keeps it
+
+
+class UndoStore:
+    """Takes changes of one scope's lists back."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def undo(self, scope: ListScope, definition: ListDefinition, number: int, stamp: Stamp) -> Undone:
+        """Take a change back as far as its entries are as it left them; raise NotFound where there is none."""
+        async with self._database.connection(CHANGE_WAIT) as connection:
+            async with scoped(connection, scope.setting):
+                told = await connection.fetchrow(_FIND, scope.tenant, definition.name, KEPT_DAYS, number)
+            if told is None:
+                raise NotFound("There is no such change of this list, or it is too long ago to be undone.")
+            undoing = _Undoing(connection, scope, definition, told, stamp)
+            try:
+                return await take_turn(connection, scope.setting, undoing.list_id, undoing.run)
+            except asyncpg.PostgresError as error:
+                if error.sqlstate == _FULL:
+                    raise ListFull(f"Undoing would exceed maxSize of {definition.name}.") from None
+                raise
+
+
+class _Undoing:
+    """One undoing on its connection."""
+
+    def __init__(
+        self, connection: Connection, scope: ListScope, definition: ListDefinition, told: Row, stamp: Stamp
+    ) -> None:
+        self.list_id = cast("int", told["list_id"])
+        self._connection = connection
+        self._scope = scope
+        self._definition = definition
+        self._told = told
+        self._stamp = stamp
+
+    async def run(self, transaction: ScopedTransaction) -> Undone:
+        entries = sorted(cast("Sequence[str]", self._told["entries"]))
+        rows = await self._connection.fetch(_LOCK, self.list_id, joined(entries))
+        work = plan_undoing(self._told, {cast("str", row["entry"]): row for row in rows}, self._stamp.moment)
+        restored = await self._write(work)
+        taken = {each.entry for each in work.restore} - restored
+        left = tuple(sorted({*work.left, *taken}))
+        done = sorted({*work.remove, *(each.entry for each in work.reset), *restored})
+        if not done:
+            return Undone(left=left)
+        number = await self._note(work, done, len(restored))
+        if grown := len(restored) - len(work.remove):
+            room = self._definition.max_size(in_tenant=self._scope.tenant is not None)
+            transaction.last = f"SELECT count_entries({self.list_id}, {grown}, {room})"
+        return Undone(number, len(done), left)
+
+    async def _write(self, work: Work) -> set[str]:
+        """Do the work; return those of the entries to be put back that were not there."""
+        mark = self._stamp.moment, self._stamp.author
+        if work.remove:
+            await self._connection.execute(_REMOVE, self.list_id, joined(work.remove))
+        if work.reset:
+            columns = ([e.entry for e in work.reset], [e.comment for e in work.reset], [e.expires for e in work.reset])
+            await self._connection.execute(_RESET, self.list_id, *map(joined, columns), *mark)
+        if not work.restore:
+            return set()
+        every = zip(*map(astuple, work.restore), strict=True)
+        rows = await self._connection.fetch(_RESTORE, self.list_id, *map(joined, every), *mark)
+        return {cast("str", row["entry"]) for row in rows}
+
+    async def _note(self, work: Work, done: Sequence[str], added: int) -> int:
+        given = {each.entry: each for each in (*work.reset, *work.restore)}
+        comments = [given[entry].comment if entry in given else NULL for entry in done]
+        expiries = [given[entry].expires if entry in given else NULL for entry in done]
+        stamp, actor = self._stamp, self._stamp.actor
+        number = await self._connection.fetchval(
+            _NOTE, self.list_id, joined(done), stamp.moment, stamp.author, actor.name, self._scope.tenant,
+            self._definition.name, actor.address, actor.request_id, len(done), added, len(work.remove),
+            joined(comments), joined(expiries), NULL.join(work.replaced) or None,
+            joined(work.remove) if work.remove else None, self._told["change"],
+        )  # fmt: skip
+        return cast("int", number)
+
+
+def plan_undoing(told: Row, now: Mapping[str, Row], moment: str) -> Work:
+    """Tell which entries are as the change left them, and what each of them was before."""
+    left_as = told["moment"], told["author"]
+    work = Work()
+    for line in lines_of(told):
+        row = now.get(line.entry)
+        untouched = row is not None and (row["updated"], row["updated_by"]) == left_as
+        if line.after is None and row is None and line.kept is not None:
+            work.restore.append(_extendable(line.kept, moment))
+        elif line.after is None or row is None or not untouched or not line.known:
+            work.left.append(line.entry)
+        elif line.kept is None:
+            work.remove.append(line.entry)
+            work.replaced.append(_written(row))
+        else:
+            work.reset.append(line.kept)
+            work.replaced.append(_written(row))
+    return work
+
+
+def _extendable(kept: Kept, moment: str) -> Kept:
+    """Return an entry that expired long ago as one that expires now: it acts no more, but can be extended."""
+    since = datetime.fromisoformat(moment) - GRACE
+    expired = bool(kept.expires) and datetime.fromisoformat(kept.expires) < since
+    return replace(kept, expires=moment) if expired else kept
+
+
+def _written(row: Row) -> str:
+    """Return the row of an entry as list_changes keeps it."""
+    columns = ("entry", "comment", "expires", "created", "created_by", "hits", "last_hit")
+    return MARK.join("" if row[column] is None else str(row[column]) for column in columns)

@@ -1,0 +1,298 @@
+"""Lists as people work with them: pages, search, what changed, taking it back, bringing in a text, checking a value."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec import UNSET
+
+from mailwarden.access.audit import AuditStore
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.errors import ListFull, NotFound, TooManyEntries
+from mailwarden.lists import desk as desk_file
+from mailwarden.lists import entry_store
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.checking import Checker
+from mailwarden.lists.desk import ListDesk
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.expiry import Expiry
+from mailwarden.lists.ledger import ChangeStore, State
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.lists.undoing import UndoStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.wire.lists import ListEntryInput
+
+GLOBAL = ListScope()
+ADA = Actor("user:ada", "192.0.2.9", "request-9")
+SOAR = Actor("key:soar", "192.0.2.7", "request-1")
+LIST = "sender-block"
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> ListStore:
+    return ListStore(database, database)
+
+
+@pytest.fixture
+def lists(store: ListStore) -> Lists:
+    return Lists(store)
+
+
+@pytest.fixture
+def desk(database: Database, store: ListStore) -> ListDesk:
+    return ListDesk(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+
+
+@pytest.fixture
+async def acme(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "acme")).uid)
+
+
+@pytest.fixture
+async def other(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "other")).uid)
+
+
+async def add(lists: Lists, scope: ListScope, *entries: str, comment: str | None = None, **more: object) -> None:
+    given = [ListEntryInput(entry, UNSET if comment is None else comment, **more) for entry in entries]  # type: ignore[arg-type]
+    await lists.add_entries(scope, LIST, given, SOAR)
+
+
+async def state(desk: ListDesk, scope: ListScope) -> dict[str, tuple[str, str | None]]:
+    page = await desk.page(scope, LIST)
+    assert (await desk.counts(scope)).get(LIST, 0) == len(page.entries)
+    return {each.entry: (each.comment, each.expires) for each in page.entries}
+
+
+async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Database, lists: Lists) -> None:
+    await add(lists, GLOBAL, *(f"n{number:03}.example" for number in range(5)))
+    entries = EntryStore(database)
+    first = await entries.page(GLOBAL, find_list(LIST), limit=3)
+    assert [each.entry for each in first.entries] == ["n000.example", "n001.example", "n002.example"]
+    second = await entries.page(GLOBAL, find_list(LIST), after=first.after, limit=3)
+    assert [each.entry for each in second.entries] == ["n003.example", "n004.example"]
+    assert second.after == ""
+    assert second.entries[0].created_by == "key:soar"
+
+
+async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
+    desk: ListDesk, lists: Lists, acme: ListScope
+) -> None:
+    await add(lists, acme, "evil.example", "mail.evil.example", comment='Ticket "7" of Ada')
+    await add(lists, acme, "plain.example")
+    for search, found in (
+        ("EVIL", ["evil.example", "mail.evil.example"]),
+        ('ticket "7"', ["evil.example", "mail.evil.example"]),
+        ("plain", ["plain.example"]),
+        ("hxxp-is-none", []),
+        ("plain[.]example", ["plain.example"]),
+        ("%", []),
+        ("\x00", []),
+    ):
+        assert [each.entry for each in (await desk.page(acme, LIST, search)).entries] == found
+    assert (await desk.page(GLOBAL, LIST, "evil")).entries == ()
+
+
+async def test_a_search_that_takes_too_long_compares_beginnings_and_says_so(
+    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    await add(lists, GLOBAL, "evil.example", "mail.evil.example")
+    slow = entry_store._SEARCH.replace("AND entry > $3", "AND entry > $3 AND pg_sleep(1) IS NOT NULL")
+    monkeypatch.setattr(entry_store, "_SEARCH", slow)
+    monkeypatch.setattr(entry_store, "SEARCH_MS", 50)
+    page = await desk.page(GLOBAL, LIST, "evil")
+    assert page.prefix_only
+    assert [each.entry for each in page.entries] == ["evil.example"]
+    assert database.up
+
+
+async def test_a_change_tells_who_made_it_and_what_became_of_each_entry(
+    desk: ListDesk, lists: Lists, acme: ListScope
+) -> None:
+    end = datetime(2031, 1, 1, tzinfo=UTC)
+    await add(lists, acme, "a.example", "b.example", comment="first")
+    await add(lists, acme, "b.example", "c.example", expires=end)
+    await lists.delete_entries(acme, LIST, ["a.example"], ADA)
+    deleted, changed, added = await desk.changes(acme, LIST)
+    assert (deleted.actor, deleted.address, deleted.request_id) == ("user:ada", "192.0.2.9", "request-9")
+    assert [(c.action, c.added, c.updated, c.deleted) for c in (deleted, changed, added)] == [
+        ("delete", 0, 0, 1),
+        ("add", 1, 1, 0),
+        ("add", 2, 0, 0),
+    ]
+    _, lines = await desk.change(acme, LIST, changed.number)
+    stored = "2031-01-01T00:00:00.000Z"
+    assert [(line.entry, line.what, line.before, line.after) for line in lines] == [
+        ("b.example", "updated", State("first"), State("first", stored)),
+        ("c.example", "added", None, State("", stored)),
+    ]
+    _, lines = await desk.change(acme, LIST, deleted.number)
+    assert [(line.entry, line.what, line.before, line.after) for line in lines] == [
+        ("a.example", "deleted", State("first"), None)
+    ]
+
+
+async def test_nobody_sees_or_undoes_a_change_of_another_scope(
+    desk: ListDesk, lists: Lists, acme: ListScope, other: ListScope
+) -> None:
+    await add(lists, acme, "a.example")
+    number = (await desk.changes(acme, LIST))[0].number
+    for scope in (other, GLOBAL):
+        assert await desk.changes(scope, LIST) == []
+        with pytest.raises(NotFound):
+            await desk.change(scope, LIST, number)
+        with pytest.raises(NotFound):
+            await desk.undo(scope, LIST, number, ADA)
+    with pytest.raises(NotFound):
+        await desk.undo(acme, "sender-allow", number, ADA)
+    assert list(await state(desk, acme)) == ["a.example"]
+
+
+async def test_undoing_an_addition_takes_away_what_is_new_and_sets_back_what_was_there(
+    desk: ListDesk, lists: Lists, acme: ListScope, database: Database
+) -> None:
+    await add(lists, acme, "old.example", comment="kept", expires=datetime(2031, 1, 1, tzinfo=UTC))
+    before = await state(desk, acme)
+    await add(lists, acme, "new.example", "old.example", comment="wrong", expires=None)
+    assert (await state(desk, acme))["old.example"] == ("wrong", None)
+    done = await desk.undo(acme, LIST, (await desk.changes(acme, LIST))[0].number, ADA)
+    assert (done.restored, done.left) == (2, ())
+    assert await state(desk, acme) == before
+    newest, undone, _ = await desk.changes(acme, LIST)
+    assert (newest.action, newest.actor, newest.undoes, newest.deleted) == ("undo", "user:ada", undone.number, 1)
+    assert undone.undone_by == newest.number
+    deed = (await AuditStore(database).newest(Scope.of(acme.tenant)))[0]  # type: ignore[arg-type]
+    assert (deed.action, deed.actor) == ("lists.undo", ADA)
+    # An undoing is a change like any other.
+    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert (await state(desk, acme))["new.example"] == ("wrong", None)
+    assert (await state(desk, acme))["old.example"] == ("wrong", None)
+
+
+async def test_undoing_a_deletion_brings_back_all_that_an_entry_was(
+    desk: ListDesk, lists: Lists, acme: ListScope
+) -> None:
+    await add(lists, acme, "a.example", comment='said "so"')
+    (first,) = (await desk.page(acme, LIST)).entries
+    await lists.delete_entries(acme, LIST, ["a.example"], ADA)
+    assert (await desk.undo(acme, LIST, (await desk.changes(acme, LIST))[0].number, ADA)).restored == 1
+    (again,) = (await desk.page(acme, LIST)).entries
+    assert (again.comment, again.created, again.created_by) == (first.comment, first.created, first.created_by)
+    assert again.updated_by == "user:ada"
+
+
+async def test_what_was_changed_since_is_left_alone_and_told(desk: ListDesk, lists: Lists, acme: ListScope) -> None:
+    await add(lists, acme, "a.example", "b.example", "c.example")
+    number = (await desk.changes(acme, LIST))[0].number
+    await add(lists, acme, "b.example", comment="since")
+    await lists.delete_entries(acme, LIST, ["c.example"], SOAR)
+    done = await desk.undo(acme, LIST, number, ADA)
+    assert (done.restored, done.left) == (1, ("b.example", "c.example"))
+    assert await state(desk, acme) == {"b.example": ("since", None)}
+    again = await desk.undo(acme, LIST, number, ADA)
+    assert (again.number, again.restored) == (0, 0)
+    await add(lists, acme, "c.example", comment="back")
+    deletion = next(each for each in await desk.changes(acme, LIST) if each.action == "delete")
+    assert (await desk.undo(acme, LIST, deletion.number, ADA)).left == ("c.example",)
+
+
+async def test_undoing_an_expiry_leaves_a_day_to_extend_the_entry(
+    desk: ListDesk, lists: Lists, acme: ListScope, store: ListStore
+) -> None:
+    await add(lists, acme, "a.example", expires=datetime.now(UTC) - timedelta(days=3))
+    assert await Expiry(store).purge(datetime.now(UTC)) == 1
+    (expired, _) = await desk.changes(acme, LIST)
+    assert (expired.action, expired.actor) == ("expire", "system:expiry")
+    assert (await desk.undo(acme, LIST, expired.number, ADA)).restored == 1
+    assert await Expiry(store).purge(datetime.now(UTC)) == 0
+    assert list(await state(desk, acme)) == ["a.example"]
+
+
+async def test_undoing_never_overfills_a_list(desk: ListDesk, lists: Lists) -> None:
+    name = "attachment-block"
+    every = [ListEntryInput(f".e{number}") for number in range(1_000)]
+    await lists.add_entries(GLOBAL, name, every[:500], SOAR)
+    await lists.add_entries(GLOBAL, name, every[500:], SOAR)
+    await lists.delete_entries(GLOBAL, name, [".e1"], SOAR)
+    number = (await desk.changes(GLOBAL, name))[0].number
+    await lists.add_entries(GLOBAL, name, [ListEntryInput(".x")], SOAR)
+    with pytest.raises(ListFull):
+        await desk.undo(GLOBAL, name, number, ADA)
+    assert (await desk.counts(GLOBAL))[name] == 1_000
+
+
+async def test_an_import_is_previewed_and_is_one_change(
+    desk: ListDesk, lists: Lists, acme: ListScope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(lists, acme, "same.example", comment="feed")
+    await add(lists, acme, "other.example", comment="by hand")
+    text = "entry,comment\nNEW.example,feed\nsame.example,feed\nother.example,feed\nno domain,feed\nnew.example,feed\n"
+    preview = await desk.preview(acme, LIST, text, "csv")
+    assert (preview.plan.new, preview.plan.changed, preview.plan.unchanged) == (1, 1, 1)
+    assert (preview.seen.repeated, preview.seen.invalid) == (1, 1)
+    assert [(bad.line, bad.text) for bad in preview.seen.mistakes] == [(5, "no domain")]
+    assert preview.fits
+    assert await desk.bring_in(acme, LIST, preview.rows, ADA) == 2
+    newest = (await desk.changes(acme, LIST))[0]
+    assert (newest.action, newest.added, newest.updated) == ("import", 1, 1)
+    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert await state(desk, acme) == {"same.example": ("feed", None), "other.example": ("by hand", None)}
+    monkeypatch.setattr(desk_file, "MAX_IMPORT", 2)
+    with pytest.raises(TooManyEntries, match="mailwarden lists import"):
+        await desk.preview(acme, LIST, "a.example\nb.example\nc.example\n", "txt")
+
+
+async def test_fifty_thousand_entries_are_one_change_that_can_be_undone(desk: ListDesk, acme: ListScope) -> None:
+    text = "\n".join(f"n{number}.example" for number in range(50_000))
+    preview = await desk.preview(acme, LIST, text, "txt", comment="feed", expires=datetime(2031, 1, 1, tzinfo=UTC))
+    assert await desk.bring_in(acme, LIST, preview.rows, ADA) == 50_000
+    (change,) = await desk.changes(acme, LIST)
+    assert (await desk.undo(acme, LIST, change.number, ADA)).restored == 50_000
+    assert await state(desk, acme) == {}
+
+
+async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployment(
+    database: Database, lists: Lists, acme: ListScope, other: ListScope
+) -> None:
+    checker = Checker(EntryStore(database))
+    await add(lists, GLOBAL, "*.evil.example", comment="feed")
+    await add(lists, other, "mail.evil.example")
+    await lists.add_entries(acme, "sender-allow", [ListEntryInput("a@mail.evil.example")], SOAR)
+    await add(lists, acme, "mail.evil.example", expires=datetime(2020, 1, 1, tzinfo=UTC))
+    checked = await checker.check(acme, "A@mail[.]evil.example")
+    found = {(each.match.list_name, each.match.entry, each.match.tenant): each.expired for each in checked.found}
+    assert found == {
+        (LIST, "mail.evil.example", acme.tenant): True,
+        ("sender-allow", "a@mail.evil.example", acme.tenant): False,
+        (LIST, "*.evil.example", None): False,
+    }
+    assert [match.list_name for match in checked.acting] == ["sender-allow"]
+    assert [match.entry for match in (await checker.check(GLOBAL, "A@mail.evil.example")).acting] == ["*.evil.example"]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "value"),
+    [
+        ("ip-block", "198.51.100.0/24", "198.51.100.9"),
+        ("subject-block", "/final notice [0-9]+/i", "Final Notice 77 of you"),
+        ("protected-people", "Ada Byron <ada@acme.example>", "byron, ada <x@evil.example>"),
+        ("url-block", "evil.example/login/*", "hxxps://evil[.]example/login/now?x=1"),
+        ("file-hash-block", "a" * 64, "A" * 64),
+        ("attachment-block", ".exe", "x.exe"),
+    ],
+)
+async def test_every_kind_of_value_is_met(database: Database, lists: Lists, name: str, entry: str, value: str) -> None:
+    await lists.add_entries(GLOBAL, name, [ListEntryInput(entry)], SOAR)
+    checked = await Checker(EntryStore(database)).check(GLOBAL, value)
+    assert [(match.list_name, match.entry) for match in checked.acting] == [(name, entry)]
