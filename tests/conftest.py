@@ -4,10 +4,14 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rig.engines import Engines, start_engines
+
+if TYPE_CHECKING:
+    from tests.acceptance.house import Town
 
 TEMPLATE = "mailwarden_template"
 
@@ -30,6 +34,14 @@ def database_template(engines: Engines) -> str:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(lambda: asyncio.run(migrate(url))).result()
     return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def town(engines: Engines, database_template: str) -> "Town":
+    """Return the database that products are given a copy of, with tenants and keys in it."""
+    from tests.acceptance.house import found_town
+
+    return found_town(engines, database_template)
 
 
 @pytest.fixture

@@ -7,15 +7,10 @@ import pytest
 from rig.engines import Engines
 from rig.samples import plain_message
 from tests.acceptance.client import Client, wait_until
-from tests.acceptance.house import House, Town, found_town, open_house
+from tests.acceptance.house import House, Town, open_house
 from tests.acceptance.sluice import Sluice
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
-
-
-@pytest.fixture(scope="session")
-def town(engines: Engines, database_template: str) -> Town:
-    return found_town(engines, database_template)
 
 
 @pytest.fixture(scope="session")
