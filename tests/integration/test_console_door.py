@@ -13,8 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import RawTestServer, TestClient
 
 from mailwarden.access.people import Role, User
+from mailwarden.access.sessions import COOKIE
 from mailwarden.console.assets import Assets
-from mailwarden.console.door import COOKIE, Door
+from mailwarden.console.door import Door
 from mailwarden.console.page import OpenPage, Page, Takes
 from mailwarden.console.rights import Right
 from mailwarden.console.templating import POLICY, Templates
@@ -27,17 +28,25 @@ TOKEN = "the-token-of-this-session"
 FORM = {"csrf": TOKEN, "name": "<b>bob</b>"}
 
 
+Client = TestClient[web.BaseRequest, None]
+
+
 @dataclass(frozen=True)
 class Session:
+    user: User | None
     csrf: str = TOKEN
 
 
 class People:
-    async def recognise(self, cookie: str) -> tuple[User, Session] | None:
-        if cookie not in set(Role):
+    """Takes the name of a role for a cookie of somebody who has it, and `visit` for one of a guest."""
+
+    async def find(self, value: str) -> Session | None:
+        if value == "visit":
+            return Session(None)
+        if value not in set(Role):
             return None
-        tenants = frozenset({uuid4()}) if cookie == Role.TENANT_ADMINISTRATOR else frozenset()
-        return User(uuid4(), "alice", Role(cookie), tenants, datetime.now(UTC)), Session()
+        tenants = frozenset({uuid4()}) if value == Role.TENANT_ADMINISTRATOR else frozenset()
+        return Session(User(uuid4(), "alice", Role(value), tenants, datetime.now(UTC)))
 
 
 class Tenants:
@@ -79,11 +88,12 @@ PAGES = (
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[TestClient]:
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
     routes = Door(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
     door = FrontDoor([*routes, assets.route()], Metrics())
-    async with TestClient(RawTestServer(door.answer)) as made:
+    made: Client = TestClient(RawTestServer(door.answer))
+    async with made:
         yield made
 
 
@@ -91,18 +101,24 @@ def as_(role: str, **headers: str) -> dict[str, str]:
     return {"Cookie": f"{COOKIE}={role}", **headers}
 
 
-async def test_a_guest_is_sent_to_sign_in_and_back_again(client: TestClient) -> None:
+async def test_a_guest_is_sent_to_sign_in_and_back_again(client: Client) -> None:
     answer = await client.get("/console/show?colour=RED", allow_redirects=False)
     assert answer.status == 303
     assert answer.headers["Location"] == "/console/login?next=%2Fconsole%2Fshow%3Fcolour%3DRED"
 
 
-async def test_a_part_of_a_page_sends_the_whole_page_to_sign_in(client: TestClient) -> None:
+async def test_a_session_that_has_not_logged_in_opens_nothing(client: Client) -> None:
+    assert (await client.get("/console/show", headers=as_("visit"), allow_redirects=False)).status == 303
+    answer = await client.post("/console/take", data=FORM, headers=as_("visit"), allow_redirects=False)
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/login")
+
+
+async def test_a_part_of_a_page_sends_the_whole_page_to_sign_in(client: Client) -> None:
     answer = await client.get("/console/show", headers={"HX-Request": "true"})
     assert (answer.status, answer.headers["HX-Redirect"]) == (401, "/console/login")
 
 
-async def test_every_page_carries_the_headers_that_keep_it_harmless(client: TestClient) -> None:
+async def test_every_page_carries_the_headers_that_keep_it_harmless(client: Client) -> None:
     for path in ("/console/show", "/console/fail", "/console/break", "/console/tenants-only"):
         answer = await client.get(path, headers=as_("analyst"))
         assert answer.headers["Content-Security-Policy"] == POLICY
@@ -114,21 +130,21 @@ async def test_every_page_carries_the_headers_that_keep_it_harmless(client: Test
     assert "data:" not in POLICY
 
 
-async def test_what_a_message_says_is_escaped(client: TestClient) -> None:
+async def test_what_a_message_says_is_escaped(client: Client) -> None:
     answer = await client.get("/console/show", params={"colour": "<script>alert(1)</script>"}, headers=as_("auditor"))
     text = await answer.text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 
 
-async def test_a_role_opens_what_its_row_of_the_table_says(client: TestClient) -> None:
+async def test_a_role_opens_what_its_row_of_the_table_says(client: Client) -> None:
     statuses = {role: (await client.get("/console/tenants-only", headers=as_(role))).status for role in map(str, Role)}
     assert statuses == {
         "deployment-administrator": 200, "tenant-administrator": 403, "analyst": 403, "auditor": 403,
     }  # fmt: skip
 
 
-async def test_a_form_of_a_page_of_ours_is_taken(client: TestClient) -> None:
+async def test_a_form_of_a_page_of_ours_is_taken(client: Client) -> None:
     answer = await client.post("/console/take", data=FORM, headers=as_("analyst"))
     assert (answer.status, await answer.text()) == (200, "<b>bob</b>|0")
 
@@ -144,22 +160,20 @@ async def test_a_form_of_a_page_of_ours_is_taken(client: TestClient) -> None:
         (FORM, {"Origin": "https://evil.example"}),
     ],
 )
-async def test_a_form_from_elsewhere_is_refused(
-    client: TestClient, data: dict[str, str], headers: dict[str, str]
-) -> None:
+async def test_a_form_from_elsewhere_is_refused(client: Client, data: dict[str, str], headers: dict[str, str]) -> None:
     assert (await client.post("/console/take", data=data, headers=as_("analyst", **headers))).status == 403
 
 
-async def test_the_token_may_stand_in_a_header(client: TestClient) -> None:
+async def test_the_token_may_stand_in_a_header(client: Client) -> None:
     headers = as_("analyst", **{"X-CSRF-Token": TOKEN})
     assert (await client.post("/console/take", data={"name": "bob"}, headers=headers)).status == 200
 
 
-async def test_a_role_without_the_right_is_refused_before_its_form_is_read(client: TestClient) -> None:
+async def test_a_role_without_the_right_is_refused_before_its_form_is_read(client: Client) -> None:
     assert (await client.post("/console/take", data=FORM, headers=as_("auditor"))).status == 403
 
 
-async def test_a_form_of_another_type_or_too_large_is_refused(client: TestClient) -> None:
+async def test_a_form_of_another_type_or_too_large_is_refused(client: Client) -> None:
     assert (await client.post("/console/take", json=FORM, headers=as_("analyst"))).status == 415
     headers = as_("analyst", **{"Content-Type": "application/x-www-form-urlencoded"})
     large = io.BytesIO(f"csrf={TOKEN}&more=".encode() + b"x" * 4_200_000)
@@ -176,7 +190,7 @@ def upload(*parts: tuple[str, str | bytes]) -> aiohttp.FormData:
     return form
 
 
-async def test_an_upload_gives_its_fields_and_its_file(client: TestClient) -> None:
+async def test_an_upload_gives_its_fields_and_its_file(client: Client) -> None:
     data = upload(("csrf", TOKEN), ("name", "bob"), ("file", b"x" * 2_000_000))
     answer = await client.post("/console/upload", data=data, headers=as_("analyst"))
     assert (answer.status, await answer.text()) == (200, "bob|2000000")
@@ -186,13 +200,13 @@ async def test_an_upload_gives_its_fields_and_its_file(client: TestClient) -> No
     "parts", [[("file", b"x"), ("csrf", TOKEN)], [("csrf", "wrong"), ("file", b"x")], [("name", "bob")]]
 )
 async def test_an_upload_whose_first_part_is_not_the_token_is_refused(
-    client: TestClient, parts: list[tuple[str, str | bytes]]
+    client: Client, parts: list[tuple[str, str | bytes]]
 ) -> None:
     answer = await client.post("/console/upload", data=upload(*parts), headers=as_("analyst"))
     assert answer.status == 403
 
 
-async def test_an_error_is_a_page_with_its_sentence(client: TestClient) -> None:
+async def test_an_error_is_a_page_with_its_sentence(client: Client) -> None:
     answer = await client.get("/console/fail", headers=as_("analyst"))
     text = await answer.text()
     assert (answer.status, answer.headers["Retry-After"]) == (503, "7")
@@ -200,19 +214,19 @@ async def test_an_error_is_a_page_with_its_sentence(client: TestClient) -> None:
     assert answer.headers["X-Request-Id"] in text
 
 
-async def test_a_bug_tells_nothing_but_where_to_look(client: TestClient) -> None:
+async def test_a_bug_tells_nothing_but_where_to_look(client: Client) -> None:
     answer = await client.get("/console/break", headers=as_("analyst", **{"HX-Request": "true"}))
     assert answer.status == 500
     assert "secret" not in await answer.text()
 
 
-async def test_a_guest_page_refuses_other_sites_too(client: TestClient) -> None:
+async def test_a_guest_page_refuses_other_sites_too(client: Client) -> None:
     assert await (await client.post("/console/welcome", data={"name": "bob"})).text() == "welcome bob"
     headers = {"Origin": "https://evil.example"}
     assert (await client.post("/console/welcome", data={"name": "bob"}, headers=headers)).status == 403
 
 
-async def test_files_are_kept_by_browsers_and_packed(client: TestClient) -> None:
+async def test_files_are_kept_by_browsers_and_packed(client: Client) -> None:
     address = Assets().address("tabler.min.css")
     answer = await client.get(address)
     assert answer.status == 200

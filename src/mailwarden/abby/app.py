@@ -26,6 +26,7 @@ from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.key_store import KeyScope, KeyStore
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
+from mailwarden.access.registry import build_registry
 from mailwarden.access.tenants import TenantStore
 from mailwarden.console.app import Services, build_console
 from mailwarden.database.pool import Database
@@ -43,13 +44,6 @@ from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
-
-
-class Nobody:
-    """Recognises no cookie, until sessions are kept."""
-
-    async def recognise(self, cookie: str) -> None:
-        return None
 
 
 @asynccontextmanager
@@ -86,7 +80,10 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             body_timeout_ms=config.body_timeout,
             long_request_timeout_ms=core.long_request_timeout,
         )
-        keys = Keys(KeyStore(database), read_pepper(folder / config.api_key_pepper))
+        pepper = read_pepper(folder / config.api_key_pepper)
+        keys = Keys(KeyStore(database), pepper)
+        registry = build_registry(database, pepper)
+        stack.callback(registry.passwords.close)
         routes = build_routes(
             Access(config.static_api_tokens),
             KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
@@ -103,7 +100,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         console = Services(
-            recognition=Nobody(),
+            recognition=registry.sessions,
             directory=directory,
             deployment=AbbyDeployment(config, folder, watch, status, database),
             spool=spool,

@@ -13,17 +13,16 @@ from urllib.parse import quote, urlsplit
 
 from aiohttp import web
 
-from mailwarden.access.people import User
+from mailwarden.access.sessions import COOKIE, Session
 from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, read_form, read_upload, untrusted
 from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
 from mailwarden.console.templating import HEADERS, Templates
-from mailwarden.console.visit import Guest, Session, Tenants, Visit
+from mailwarden.console.visit import Guest, Tenants, Visit
 from mailwarden.errors import Forbidden, InternalError, MailwardenError
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.front_door import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
 
-COOKIE = "__Host-mailwarden"
 LOGIN = "/console/login"
 _HARMLESS = ("GET", "HEAD")
 _OWN_SITE = ("same-origin", "none")
@@ -32,9 +31,9 @@ log = get_logger("console")
 
 
 class Recognition(Protocol):
-    """Knows who a cookie belongs to."""
+    """Knows which session a cookie belongs to: access.Sessions, or a stand-in of a test."""
 
-    async def recognise(self, cookie: str) -> tuple[User, Session] | None: ...
+    async def find(self, value: str) -> Session | None: ...
 
 
 class Door:
@@ -78,10 +77,10 @@ class Door:
 
     async def _admit(self, page: Page, call: Call) -> web.StreamResponse:
         """Answer a person who has signed in; send everybody else to do so."""
-        found = await self._recognition.recognise(call.request.cookies.get(COOKIE, ""))
-        if found is None:
+        session = await self._recognition.find(call.request.cookies.get(COOKIE, ""))
+        if session is None or session.user is None:
             return to_login(call)
-        user, session = found
+        user = session.user
         visit = Visit(call, user, session, EMPTY, self._templates, self._directory)
         if call.request.method not in _HARMLESS:
             check_site(call.request)

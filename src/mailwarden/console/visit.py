@@ -9,6 +9,7 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.access.people import User
+from mailwarden.access.sessions import Session
 from mailwarden.console.forms import Form
 from mailwarden.console.navigation import Entry, entries_for
 from mailwarden.console.notices import DONE, NOTICES
@@ -23,13 +24,6 @@ from mailwarden.serving.front_door import Call, finish_headers
 
 GLOBAL = "global"
 NOTHING: Mapping[str, object] = {}
-
-
-class Session(Protocol):
-    """What a page needs of the session it is opened in."""
-
-    @property
-    def csrf(self) -> str: ...
 
 
 class Tenants(Protocol):
