@@ -1,10 +1,14 @@
 """History in memory: for a deployment without a database, and to show what the others must do as well."""
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
+from itertools import islice
 from uuid import UUID
 
 from mailwarden.errors import GlobalScopeForbidden
+from mailwarden.history.matching import matches
+from mailwarden.history.page import MAX_ROWS, Count, Page, row_of
+from mailwarden.history.query import Query, any_of
 from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -31,6 +35,22 @@ class MemoryHistoryStore:
         found = self._kept.get(ggrid)
         return found if found is not None and scope.allows(found.tenant) else None
 
+    async def search(self, scope: Scope, query: Query, before: UUID | None = None, limit: int = 50) -> Page:
+        limit = min(limit, MAX_ROWS)
+        older = (request for request in self._newest(scope, query) if before is None or request.ggrid < before)
+        found = list(islice(older, limit + 1))
+        rows = tuple(map(row_of, found[:limit]))
+        return Page(rows, older=rows[-1].ggrid if len(found) > limit else None)
+
+    async def candidates(
+        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
+    ) -> Sequence[FinishedRequest]:
+        return list(islice(self._newest(scope, any_of(terms, since)), limit))
+
+    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
+        counted = sum(1 for _ in self._newest(scope, any_of(terms, since)))
+        return Count(counted, exact=True, estimate=counted)
+
     async def forget(self, scope: Scope, before: date) -> int:
         if scope.tenants is not None:
             raise GlobalScopeForbidden("A day of history holds every tenant: only the whole deployment may forget it.")
@@ -38,3 +58,26 @@ class MemoryHistoryStore:
         for ggrid in days:
             del self._kept[ggrid]
         return len(set(days.values()))
+
+    async def kept_days(self, scope: Scope) -> Mapping[UUID, int]:
+        return {}
+
+    async def forget_of_tenants(self, scope: Scope, days: Mapping[UUID, date]) -> int:
+        old = [
+            request.ggrid
+            for request in self._kept.values()
+            if request.tenant in days and scope.allows(request.tenant) and _day(request) < days[request.tenant]
+        ]
+        for ggrid in old:
+            del self._kept[ggrid]
+        return len(old)
+
+    def _newest(self, scope: Scope, query: Query) -> Iterator[FinishedRequest]:
+        for ggrid in sorted(self._kept, reverse=True):
+            request = self._kept[ggrid]
+            if scope.allows(request.tenant) and matches(query, request):
+                yield request
+
+
+def _day(request: FinishedRequest) -> date:
+    return day_of(request.ggrid) or date.max

@@ -1,7 +1,7 @@
 """History in PostgreSQL: one row for each ggrid, in the partition of the day the ggrid carries."""
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from typing import cast
 from uuid import UUID
 
@@ -9,9 +9,13 @@ import asyncpg
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
-from mailwarden.history.partitions import drop_days, make_days
+from mailwarden.history.page import MAX_ROWS, Count, Page, row_of
+from mailwarden.history.partitions import days_kept, drop_days, make_days
+from mailwarden.history.query import Query, any_of
 from mailwarden.history.records import as_joined, as_text, decode, encode
-from mailwarden.model.ggrid import day_of
+from mailwarden.history.searcher import Searcher
+from mailwarden.history.terms import number_of, numbers_of, plain_address
+from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -20,20 +24,33 @@ _log = get_logger("history.postgresql")
 
 _INSERT = """
 INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
-                     subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
+                     subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address,
+                     terms)
 SELECT day, ggrid, tenant, created, completed, source, guard, envelope_from, string_to_array(recipients, E'\\x1f'),
        from_address, subject, message_id, sha256, verdict, decision, string_to_array(tags, E'\\x1f'),
-       string_to_array(url_hosts, E'\\x1f'), record
+       string_to_array(url_hosts, E'\\x1f'), record, remote_address::inet, terms::bigint[]
 FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::text[],
             $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::bytea[])
+            $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[])
      AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
-               subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
+               subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms)
 ON CONFLICT (day, ggrid) DO NOTHING
 """
 _FIND = """
 SELECT record FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
 """
+
+_KEPT_DAYS = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
+FORGET_BATCH = 1_000
+_FORGET_OF_TENANT = """
+DELETE FROM history WHERE day = $1 AND tenant = $2 AND ggrid IN (
+    SELECT ggrid FROM history WHERE day = $1 AND tenant = $2 AND terms @> $3::bigint[] LIMIT $4
+)
+"""
+
+SEARCH_SECONDS = 0.25  # after which a search begins no further window
+CANDIDATE_SECONDS = 1.0
+MAX_CANDIDATES = 20_000
 
 Line = tuple[object, ...]
 
@@ -43,6 +60,7 @@ class PostgresqlHistoryStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._searcher = Searcher(database)
         self._days: set[date] = set()
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
@@ -63,12 +81,59 @@ class PostgresqlHistoryStore:
             record = await connection.fetchval(_FIND, day, ggrid, tenants)
         return None if record is None else decode(cast("bytes", record))
 
+    async def search(self, scope: Scope, query: Query, before: UUID | None = None, limit: int = 50) -> Page:
+        limit = max(1, min(limit, MAX_ROWS))
+        found = await self._searcher.search(scope, query, before, limit + 1, SEARCH_SECONDS)
+        if len(found.requests) > limit:
+            rows = tuple(map(row_of, found.requests[:limit]))
+            return Page(rows, older=rows[-1].ggrid)
+        rows = tuple(map(row_of, found.requests))
+        if found.complete:
+            return Page(rows)
+        return Page(rows, found.reached, complete=False, searched_to=moment_of(found.reached))
+
+    async def candidates(
+        self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
+    ) -> Sequence[FinishedRequest]:
+        query, limit = any_of(terms, since), max(1, min(limit, MAX_CANDIDATES))
+        return (await self._searcher.search(scope, query, None, limit, CANDIDATE_SECONDS)).requests
+
+    async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
+        return await self._searcher.count(scope, any_of(terms, since), timeout)
+
     async def forget(self, scope: Scope, before: date) -> int:
         if scope.tenants is not None:
             raise GlobalScopeForbidden("A day of history holds every tenant: only the whole deployment may forget it.")
         async with self._database.connection() as connection:
             self._days.clear()
             return await drop_days(connection, before)
+
+    async def kept_days(self, scope: Scope) -> Mapping[UUID, int]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_KEPT_DAYS)
+        limits = {cast("UUID", row["uid"]): cast("int", row["retention_days"]) for row in rows}
+        return {tenant: days for tenant, days in limits.items() if scope.allows(tenant)}
+
+    async def forget_of_tenants(self, scope: Scope, days: Mapping[UUID, date]) -> int:
+        async with self._database.connection() as connection:
+            kept = sorted(await days_kept(connection))
+        gone = 0
+        for tenant in sorted(tenant for tenant in days if scope.allows(tenant)):
+            for day in (day for day in kept if day < days[tenant]):
+                gone += await self._forget_day_of_tenant(day, tenant)
+        return gone
+
+    async def _forget_day_of_tenant(self, day: date, tenant: UUID) -> int:
+        """Delete in small transactions, so that nobody waits for a lock on many rows."""
+        gone = 0
+        while True:
+            async with self._database.connection() as connection:
+                terms = [number_of(f"tenant:{tenant}")]
+                status = await connection.execute(_FORGET_OF_TENANT, day, tenant, terms, FORGET_BATCH)
+            deleted = int(status.rpartition(" ")[2])
+            gone += deleted
+            if deleted < FORGET_BATCH:
+                return gone
 
     async def _with_a_day(self, connection: Connection, lines: Sequence[Line]) -> Sequence[Line]:
         """Make the days that are missing and return the lines whose day is there."""
@@ -126,4 +191,14 @@ def _line(request: FinishedRequest) -> Line | None:
         as_joined(request.tags),
         as_joined(summary.url_hosts),
         encode(request),
+        _address(request.envelope.remote_address),
+        f"{{{','.join(map(str, numbers_of(request)))}}}",
     )
+
+
+def _address(text: str | None) -> str | None:
+    """Return the address as PostgreSQL reads it, or None where there is none or it is none."""
+    try:
+        return None if text is None else str(plain_address(text))
+    except ValueError:
+        return None

@@ -17,6 +17,12 @@ def new_ggrid() -> UUID:
     return UUID(int=(milliseconds << 80) | _VERSION_7 | (high << 64) | _VARIANT | low)
 
 
+def first_ggrid(moment: datetime) -> UUID:
+    """Return the lowest id that a clock saying `moment` can make: what was made since is not below it."""
+    milliseconds = min(max(int(moment.timestamp() * 1000), 0), (1 << 48) - 1)
+    return UUID(int=(milliseconds << 80) | _VERSION_7 | _VARIANT)
+
+
 def moment_of(ggrid: UUID) -> datetime | None:
     """Return when the id was made, or None where it is not one of ours."""
     if ggrid.version != 7:

@@ -1,0 +1,75 @@
+"""Stretches of history as ranges of ids: an id carries its time, so a range of ids is a range of days as well."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.errors import InvalidQuery
+from mailwarden.history.query import Query
+from mailwarden.model.ggrid import first_ggrid, moment_of
+
+_MOMENT = timedelta(milliseconds=1)
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+
+
+class Span(Struct, frozen=True):
+    """The ids from `low` to below `high`."""
+
+    low: UUID
+    high: UUID
+
+    @property
+    def values(self) -> tuple[date, date, UUID, UUID]:
+        """Return the first and the last day and the two ids, as statements take them."""
+        last = _moment(self.high)
+        if self.high == first_ggrid(last):
+            last -= _MOMENT
+        return _moment(self.low).date(), last.date(), self.low, self.high
+
+    @property
+    def is_empty(self) -> bool:
+        return self.low >= self.high
+
+    @property
+    def seconds(self) -> float:
+        return (_moment(self.high) - _moment(self.low)).total_seconds()
+
+
+def span_of(query: Query, before: UUID | None, days: set[date]) -> Span:
+    """Return what a query may see of the days that there are."""
+    if before is not None and moment_of(before) is None:
+        raise InvalidQuery("The place to go on from is no guard request's id.")
+    if not days:
+        empty = first_ggrid(datetime.now(UTC))
+        return Span(empty, empty)
+    low, high = first_ggrid(_start(min(days))), first_ggrid(_start(max(days)) + _DAY)
+    if query.since is not None:
+        low = max(low, first_ggrid(query.since))
+    if query.until is not None:
+        high = min(high, first_ggrid(query.until))
+    if before is not None:
+        high = min(high, before)
+    return Span(low, max(low, high))
+
+
+def windows(span: Span, *, by_days: bool) -> Iterator[Span]:
+    """Yield the span from its end to its beginning in windows that double: of whole days, or of hours."""
+    step, high = (_DAY if by_days else _HOUR), span.high
+    now = datetime.now(UTC)
+    while high > span.low:
+        end = min(_moment(high), now)
+        begin = _start((end - _MOMENT - (step - _DAY)).date()) if by_days else end - step
+        low = max(first_ggrid(begin), span.low)
+        yield Span(low, high)
+        high, step = low, 2 * step
+
+
+def _start(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _moment(ggrid: UUID) -> datetime:
+    return moment_of(ggrid) or datetime.now(UTC)

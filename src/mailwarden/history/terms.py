@@ -1,0 +1,155 @@
+"""The terms a finished guard request is found by: short prefixed texts, kept as numbers in one indexed column.
+
+A term is `operator:value` in one normal form (`from:alice@sender.example`, `url:evil.example`); a domain stands
+under itself and under its parents. What a query asks and what a row keeps go through the functions here alone.
+
+Security: the values come from hostile messages. Every kind of term is bounded, and nothing here raises.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import islice
+from unicodedata import normalize
+from urllib.parse import unquote
+
+from mailwarden.message.urls import host_of, normalize_host
+from mailwarden.model.record import FinishedRequest
+
+MAX_TERMS = 2_000  # of one row; the rarest kinds of value come last
+MAX_WORDS = 40
+MAX_LINKS = 20
+MAX_LABELS = 8
+NULL_SENDER = "<>"
+_WORD_LENGTH = 40
+_WORD = re.compile(r"\w+")
+# Scripts without spaces between words are kept, and asked for, in pairs of characters.
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+PREFIXES = {4: (16, 24, 32), 6: (32, 48, 64, 128)}  # the networks that an address stands under
+
+
+@lru_cache(maxsize=16_384)  # verdicts, tags, tenants and common words come with every message
+def number_of(term: str) -> int:
+    """Return the term as the index keeps it: 64 bits, which the migration computes the same way in SQL."""
+    return int.from_bytes(sha256(term.encode("utf-8", "replace")).digest()[:8], signed=True)
+
+
+def terms_of(request: FinishedRequest) -> tuple[str, ...]:
+    """Return every term of a request once; the first are those that every row has."""
+    return tuple(islice(dict.fromkeys(_all_terms(request)), MAX_TERMS))
+
+
+def numbers_of(request: FinishedRequest) -> list[int]:
+    return [number_of(term) for term in terms_of(request)]
+
+
+def address_term(operator: str, address: str) -> str:
+    """Return the term of one whole address, for `from` or `to`."""
+    local, at, domain = address.rpartition("@")
+    return f"{operator}:{fold(local)}@{normalize_host(domain)}" if at else f"{operator}:{fold(domain)}"
+
+
+def domain_term(operator: str, domain: str) -> str:
+    """Return the term of a domain with everything under it, for `from`, `to` or `url`."""
+    return f"{operator}:{normalize_host(domain)}"
+
+
+def word_terms(operator: str, text: str) -> list[str]:
+    """Return the terms of the words of a text, for `subject` or `name` (the From's display name)."""
+    return [f"{operator}:{word}" for word in words_of(text)]
+
+
+def hash_term(digest: str) -> str:
+    return f"hash:{digest.lower()}"
+
+
+def link_term(url: str) -> str:
+    """Return the term of one exact page: host and path, without scheme and query."""
+    host, path = link_of(url)
+    return f"url:{host}{path}"
+
+
+def network_term(network: IPv4Network | IPv6Network) -> str:
+    """Return the term that every address of the network has; addresses beside it may have it too."""
+    coarser = max((length for length in PREFIXES[network.version] if length <= network.prefixlen), default=0)
+    return f"ip:{network.supernet(new_prefix=coarser)}"
+
+
+def plain_address(text: str) -> IPv4Address | IPv6Address:
+    """Return the address, an IPv4 one that is written as IPv6 as itself; raise ValueError for what is none."""
+    address = ip_address(text)
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def fold(text: str) -> str:
+    """Return the text as two spellings of it share it."""
+    return text.lower() if text.isascii() else normalize("NFKC", normalize("NFKC", text).casefold())
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in order, folded; a run of a script without spaces as pairs of characters."""
+    found: list[str] = []
+    for word in _WORD.findall(fold(text[:1_000])):
+        if _UNSPACED.search(word) and len(word) > 2:
+            found.extend(word[start : start + 2] for start in range(len(word) - 1))
+        else:
+            found.append(word[:_WORD_LENGTH])
+    return found[:MAX_WORDS]
+
+
+def link_of(url: str) -> tuple[str, str]:
+    """Return the host and the path of a URL as they are compared; the path is "" for the page at the root."""
+    host = host_of(url if "://" in url[:40] or url.startswith("//") else f"http://{url}")
+    rest = url.partition("://")[2] or url.lstrip("/")
+    path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")[2][:300]
+    return host, "/" + unquote(path, errors="replace") if path else ""
+
+
+def domain_and_parents(domain: str) -> Iterator[str]:
+    """Yield a domain and those above it that have at least two labels; a number is no domain and has none above."""
+    yield domain
+    labels = domain.split(".")
+    if len(labels) > 2 and not labels[-1].isdigit() and not domain.startswith("["):
+        for start in range(max(1, len(labels) - MAX_LABELS), len(labels) - 1):
+            yield ".".join(labels[start:])
+
+
+def _all_terms(request: FinishedRequest) -> Iterator[str]:
+    summary, envelope = request.summary, request.envelope
+    yield f"verdict:{request.judgement.verdict}"
+    yield f"decision:{request.ruling.decision}"
+    yield f"tenant:{request.tenant}"
+    yield from _addresses("from", summary.from_address)
+    yield from _addresses("from", envelope.sender or NULL_SENDER)
+    yield from _networks(envelope.remote_address or "")
+    yield from (f"tag:{tag}" for tag in request.tags)
+    yield from word_terms("subject", summary.subject)
+    yield from word_terms("name", summary.from_name)
+    yield hash_term(summary.sha256)
+    yield from (hash_term(part.sha256) for part in summary.parts)
+    for recipient in envelope.recipients:
+        yield from _addresses("to", recipient)
+    for host in summary.url_hosts:
+        yield from (f"url:{name}" for name in domain_and_parents(normalize_host(host)))
+    yield from (link_term(link.target) for link in summary.links[:MAX_LINKS] if link.host)
+
+
+def _addresses(operator: str, address: str) -> Iterator[str]:
+    if not address:
+        return
+    term = address_term(operator, address[:1_000])
+    yield term
+    domain = term.rpartition("@")[2]
+    if domain and domain != term:
+        yield from (f"{operator}:{name}" for name in domain_and_parents(domain))
+
+
+@lru_cache(maxsize=4_096)  # the same neighbours send again and again, and a network takes microseconds to make
+def _networks(address: str) -> tuple[str, ...]:
+    try:
+        numeric = plain_address(address)
+    except ValueError:
+        return ()
+    return tuple(f"ip:{ip_network((numeric, length), strict=False)}" for length in PREFIXES[numeric.version])

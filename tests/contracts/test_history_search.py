@@ -1,0 +1,257 @@
+"""What every keeper of history promises of a search, shown on each of them."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from mailwarden.database.pool import Database
+from mailwarden.errors import InvalidQuery
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.query import read_query
+from mailwarden.history.store import HistoryStore
+from mailwarden.history.terms import domain_term, hash_term, network_term
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.ggrid import first_ggrid, new_ggrid
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+NOW = datetime.now(UTC)
+PAYLOAD = "5e" * 32
+
+
+@pytest.fixture(params=["memory", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str | None:
+    return str(request.getfixturevalue("database_url")) if request.param == "postgresql" else None
+
+
+@pytest.fixture
+async def store(url: str | None) -> AsyncIterator[HistoryStore]:
+    if url is None:
+        yield MemoryHistoryStore()
+        return
+    database = Database(url)
+    yield PostgresqlHistoryStore(database)
+    await database.close()
+
+
+def ggrid_at(moment: datetime) -> UUID:
+    return UUID(int=first_ggrid(moment).int | (new_ggrid().int & ((1 << 62) - 1)))
+
+
+def message(number: int = 0, *, age: timedelta = timedelta(), **given: Any) -> FinishedRequest:
+    """Make a request; `age` is how long ago it began."""
+    base = finished_request(tenant=given.get("tenant"), ggrid=ggrid_at(NOW - age))
+    summary = MessageSummary(
+        size=1_000,
+        sha256=f"{number:064x}",
+        from_address=given.get("sender", f"someone{number}@other.example"),
+        from_name=given.get("name", ""),
+        subject=given.get("subject", "Hello there"),
+        parts=(PartSummary("1", "application/pdf", "a.pdf", 10, given.get("part", "aa" * 32)),),
+        url_hosts=given.get("hosts", ()),
+        links=given.get("links", ()),
+    )
+    envelope = Envelope(
+        given.get("bounce", "bounce@mailer.example"),
+        given.get("to", ("bob@acme.example",)),
+        given.get("ip", "198.51.100.9"),
+    )
+    judgement = msgspec.structs.replace(
+        base.judgement, verdict=given.get("verdict", Verdict.CLEAN), tags=given.get("tags", ())
+    )
+    ruling = msgspec.structs.replace(base.ruling, decision=given.get("decision", Decision.DELIVER), tags=())
+    return msgspec.structs.replace(base, summary=summary, envelope=envelope, judgement=judgement, ruling=ruling)
+
+
+async def found(store: HistoryStore, text: str, scope: Scope = ALL, **range_: datetime) -> list[UUID]:
+    page = await store.search(scope, read_query(text, **range_))
+    assert page.complete
+    return [row.ggrid for row in page.rows]
+
+
+WANTED: list[tuple[dict[str, Any], list[str]]] = [
+    (
+        {"sender": "Alice@Mail.Sender.Example"},
+        [
+            "from:alice@mail.sender.example",
+            "from:mail.sender.example",
+            "from:sender.example",
+            "from:@sender.example",
+            "from:*.sender.example",
+            "alice[@]mail[.]sender[.]example",
+            "domain:sender.example",
+            "sender.example",
+        ],
+    ),
+    ({"name": "Jane Doe of PayPaul"}, ["from:paypaul", 'from:"Jane Doe"']),
+    ({"bounce": "x@bulk.sender.example"}, ["from:x@bulk.sender.example", "from:bulk.sender.example"]),
+    ({"bounce": ""}, ["from:<>"]),
+    ({"to": ("bob@acme.example", "Eve@Deep.Target.example")}, ["to:eve@deep.target.example", "to:target.example"]),
+    ({"sender": "a@grüße.example"}, ["from:grüße.example", "from:a@xn--gre-6ka8l.example", "domain:GRÜße.example"]),
+    (
+        {"subject": "RE: Your  GIFT Card, Grüße"},
+        ["subject:gift", "gift", 'subject:"gift card"', '"your gift card"', "subject:GRÜẞE", "grüße"],
+    ),
+    ({"subject": "请查看您的发票附件"}, ["发票", "subject:您的发票"]),
+    (
+        {"ip": "203.0.113.77"},
+        ["ip:203.0.113.77", "203.0.113.77", "ip:203.0.113.0/24", "ip:203.0.113.64/27", "ip:203.0.0.0/17"],
+    ),
+    ({"ip": "2001:db8:1:2::9"}, ["ip:2001:db8:1:2::9", "ip:2001:db8:1::/48", "ip:2001:db8:1:2::/61"]),
+    ({"tags": ("url.mismatch", "auth.spf-fail")}, ["tag:url.mismatch", "tag:auth.spf-fail,list.ip-block"]),
+    (
+        {"verdict": Verdict.PHISHING},
+        ["verdict:phishing", "verdict:malware,phishing", "-verdict:clean", "verdict:PHISHING"],
+    ),
+    ({"decision": Decision.QUARANTINE}, ["decision:quarantine", "-decision:deliver"]),
+    (
+        {"hosts": ("login.evil.example",)},
+        ["url:login.evil.example", "url:evil.example", "hxxps://login[.]evil[.]example/"],
+    ),
+    (
+        {"links": (LinkSummary("click", "https://evil.example/a/b?token=1#x", "evil.example"),)},
+        ["url:https://evil.example/a/b", "url:evil.example/a/b?token=2", "hxxp://evil[.]example/a/b"],
+    ),
+    ({"part": PAYLOAD}, [f"hash:{PAYLOAD}", PAYLOAD.upper()]),
+    ({"tenant": UUID(int=7)}, [f"tenant:{UUID(int=7)}"]),
+]
+
+
+@pytest.mark.parametrize(("given", "texts"), WANTED)
+async def test_every_operator_finds_the_message_and_its_negation_the_others(
+    store: HistoryStore, given: dict[str, Any], texts: list[str]
+) -> None:
+    wanted, others = message(1, **given), [message(number, age=timedelta(hours=number)) for number in range(2, 6)]
+    await store.save(ALL, [wanted, *others])
+    for text in texts:
+        assert await found(store, text) == [wanted.ggrid], text
+        if not text.startswith("-"):
+            assert await found(store, f"-{text}") == [other.ggrid for other in others], text
+
+
+async def test_words_that_stand_apart_are_not_a_phrase(store: HistoryStore) -> None:
+    apart, together = message(subject="a card for a gift"), message(subject="a gift card", age=timedelta(hours=1))
+    await store.save(ALL, [apart, together])
+    assert await found(store, '"gift card"') == [together.ggrid]
+    assert await found(store, '-"gift card"') == [apart.ggrid]
+    assert await found(store, "gift card") == [apart.ggrid, together.ggrid]
+
+
+async def test_several_terms_must_all_hold(store: HistoryStore) -> None:
+    both = message(sender="a@x.example", verdict=Verdict.SPAM)
+    one = message(sender="a@x.example", age=timedelta(hours=1))
+    await store.save(ALL, [both, one])
+    assert await found(store, "from:x.example verdict:spam") == [both.ggrid]
+    assert await found(store, "from:x.example -verdict:spam") == [one.ggrid]
+    assert await found(store, "from:y.example verdict:spam") == []
+    assert await found(store, "") == [both.ggrid, one.ggrid]
+
+
+async def test_a_ggrid_finds_its_row_and_no_other(store: HistoryStore) -> None:
+    requests = [message(number, age=timedelta(hours=number)) for number in range(3)]
+    await store.save(ALL, requests)
+    assert await found(store, f"ggrid:{requests[1].ggrid}") == [requests[1].ggrid]
+    assert await found(store, str(requests[1].ggrid)) == [requests[1].ggrid]
+    assert await found(store, f"-ggrid:{requests[1].ggrid}") == [requests[0].ggrid, requests[2].ggrid]
+    assert await found(store, f"ggrid:{new_ggrid()}") == []
+
+
+async def test_a_scope_finds_its_own_tenants_rows_alone(store: HistoryStore) -> None:
+    requests = [message(number, age=timedelta(minutes=number), verdict=Verdict.SPAM) for number in range(6)]
+    await store.save(ALL, requests)
+    for text in ("", "verdict:spam", "-verdict:clean", "hello", "-from:nobody.example", "domain:acme.example"):
+        assert await found(store, text, Scope.of(requests[2].tenant)) == [requests[2].ggrid], text
+        two = Scope.of(requests[1].tenant, requests[4].tenant, uuid4())
+        assert await found(store, text, two) == [requests[1].ggrid, requests[4].ggrid], text
+        assert await found(store, text, Scope.of()) == []
+        assert await found(store, text, Scope.of(uuid4())) == []
+    other = Scope.of(requests[0].tenant)
+    assert await found(store, f"tenant:{requests[1].tenant}", other) == []
+    assert await found(store, f"ggrid:{requests[1].ggrid}", other) == []
+
+
+async def test_the_time_range_holds_on_both_ends(store: HistoryStore) -> None:
+    requests = [message(number, age=timedelta(hours=8 * number)) for number in range(6)]
+    await store.save(ALL, requests)
+    since, until = NOW - timedelta(hours=33), NOW - timedelta(hours=7)
+    assert await found(store, "hello", since=since, until=until) == [each.ggrid for each in requests[1:5]]
+    assert await found(store, "", since=since) == [each.ggrid for each in requests[:5]]
+    assert await found(store, "-subject:nothing", until=until) == [each.ggrid for each in requests[1:]]
+
+
+async def test_pages_follow_one_another_newest_first_without_gap_or_repetition(store: HistoryStore) -> None:
+    requests = [message(number, age=timedelta(hours=number)) for number in range(25)]
+    await store.save(ALL, requests)
+    for text in ("", "subject:hello", "-verdict:spam"):
+        met: list[UUID] = []
+        before: UUID | None = None
+        while True:
+            page = await store.search(ALL, read_query(text), before, 10)
+            assert page.complete
+            met += [row.ggrid for row in page.rows]
+            before = page.older
+            if before is None:
+                break
+        assert met == [request.ggrid for request in requests], text
+
+
+async def test_a_row_shows_what_a_list_of_messages_needs(store: HistoryStore) -> None:
+    request = finished_request()
+    await store.save(ALL, [request])
+    (row,) = (await store.search(ALL, read_query("verdict:phishing"))).rows
+    assert (row.ggrid, row.tenant, row.created) == (request.ggrid, request.tenant, request.created)
+    assert (row.from_address, row.from_name) == ("alice@sender.example", "Alice")
+    assert row.recipients == ("bob@acme.example", "eve@acme.example")
+    assert (row.subject, row.verdict, row.decision) == ("Grüße 🎁", Verdict.PHISHING, Decision.QUARANTINE)
+    assert row.tags == request.tags
+    assert row.summary == "A link shows another place than it leads to."
+
+
+async def test_a_place_that_is_no_ggrid_is_refused(store: HistoryStore, url: str | None) -> None:
+    if url is not None:
+        with pytest.raises(InvalidQuery):
+            await store.search(ALL, read_query(""), uuid4())
+
+
+async def test_candidates_have_one_of_the_terms_and_come_whole(store: HistoryStore) -> None:
+    first = message(1, sender="a@x.example", age=timedelta(hours=1))
+    second = message(2, part=PAYLOAD, age=timedelta(hours=2))
+    third = message(3, ip="192.0.2.4", age=timedelta(hours=3))
+    old = message(4, sender="a@x.example", age=timedelta(hours=40))
+    await store.save(ALL, [first, second, third, old, message(5)])
+    from ipaddress import ip_network
+
+    terms = [domain_term("from", "x.example"), hash_term(PAYLOAD), network_term(ip_network("192.0.2.0/24"))]
+    since = NOW - timedelta(hours=30)
+    assert list(await store.candidates(ALL, terms, since, 10)) == [first, second, third]
+    assert list(await store.candidates(ALL, terms, since, 2)) == [first, second]
+    assert list(await store.candidates(Scope.of(second.tenant), terms, since, 10)) == [second]
+    assert len(await store.candidates(ALL, [], since, 10)) == 4
+    counted = await store.count(ALL, terms, since)
+    assert (counted.counted, counted.exact, counted.estimate) == (3, True, 3)
+    assert (await store.count(ALL, [], since)).counted == 4
+    assert (await store.count(Scope.of(second.tenant), terms, since)).counted == 1
+    assert (await store.count(Scope.of(), terms, since)).counted == 0
+
+
+async def test_a_tenant_that_keeps_less_forgets_its_own_rows_alone(store: HistoryStore) -> None:
+    mine, others = uuid4(), uuid4()
+    old, new = (message(tenant=mine, age=timedelta(hours=hours)) for hours in (40, 0))
+    kept = message(tenant=others, age=timedelta(hours=40))
+    await store.save(ALL, [old, new, kept])
+    today = NOW.date()
+    assert await store.forget_of_tenants(Scope.of(others), {mine: today}) == 0
+    assert await store.forget_of_tenants(ALL, {mine: today}) == 1
+    assert await store.forget_of_tenants(ALL, {mine: today}) == 0
+    assert await store.find(ALL, old.ggrid) is None
+    assert await store.find(ALL, new.ggrid) == new
+    assert await store.find(ALL, kept.ggrid) == kept
