@@ -1,0 +1,21 @@
+"""Health, through the front door."""
+
+from tests.acceptance.console_guest import sign_in, text_of
+from tests.acceptance.house import House
+
+
+def test_health_shows_the_guards_their_engines_and_the_configuration_without_secrets(house: House) -> None:
+    answer = sign_in(house, "deployment-administrator").get("/console/health")
+    text = text_of(answer)
+    assert answer.status_code == 200
+    assert "GREEN" in text or "YELLOW" in text  # for ten seconds after the start
+    for word in ("rspamd", "clamav", "serviceProviders.core.hosts", "abby.yml:", "default"):
+        assert word in text
+    for secret in (*house.tokens.values(), *house.keys.values()):
+        assert secret not in answer.text
+
+
+def test_health_is_for_people_of_the_whole_deployment(house: House) -> None:
+    assert sign_in(house, "auditor").get("/console/health").status_code == 200
+    assert sign_in(house, "auditor", ["acme"]).get("/console/health").status_code == 403
+    assert sign_in(house, "tenant-administrator", ["acme"]).get("/console/health").status_code == 403
