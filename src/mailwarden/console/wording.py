@@ -31,6 +31,7 @@ COLOURS: Mapping[str, str] = {
     "away": "red",
     "down": "red",
     "not scanning": "yellow",
+    "old": "yellow",
     "stopping": "yellow",
 }
 
