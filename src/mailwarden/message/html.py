@@ -60,7 +60,7 @@ def read_html(text: str, limits: Limits = LIMITS) -> HtmlDocument:
     if cut:
         text = text[: limits.html]
     tags = len(_TAG.findall(text))
-    if tags > 2_000 and _too_deep(text):
+    if tags > 2_000 and is_deep(text):
         # A tree thousands of levels deep costs the parser quadratic time: read it flat.
         text = _DEPTH_TAGS.sub(_flatten, text)
         cut = True
@@ -179,7 +179,8 @@ def _visible(node: LexborNode) -> str:
     return _SPACES.sub(" ", text[: 4 * _TEXT]).strip()[:_TEXT]
 
 
-def _too_deep(text: str) -> bool:
+def is_deep(text: str) -> bool:
+    """Tell whether tags nest thousands deep, which costs parsers quadratic time."""
     depth = deepest = 0
     void = {"br", "img", "hr", "meta", "link", "input", "area", "base", "col", "embed", "source", "wbr", "p", "li"}
     for closes, name in _DEPTH_TAGS.findall(text):

@@ -19,6 +19,7 @@ _HINT = re.compile(r"://|www\.", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*+([a-z][a-z0-9+.-]{0,30}+):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
+_WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
 
 
@@ -50,6 +51,16 @@ def host_of(url: str) -> str:
     if authority.startswith("["):
         return authority.partition("]")[0].lower() + "]"
     return normalize_host(authority.partition(":")[0])
+
+
+def defang(url: str) -> str:
+    """Return a link or a host so that no reader and no program takes it for one to follow."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    plain = authority.replace(".", "[.]").replace("@", "[@]")
+    return _WEB_SCHEME.sub(r"\1xx\2", scheme) + separator + plain + rest[len(authority) :]
 
 
 @lru_cache(maxsize=4_096)

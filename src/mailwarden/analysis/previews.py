@@ -1,0 +1,64 @@
+"""Safe previews, each made in a process of its own that is killed at its deadline.
+
+Starting a process takes a third of a second, which a person who asks for a preview does not mind; in return no byte
+of a hostile page is ever parsed in the process that answers every other request.
+"""
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from mailwarden.message.preview import Preview, document_of, notice
+from mailwarden.telemetry.logs import get_logger
+
+AT_ONCE = 2
+MAX_DOCUMENT = 32 * 1024 * 1024
+
+log = get_logger(__name__)
+
+
+class Bytes(Protocol):
+    """A message, in memory or in a spool file."""
+
+    def data(self) -> bytes: ...
+
+
+class Previews:
+    """Makes previews, a few at once; a message that cannot be shown has a document that says so."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, message: Bytes) -> Preview:
+        try:
+            async with self._turns, asyncio.timeout(self._seconds):
+                raw = await asyncio.to_thread(message.data)
+                return msgspec.json.decode(await _run(raw), type=Preview)
+        except (TimeoutError, OSError, msgspec.MsgspecError) as error:
+            log.warning("preview_failed", problem=type(error).__name__)
+            return Preview(document_of(notice("This message is built so that it cannot be shown within bounds.")))
+
+
+async def _run(raw: bytes) -> bytes:
+    """Give the message to a new process and return what it wrote; whatever happens, the process is gone then."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "mailwarden.analysis.preview_worker",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        out, _ = await process.communicate(raw)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if process.returncode or len(out) > MAX_DOCUMENT:
+        raise OSError("The preview process ended without a preview.")
+    return out
