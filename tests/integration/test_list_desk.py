@@ -172,7 +172,7 @@ async def test_undoing_an_addition_takes_away_what_is_new_and_sets_back_what_was
     newest, undone, _ = await desk.changes(acme, LIST)
     assert (newest.action, newest.actor, newest.undoes, newest.deleted) == ("undo", "user:ada", undone.number, 1)
     assert undone.undone_by == newest.number
-    deed = (await AuditStore(database).newest(Scope.of(acme.tenant)))[0]  # type: ignore[arg-type]
+    deed = (await AuditStore(database).find(Scope.of(acme.tenant)))[0]  # type: ignore[arg-type]
     assert (deed.action, deed.actor) == ("lists.undo", ADA)
     # An undoing is a change like any other.
     assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2

@@ -211,14 +211,14 @@ async def test_each_change_leaves_its_line_in_the_audit_and_its_row_for_the_repl
     await add(lists, scope, "sender-block", "b.example", "c.example")
     await lists.delete_entries(scope, "sender-block", ["c.example", "d.example"], SOAR)
     await lists.delete_entries(scope, "sender-block", ["d.example"], SOAR)
-    deeds = list(reversed(await AuditStore(database).newest(Scope.of(tenant))))
+    deeds = [deed for deed in reversed(await AuditStore(database).find(Scope.of(tenant))) if "lists" in deed.action]
     assert [(deed.action, deed.details) for deed in deeds] == [
         ("lists.add", {"entries": 2, "added": 2}),
         ("lists.add", {"entries": 2, "added": 1}),
         ("lists.delete", {"deleted": 1}),
     ]
     assert {(deed.actor, deed.tenant, deed.subject) for deed in deeds} == {(SOAR, tenant, "sender-block")}
-    assert await AuditStore(database).newest(Scope.of(uuid4())) == []
+    assert await AuditStore(database).find(Scope.of(uuid4())) == []
     async with database.connection() as connection:
         rows = await connection.fetch("SELECT entries FROM list_changes ORDER BY change")
         assert [row["entries"] for row in rows] == [
@@ -254,7 +254,7 @@ async def test_an_entry_goes_a_day_after_it_expired(
     assert await names(lists, ListScope(tenant), "sender-block") == ["ever.example", "young.example"]
     assert await names(lists, GLOBAL, "url-block") == []
     assert await Expiry(store).purge(now) == 0
-    deeds = [deed for deed in await AuditStore(database).newest(Scope.deployment()) if deed.action == "lists.expire"]
+    deeds = [deed for deed in await AuditStore(database).find(Scope.deployment()) if deed.action == "lists.expire"]
     assert [deed.actor.name for deed in deeds] == ["system:expiry"] * 3
 
 

@@ -3,15 +3,19 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import cast
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
+from mailwarden.access.audit import AuditQuestion, AuditStore
 from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenants import TenantStore, Wishes
 from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError, GlobalScopeForbidden, SchemaViolation, TenantNotFound
+from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
+from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Profile
 
@@ -19,10 +23,15 @@ ALL = Scope.deployment()
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[TenantStore]:
+async def database(database_url: str) -> AsyncIterator[Database]:
     database = Database(database_url)
-    yield TenantStore(database)
+    yield database
     await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> TenantStore:
+    return TenantStore(database)
 
 
 async def test_a_new_database_has_the_default_tenant_alone(store: TenantStore) -> None:
@@ -48,9 +57,9 @@ async def test_a_scope_lists_its_own_tenants_alone(store: TenantStore) -> None:
 
 async def test_a_name_and_a_domain_belong_to_one_tenant(store: TenantStore) -> None:
     await store.create(ALL, "acme", ["a.example"])
-    with pytest.raises(CommandError, match="named `ACME` exists"):
+    with pytest.raises(NameTaken, match="named `ACME` exists"):
         await store.create(ALL, "ACME")
-    with pytest.raises(CommandError, match=r"`a\.example` belongs to the tenant `acme`"):
+    with pytest.raises(DomainTaken, match=r"`a\.example` belongs to the tenant `acme`"):
         await store.create(ALL, "other", ["b.example", "A.example"])
     assert [tenant.name for tenant in await store.list(ALL)] == ["acme", "default"]
 
@@ -60,7 +69,52 @@ async def test_a_domain_wanted_by_many_at_once_goes_to_one(store: TenantStore) -
         *(store.create(ALL, f"t{n}", ["z.example", "a.example"]) for n in range(8)), return_exceptions=True
     )
     assert sum(not isinstance(result, BaseException) for result in done) == 1
-    assert sum(isinstance(result, CommandError) for result in done) == 7
+    assert sum(isinstance(result, NameTaken | DomainTaken) for result in done) == 7
+
+
+async def test_a_tenant_is_changed_as_a_whole_and_the_audit_has_before_and_after(
+    store: TenantStore, database: Database
+) -> None:
+    acme = await store.create(ALL, "acme", ["a.example", "b.example"])
+    wishes = Wishes("Acme Ltd", ["B.example", "c.example"], Profile.STRICT, 30)
+    changed = await store.change(ALL, acme.uid, wishes, Actor("user:alice", "192.0.2.1", "r1"))
+    assert changed in await store.list(ALL)
+    assert (changed.name, changed.domains, changed.profile, changed.retention_days) == (
+        "Acme Ltd", ("b.example", "c.example"), Profile.STRICT, 30,
+    )  # fmt: skip
+    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditQuestion(action="tenants.change")))[0]
+    assert (deed.actor.name, deed.actor.address) == ("user:alice", "192.0.2.1")
+    before, after = (cast("dict[str, object]", deed.details[name]) for name in ("before", "after"))
+    assert (before["name"], before["domains"]) == ("acme", ["a.example", "b.example"])
+    assert (after["name"], after["profile"], after["retention_days"]) == ("Acme Ltd", "strict", 30)
+
+
+async def test_a_change_that_takes_anothers_name_or_domain_changes_nothing(store: TenantStore) -> None:
+    acme = await store.create(ALL, "acme", ["a.example"])
+    await store.create(ALL, "other", ["b.example"])
+    for wishes, refusal in ((Wishes("OTHER"), NameTaken), (Wishes("acme", ["b.example"]), DomainTaken)):
+        with pytest.raises(refusal):
+            await store.change(ALL, acme.uid, wishes, Actor("user:alice"))
+    with pytest.raises(SchemaViolation):
+        await store.change(ALL, acme.uid, Wishes("acme", retention_days=0), Actor("user:alice"))
+    with pytest.raises(GlobalScopeForbidden):
+        await store.change(Scope.of(acme.uid), acme.uid, Wishes("mine"), Actor("user:alice"))
+    with pytest.raises(TenantNotFound):
+        await store.change(ALL, uuid4(), Wishes("mine"), Actor("user:alice"))
+    assert acme in await store.list(ALL)
+
+
+async def test_the_audit_is_asked_by_who_what_and_when_and_paged(store: TenantStore, database: Database) -> None:
+    audit = AuditStore(database)
+    for number in range(5):
+        await store.create(ALL, f"t{number}", actor=Actor("user:alice" if number % 2 else "user:bob"))
+    assert [deed.subject for deed in await audit.find(ALL, AuditQuestion(actor="user:alice"))] == ["t3", "t1"]
+    first = await audit.find(ALL, AuditQuestion(action="tenants.create"), limit=2)
+    rest = await audit.find(ALL, AuditQuestion(action="tenants.create", before=first[-1].number))
+    assert [deed.subject for deed in (*first, *rest)] == ["t4", "t3", "t2", "t1", "t0"]
+    assert await audit.find(ALL, AuditQuestion(until=first[-1].moment - timedelta(days=1))) == []
+    assert [deed async for page in audit.pages(ALL) for deed in page] == await audit.find(ALL)
+    assert await audit.find(Scope.of(uuid4())) == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The audit: who did what, when and from where, written in the same transaction as what it records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 from uuid import UUID
@@ -8,18 +8,22 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.access.tenants import uids_of
-from mailwarden.database.pool import Connection, Database
+from mailwarden.access.scope_value import uids_of
+from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 MAX_DEEDS = 1_000
 
 _RECORD = "SELECT record_deed($1, $2, $3, $4, $5, $6, $7)"
-_NEWEST = """
+_FIND = """
 SELECT number, moment, actor, tenant, action, subject, host(source_address) AS address, request_id, details
-FROM audit WHERE $1::uuid[] IS NULL OR tenant = ANY ($1)
-ORDER BY number DESC LIMIT $2
+FROM audit
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1))
+  AND ($2::text IS NULL OR actor = $2) AND ($3::text IS NULL OR action = $3) AND ($4::text IS NULL OR subject = $4)
+  AND ($5::timestamptz IS NULL OR moment >= $5) AND ($6::timestamptz IS NULL OR moment < $6)
+  AND ($7::bigint IS NULL OR number < $7)
+ORDER BY number DESC LIMIT $8
 """
 
 
@@ -33,6 +37,20 @@ class Deed(Struct, frozen=True):
     action: str
     subject: str
     details: Mapping[str, object]
+
+
+class AuditQuestion(Struct, frozen=True):
+    """Which deeds are wanted; what is None is left open. `before` is the number of the last deed of the page before."""
+
+    actor: str | None = None
+    action: str | None = None
+    subject: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    before: int | None = None
+
+
+EVERYTHING = AuditQuestion()
 
 
 async def record_deed(
@@ -55,19 +73,27 @@ class AuditStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def newest(self, scope: Scope, limit: int = 100) -> Sequence[Deed]:
-        """Return the newest deeds of the scope, newest first; one tenant's scope sees that tenant's alone."""
+    async def find(self, scope: Scope, question: AuditQuestion = EVERYTHING, limit: int = 100) -> Sequence[Deed]:
+        """Return the deeds of the scope, newest first; one tenant's scope sees that tenant's alone."""
+        asked = (question.actor, question.action, question.subject, question.since, question.until, question.before)
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_NEWEST, uids_of(scope), min(limit, MAX_DEEDS))
-        return [
-            Deed(
-                cast("int", row["number"]),
-                cast("datetime", row["moment"]),
-                Actor(str(row["actor"]), cast("str | None", row["address"]), str(row["request_id"])),
-                cast("UUID | None", row["tenant"]),
-                str(row["action"]),
-                str(row["subject"]),
-                msgspec.json.decode(str(row["details"]), type=dict[str, object]),
-            )
-            for row in rows
-        ]
+            rows = await connection.fetch(_FIND, uids_of(scope), *asked, min(limit, MAX_DEEDS))
+        return [_deed(row) for row in rows]
+
+    async def pages(self, scope: Scope, question: AuditQuestion = EVERYTHING) -> AsyncIterator[Sequence[Deed]]:
+        """Yield all deeds that are wanted, newest first, a thousand at a time; no connection is held in between."""
+        while deeds := await self.find(scope, question, MAX_DEEDS):
+            yield deeds
+            question = msgspec.structs.replace(question, before=deeds[-1].number)
+
+
+def _deed(row: Row) -> Deed:
+    return Deed(
+        cast("int", row["number"]),
+        cast("datetime", row["moment"]),
+        Actor(str(row["actor"]), cast("str | None", row["address"]), str(row["request_id"])),
+        cast("UUID | None", row["tenant"]),
+        str(row["action"]),
+        str(row["subject"]),
+        msgspec.json.decode(str(row["details"]), type=dict[str, object]),
+    )

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from mailwarden.access.audit import record_deed
-from mailwarden.access.tenants import uids_of
+from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Database, Row
 from mailwarden.errors import GlobalScopeForbidden, TenantForbidden, TenantNotFound
 from mailwarden.model.actor import Actor

@@ -18,7 +18,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_deed
 from mailwarden.access.factor_store import NewPasskey, insert_passkey, insert_recovery_codes
 from mailwarden.access.people import Position, Role, User
-from mailwarden.access.tenants import uids_of
+from mailwarden.access.scope_value import uids_of
 from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, user_of
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound

@@ -6,27 +6,61 @@ from typing import cast
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
+from mailwarden.access.audit import record_deed
 from mailwarden.access.domains import NotADomain, normalise_domain
+from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import CommandError, GlobalScopeForbidden, SchemaViolation
+from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
+from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
 
 MAX_NAME = 100
 MAX_DOMAINS = 1_000
+MAX_RETENTION = 100_000
 
 _LIST = """
-SELECT uid, name, is_default, profile,
+SELECT uid, name, is_default, profile, retention_days,
        ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
 FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
 """
-_INSERT = "INSERT INTO tenants (name, profile) VALUES ($1, $2) RETURNING uid"
+_INSERT = "INSERT INTO tenants (name, profile, retention_days) VALUES ($1, $2, $3) RETURNING uid"
+_LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
+_UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4 WHERE uid = $1"
+_DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
 _TAKEN = """
 SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domain = ANY($1::text[]) ORDER BY domain
 """
 _INSERT_DOMAINS = "INSERT INTO tenant_domains (domain, tenant) SELECT unnest($1::text[]), $2"
+
+
+NOBODY = Actor("system")
+
+
+class Wishes(Struct, frozen=True):
+    """What a tenant is to be; without a retention its history is kept as long as the deployment's."""
+
+    name: str
+    domains: Sequence[str] = ()
+    profile: Profile = Profile.BALANCED
+    retention_days: int | None = None
+
+    @classmethod
+    def of(cls, tenant: Tenant) -> "Wishes":
+        return cls(tenant.name, tenant.domains, tenant.profile, tenant.retention_days)
+
+    def checked(self) -> "Wishes":
+        """Return them in their one form, or say what cannot be."""
+        days = self.retention_days
+        if days is not None and not 1 <= days <= MAX_RETENTION:
+            raise SchemaViolation(f"History is kept for 1 to {MAX_RETENTION:,} days.")
+        return Wishes(_checked_name(self.name), _checked_domains(self.domains), self.profile, days)
+
+    def tenant(self, uid: UUID, *, is_default: bool = False) -> Tenant:
+        return Tenant(uid, self.name, is_default, self.profile, tuple(self.domains), self.retention_days)
 
 
 class TenantStore:
@@ -36,19 +70,48 @@ class TenantStore:
         self._database = database
 
     async def create(
-        self, scope: Scope, name: str, domains: Sequence[str] = (), profile: Profile = Profile.BALANCED
+        self,
+        scope: Scope,
+        name: str,
+        domains: Sequence[str] = (),
+        profile: Profile = Profile.BALANCED,
+        *,
+        retention_days: int | None = None,
+        actor: Actor = NOBODY,
     ) -> Tenant:
         """Make a tenant with its domains, all or nothing."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may make a tenant.")
-        name, wanted = _checked_name(name), _checked_domains(domains)
+        wanted = Wishes(name, domains, profile, retention_days).checked()
         async with self._database.connection() as connection, connection.transaction():
             try:
-                uid = cast("UUID", await connection.fetchval(_INSERT, name, profile))
+                uid = cast("UUID", await connection.fetchval(_INSERT, wanted.name, profile, retention_days))
             except asyncpg.UniqueViolationError:
-                raise CommandError(f"A tenant named `{name}` exists already.") from None
-            await _give_domains(connection, uid, wanted)
-        return Tenant(uid, name, profile=profile, domains=wanted)
+                raise _name_taken(wanted.name) from None
+            await _give_domains(connection, uid, wanted.domains)
+            await record_deed(connection, actor, "tenants.create", wanted.name, {"after": wanted}, tenant=uid)
+        return wanted.tenant(uid)
+
+    async def change(self, scope: Scope, uid: UUID, wishes: "Wishes", actor: Actor) -> Tenant:
+        """Give a tenant another name, profile, retention and other domains, all or nothing."""
+        if scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
+        wanted = wishes.checked()
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.fetchval(_LOCK, uid)
+            rows = await connection.fetch(_LIST, [uid])
+            if not rows:
+                raise TenantNotFound(f"There is no tenant {uid}.")
+            before = _tenant(rows[0])
+            try:
+                await connection.execute(_UPDATE, uid, wanted.name, wanted.profile, wanted.retention_days)
+            except asyncpg.UniqueViolationError:
+                raise _name_taken(wanted.name) from None
+            await connection.execute(_DROP_DOMAINS, uid, wanted.domains)
+            await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
+            details = {"before": Wishes.of(before), "after": wanted}
+            await record_deed(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
+        return wanted.tenant(uid, is_default=before.is_default)
 
     async def list(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope with their domains, by name."""
@@ -70,20 +133,19 @@ class TenantStore:
             return version, [_tenant(row) for row in await connection.fetch(_LIST, uids_of(scope))]
 
 
-def uids_of(scope: Scope) -> Sequence[UUID] | None:
-    """Return the scope as a parameter of SQL: NULL is every tenant, and no tenant is an empty array."""
-    return None if scope.tenants is None else sorted(scope.tenants)
-
-
 async def _give_domains(connection: Connection, uid: UUID, domains: Sequence[str]) -> None:
     taken = await connection.fetch(_TAKEN, domains)
     if taken:
         sentences = [f"`{row['domain']}` belongs to the tenant `{row['name']}`" for row in taken]
-        raise CommandError(f"A domain belongs to one tenant: {', '.join(sentences)}.")
+        raise DomainTaken(f"A domain belongs to one tenant: {', '.join(sentences)}.")
     try:
         await connection.execute(_INSERT_DOMAINS, domains, uid)
     except asyncpg.UniqueViolationError:  # another call took it since we looked
-        raise CommandError("A domain belongs to one tenant: one of these was given to another just now.") from None
+        raise DomainTaken("A domain belongs to one tenant: one of these was given to another just now.") from None
+
+
+def _name_taken(name: str) -> NameTaken:
+    return NameTaken(f"A tenant named `{name}` exists already.")
 
 
 def _tenant(row: Row) -> Tenant:
@@ -93,6 +155,7 @@ def _tenant(row: Row) -> Tenant:
         is_default=bool(row["is_default"]),
         profile=Profile(str(row["profile"])),
         domains=tuple(cast("Sequence[str]", row["domains"])),
+        retention_days=cast("int | None", row["retention_days"]),
     )
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_deed
 from mailwarden.access.people import Position, Role, User
-from mailwarden.access.tenants import uids_of
+from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, TenantNotFound
 from mailwarden.model.actor import Actor

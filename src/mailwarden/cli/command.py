@@ -1,10 +1,13 @@
 """What a subcommand is: its example, its arguments, and what it does."""
 
 import argparse
+import getpass
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from mailwarden.model.actor import Actor
 
 CONFIG_VARIABLE = "MAILWARDEN_CONFIG"
 DEFAULT_CONFIG = "/etc/mailwarden"
@@ -28,3 +31,8 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         default=Path(os.environ.get(CONFIG_VARIABLE, DEFAULT_CONFIG)),
         help=f"configuration folder (default: ${CONFIG_VARIABLE}, or {DEFAULT_CONFIG})",
     )
+
+
+def operator() -> Actor:
+    """Return who runs the command, as the audit names them."""
+    return Actor(f"cli:{getpass.getuser()}")

@@ -1,7 +1,6 @@
 """`mailwarden keys`: makes API keys of the List API, shows them without their secret, and revokes them."""
 
 import argparse
-import getpass
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,10 +14,9 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.errors import CommandError
-from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
 
@@ -62,7 +60,7 @@ def _create(options: argparse.Namespace) -> int:
     pepper = read_pepper(options.config / config.api_key_pepper)
     scopes = frozenset(map(KeyScope, options.scope))
     wanted = NewKey(options.name, scopes, frozenset(options.tenant), tuple(options.network), options.expires)
-    key, text = _ask(options, lambda store: Keys(store, pepper).create(ALL, wanted, _actor()))
+    key, text = _ask(options, lambda store: Keys(store, pepper).create(ALL, wanted, operator()))
     if options.output == "json":
         _print_json({**_record(key), "key": text})
     else:
@@ -82,7 +80,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    if not _ask(options, lambda store: store.revoke(ALL, options.key_id, _actor())):
+    if not _ask(options, lambda store: store.revoke(ALL, options.key_id, operator())):
         raise CommandError(f"There is no valid key with the id `{options.key_id}`; `mailwarden keys ls` shows them.")
     if options.output == "json":
         _print_json({"id": options.key_id, "revoked": True})
@@ -93,10 +91,6 @@ def _revoke(options: argparse.Namespace) -> int:
 
 def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T]]) -> T:
     return ask_database(options, lambda database: question(KeyStore(database)))
-
-
-def _actor() -> Actor:
-    return Actor(f"cli:{getpass.getuser()}")
 
 
 def _moment(text: str) -> datetime:

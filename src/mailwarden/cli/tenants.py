@@ -7,9 +7,9 @@ from typing import TypeVar
 import msgspec
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.errors import CommandError, SchemaViolation
+from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
 
@@ -36,7 +36,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.action == "create":
         profile = Profile(options.profile)
-        tenant = _ask(options, lambda store: store.create(Scope.deployment(), options.name, options.domain, profile))
+        tenant = _ask(
+            options,
+            lambda store: store.create(Scope.deployment(), options.name, options.domain, profile, actor=operator()),
+        )
         tenants: Sequence[Tenant] = [tenant]
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
@@ -50,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
 def _ask(options: argparse.Namespace, question: Callable[[TenantStore], Awaitable[T]]) -> T:
     try:
         return ask_database(options, lambda database: question(TenantStore(database)))
-    except SchemaViolation as error:
+    except (SchemaViolation, NameTaken, DomainTaken) as error:
         raise CommandError(error.message) from None
 
 

@@ -19,6 +19,7 @@ class Tenant(Struct, frozen=True):
     is_default: bool = False
     profile: Profile = Profile.BALANCED
     domains: tuple[str, ...] = ()
+    retention_days: int | None = None  # where its history is kept for less long than the deployment's
 
 
 class AssignedBy(StrEnum):
