@@ -27,8 +27,10 @@ from mailwarden.access.key_store import KeyScope, KeyStore
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.access.registry import build_registry
+from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
 from mailwarden.console.app import Services, build_console
+from mailwarden.console.reception import Reception
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.lists.expiry import Expiry
@@ -82,7 +84,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         )
         pepper = read_pepper(folder / config.api_key_pepper)
         keys = Keys(KeyStore(database), pepper)
-        registry = build_registry(database, pepper)
+        limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
+        registry = build_registry(database, pepper, limits)
         stack.callback(registry.passwords.close)
         routes = build_routes(
             Access(config.static_api_tokens),
@@ -101,6 +104,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         )
         console = Services(
             recognition=registry.sessions,
+            reception=Reception(registry, config.console.public_url),
             directory=directory,
             deployment=AbbyDeployment(config, folder, watch, status, database),
             spool=spool,

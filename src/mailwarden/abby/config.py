@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
+from mailwarden.abby.console_config import ConsoleConfig
 from mailwarden.settings.shared import PORTS, Database, Listen, Log, Tls
 
 PATH = "abby/abby/abby.yml"
@@ -116,6 +117,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     shutdown_grace_period: Annotated[
         Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
     ] = 30_000
+    console: ConsoleConfig = ConsoleConfig()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB while they pass through.")] = "spool"
     log: Log = Log()

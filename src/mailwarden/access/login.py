@@ -47,7 +47,8 @@ class Logins:
         if user is None or not matched or user.disabled:
             _log.info("login_refused", step="password", address=place.address)
             raise LoginFailed("The name or the password is wrong.")
-        await self._throttle.forget(named, addressed)
+        await self._throttle.forget(named)
+        await self._throttle.give_back(addressed)
         if stored is not None and self._passwords.is_outdated(stored):
             await self._users.set_password(_ALL, user.uid, await self._passwords.hash(password), None)
         notes = Notes(person=user.uid, goal=visit.notes.goal)
@@ -65,7 +66,8 @@ class Logins:
         if user is None or method is None:
             _log.info("login_refused", step="code", address=place.address)
             raise LoginFailed("The code is wrong, or it was used already. Wait for the next one.")
-        await self._throttle.forget(subject, address_subject(place.address))
+        await self._throttle.forget(subject)
+        await self._throttle.give_back(address_subject(place.address))
         return await self.complete(visit, user, method, place)
 
     async def offer_passkey(self, visit: Session, place: Place) -> tuple[Session, str]:
@@ -88,7 +90,7 @@ class Logins:
         counter = read_known(place, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
-        await self._throttle.forget(address_subject(place.address))
+        await self._throttle.give_back(address_subject(place.address))
         return await self.complete(visit, user, "passkey", place)
 
     async def complete(

@@ -45,7 +45,7 @@ class Setups:
         """Begin a visit that remembers the link; the link itself is not spent by looking at it."""
         await self._throttle.take((address_subject(place.address), ADDRESS))
         link = await self._links.open(_ALL, token_digest(token))
-        await self._throttle.forget(address_subject(place.address))
+        await self._throttle.give_back(address_subject(place.address))
         notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
         return await self._sessions.visit(place, notes)
 
@@ -73,6 +73,7 @@ class Setups:
         step = step_of(notes.totp, code, self._now()) if notes.totp and notes.uid else None
         if step is None or notes.uid is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
+        await self._throttle.give_back(address_subject(place.address))
         sealed = self._seal.close(notes.totp.encode(), b"totp:" + notes.uid.bytes)
         return await self._finish(visit, place, "password and code", totp=sealed, step=step)
 

@@ -16,6 +16,9 @@ DELETE FROM login_attempts WHERE subject IN (
     SELECT subject FROM login_attempts WHERE last < now() - interval '2 hours' LIMIT 256 FOR UPDATE SKIP LOCKED
 )
 """
+_GIVE_BACK = """
+UPDATE login_attempts SET attempts = greatest(0, attempts - 1), blocked_until = '-infinity' WHERE subject = $1
+"""
 _PURGE_EVERY = 64
 
 
@@ -52,6 +55,11 @@ class ThrottleStore:
             self._calls += 1
             if self._calls % _PURGE_EVERY == 0:
                 await connection.execute(PURGE)
+
+    async def give_back(self, subject: str) -> None:
+        """Take back the attempt that was just made, which was right; the wrong ones before it still count."""
+        async with self._database.connection() as connection:
+            await connection.execute(_GIVE_BACK, subject)
 
     async def forget(self, *subjects: str) -> None:
         """Forget the attempts of a subject that turned out to be right."""

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import getpass
 import hashlib
 import ipaddress
 import os
@@ -12,11 +13,17 @@ from pathlib import Path
 from string import Template
 
 from mailwarden.abby import config as abby
+from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
+from mailwarden.access.user_store import UserStore
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.cli.command import Command
+from mailwarden.cli.people import by_name, setup_link
 from mailwarden.database.migrations import migrate
+from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.guard import config as guard
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
 
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
@@ -75,7 +82,31 @@ def _run(arguments: argparse.Namespace) -> int:
     if not arguments.no_database:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")
+        _print_setup_link(arguments)
     return 0
+
+
+def _print_setup_link(arguments: argparse.Namespace) -> None:
+    """Print the link by which the first person gets in, where there is none yet."""
+
+    async def make() -> str | None:
+        database = Database(arguments.database_url, pool_size=1)
+        try:
+            if not await UserStore(database).is_empty(Scope.deployment()):
+                return None
+            return await LinkStore(database).create_first(Scope.deployment(), Actor(f"cli:{getpass.getuser()}"))
+        finally:
+            await database.close()
+
+    token = asyncio.run(make())
+    if token is not None:
+        unspecified = ipaddress.ip_address(arguments.host).is_unspecified
+        host = next(iter(arguments.name), socket.gethostname() if unspecified else arguments.host)
+        site = by_name(
+            f"https://[{host}]:{arguments.abby_port}" if ":" in host else f"https://{host}:{arguments.abby_port}"
+        )
+        print(f"console        {setup_link(site, token)}")
+        print(f"               (open it once abby runs; good once, and for {FIRST_RUN_HOURS} hours)")
 
 
 def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str) -> None:

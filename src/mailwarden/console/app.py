@@ -14,8 +14,12 @@ from mailwarden.console.assets import Assets
 from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
 from mailwarden.console.page import PREFIX, OpenPage, Page
+from mailwarden.console.reception import Reception
 from mailwarden.console.reports import Reports
+from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.health import HealthScreen
+from mailwarden.console.screens.login import LoginScreen
+from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
 from mailwarden.serving.front_door import Call, Route
@@ -27,6 +31,7 @@ class Services:
     """What abby lends to the console."""
 
     recognition: Recognition
+    reception: Reception
     directory: TenantDirectory
     deployment: Deployment
     spool: Path
@@ -35,7 +40,12 @@ class Services:
 
 def build_pages(services: Services) -> Sequence[Page | OpenPage]:
     """Return every page of every screen, in the order of the menu."""
-    return [*HealthScreen(services.deployment).pages()]
+    return [
+        *LoginScreen(services.reception).pages(),
+        *SetupScreen(services.reception).pages(),
+        *AccountScreen(services.reception).pages(),
+        *HealthScreen(services.deployment).pages(),
+    ]
 
 
 def build_console(services: Services) -> list[Route]:

@@ -6,4 +6,10 @@ DONE = "done"
 
 NOTICES: Mapping[str, str] = {
     "signed-out": "You are signed out.",
+    "password-changed": "Your password is changed. Your other sessions have ended.",
+    "totp-changed": "Your new authenticator is in use.",
+    "passkey-added": "The passkey is yours. You can sign in with it alone.",
+    "passkey-removed": "The passkey is removed.",
+    "session-ended": "The session has ended.",
+    "sessions-ended": "Your other sessions have ended.",
 }

@@ -61,6 +61,8 @@ def _name(kind: object, notes: list[msgspec.Meta]) -> str:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if get_origin(kind) is tuple:
         return "list of text"
+    if get_origin(kind) is dict:
+        return f"mapping to {_name(_unwrap(get_args(kind)[1])[0], [])}"
     name = {int: "number", str: "text", bool: "yes or no", float: "number"}.get(kind, str(kind))  # type: ignore[call-overload]
     low = next((note.ge for note in notes if note.ge is not None), None)
     high = next((note.le for note in notes if note.le is not None), None)

@@ -1,0 +1,145 @@
+"""`mailwarden people`: invites people to the console, shows them, shuts them out and lets them in again."""
+
+import argparse
+import getpass
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.access.people import Position, Role, User, checked_email
+from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
+from mailwarden.access.user_store import UserStore
+from mailwarden.cli.address import abby_url
+from mailwarden.cli.command import Command
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.settings.reader import read
+
+T = TypeVar("T")
+ALL = Scope.deployment()
+
+
+def setup_link(site: str, token: str) -> str:
+    """Return the link that a browser opens."""
+    return f"{site}/console/setup/{token}"
+
+
+def by_name(site: str) -> str:
+    """Return the site by a name where it is this very host: browsers make passkeys for names alone."""
+    parts = urlsplit(site)
+    return f"https://localhost:{parts.port}" if parts.hostname in ("127.0.0.1", "::1") else site
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    first = actions.add_parser("first", help=f"print the link for the first person, good for {FIRST_RUN_HOURS} hours")
+    invite = actions.add_parser("invite", help=f"print a link for somebody new, good once and for {INVITE_HOURS} hours")
+    invite.add_argument("--role", required=True, choices=[role.value for role in Role], help="what they may do")
+    invite.add_argument(
+        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant they are bound to; repeatable"
+    )
+    invite.add_argument("--email", default="", help="who it is for; nothing is sent")
+    ls = actions.add_parser("list", help="show the people")
+    link = actions.add_parser("link", help="print a link by which a person chooses password and factors anew")
+    disable = actions.add_parser("disable", help="shut a person out at once")
+    enable = actions.add_parser("enable", help="let a person in again")
+    for action in (link, disable, enable):
+        action.add_argument("name", metavar="NAME", help="the name they log in with")
+    for action in (first, invite, ls, link, disable, enable):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        action.add_argument("--url", help="how browsers reach abby (default: from the configuration)")
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.action == "list":
+        people = _ask(options, lambda database: UserStore(database).list(ALL))
+        _print(options, [_record(person) for person in people], _table(people))
+    elif options.action in ("disable", "enable"):
+        person = _ask(options, lambda database: _set_disabled(database, options.name, options.action == "disable"))
+        _print(options, _record(person), f"{person.name} is {'shut out' if person.disabled else 'let in again'}.")
+    else:
+        link = setup_link(_site(options), _ask(options, lambda database: _new_link(database, options)))
+        _print(options, {"link": link}, link)
+    return 0
+
+
+async def _new_link(database: Database, options: argparse.Namespace) -> str:
+    links = LinkStore(database)
+    if options.action == "invite":
+        position = Position(Role(options.role), frozenset(options.tenant))
+        return await links.invite(ALL, position, checked_email(options.email), _actor())
+    if options.action == "link":
+        return await links.renew(ALL, await _find(database, options.name), _actor())
+    if not await UserStore(database).is_empty(ALL):
+        raise CommandError("Somebody exists already: `mailwarden people link NAME` lets them in again.")
+    return await links.create_first(ALL, _actor())
+
+
+async def _set_disabled(database: Database, name: str, disabled: bool) -> User:
+    person = await _find(database, name)
+    return await UserStore(database).disable(ALL, person.uid, _actor(), disabled=disabled)
+
+
+async def _find(database: Database, name: str) -> User:
+    found = await UserStore(database).find_name(ALL, name)
+    if found is None:
+        raise CommandError(f"Nobody is named `{name}`; `mailwarden people list` shows everybody.")
+    return found[0]
+
+
+def _ask(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
+    return ask_database(options, question)
+
+
+def _site(options: argparse.Namespace) -> str:
+    if options.url:
+        return str(options.url).rstrip("/")
+    return read(options.config / PATH, AbbyConfig).console.public_url or by_name(abby_url(options))
+
+
+def _actor() -> Actor:
+    return Actor(f"cli:{getpass.getuser()}")
+
+
+def _record(person: User) -> dict[str, object]:
+    return {
+        "uid": person.uid,
+        "name": person.name,
+        "email": person.email,
+        "role": person.role,
+        "tenants": sorted(person.tenants),
+        "disabled": person.disabled,
+        "created": person.created,
+        "lastLogin": person.last_login,
+    }
+
+
+def _table(people: Sequence[User]) -> str:
+    rows = [("NAME", "ROLE", "STATE", "LAST LOGIN", "BOUND TO")]
+    for person in people:
+        seen = "never" if person.last_login is None else f"{person.last_login:%Y-%m-%d %H:%M}"
+        bound = ", ".join(map(str, sorted(person.tenants))) or "the deployment"
+        rows.append((person.name, person.role.value, "disabled" if person.disabled else "active", seen, bound))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
+    )
+
+
+def _print(options: argparse.Namespace, record: object, text: str) -> None:
+    print(msgspec.json.format(msgspec.json.encode(record)).decode() if options.output == "json" else text)
+
+
+COMMAND = Command(
+    example="mailwarden people invite --role analyst --email ada@company.example",
+    arguments=_arguments,
+    run=_run,
+)

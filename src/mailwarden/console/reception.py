@@ -1,0 +1,68 @@
+"""The reception: everybody who has not signed in gets a visit of their own, with a CSRF token and a short memory.
+
+Security: strangers talk to this. A visit is found by its cookie or made anew, never taken over from the address; a
+form is read only with the token of its visit.
+"""
+
+from aiohttp import web
+
+from mailwarden.access.login import Logins
+from mailwarden.access.place import Place
+from mailwarden.access.registry import Registry
+from mailwarden.access.sessions import COOKIE, Notes, Session, cookie_header, end_cookie_header
+from mailwarden.access.setups import Setups
+from mailwarden.console.forms import CSRF_FIELD, untrusted
+from mailwarden.console.visit import Guest
+from mailwarden.serving.front_door import Call
+
+
+class Reception:
+    """What the pages of logging in and setting up share."""
+
+    def __init__(self, registry: Registry, public_url: str = "") -> None:
+        self.registry = registry
+        self.logins = Logins(registry)
+        self.setups = Setups(registry, self.logins)
+        self._public_url = public_url
+
+    def place(self, call: Call) -> Place:
+        """Return where the request comes from; the site is the configured one, or the one that the browser names."""
+        request = call.request
+        return Place(
+            site=self._public_url or f"https://{request.host.lower()}",
+            address=request.remote,
+            agent=request.headers.get("User-Agent", ""),
+            request_id=call.request_id,
+        )
+
+    async def session(self, guest: Guest) -> Session | None:
+        """Return the session of the request's cookie, signed in or not."""
+        return await self.registry.sessions.find(guest.call.request.cookies.get(COOKIE, ""))
+
+    async def greet(self, guest: Guest, goal: str = "") -> tuple[Session, str | None]:
+        """Return the visit of a guest, and the cookie's value where it is new."""
+        found = await self.session(guest)
+        if found is not None and found.user is None and found.notes.link is None:
+            if not goal or goal == found.notes.goal:
+                return found, None
+            return await self.registry.sessions.remember(found, Notes(goal=goal)), None
+        return await self.registry.sessions.visit(self.place(guest.call), Notes(goal=goal))
+
+    async def trusted(self, guest: Guest) -> Session:
+        """Return the visit that a form belongs to, which shows by its token."""
+        found = await self.session(guest)
+        if found is None or found.user is not None or not found.admits(guest.form.text(CSRF_FIELD)):
+            raise untrusted()
+        return found
+
+
+def with_cookie(response: web.StreamResponse, value: str | None) -> web.StreamResponse:
+    """Give the browser a cookie with the answer, where there is one to give."""
+    if value is not None:
+        response.headers.add("Set-Cookie", cookie_header(value))
+    return response
+
+
+def without_cookie(response: web.StreamResponse) -> web.StreamResponse:
+    response.headers.add("Set-Cookie", end_cookie_header())
+    return response
