@@ -5,7 +5,8 @@ Security: options of Rspamd hold names that strangers chose; a finding is droppe
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -39,6 +40,16 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
     if listing.urls_cut:
         findings.append(Finding("lists.too-many-links"))
     return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)
+
+
+def hits_told(findings: Iterable[Finding], tenant: UUID) -> Iterator[ListHit]:
+    """Yield the entries that such findings tell of, as far as they do: texts are cut there."""
+    for finding in findings:
+        facts = finding.facts
+        if "list" in facts and "entry" in facts:
+            owner = tenant if facts.get("scope") == "tenant" else None
+            said = str(facts["list"]), str(facts["entry"])
+            yield ListHit(*said, owner, str(facts.get("comment", "")), str(facts.get("value", "")), finding.place)
 
 
 def failed_report(sentence: str, milliseconds: float) -> Report:

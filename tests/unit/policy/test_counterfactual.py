@@ -1,0 +1,120 @@
+"""What would have changed an outcome: told by judging and deciding again without some of the evidence."""
+
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.lists.findings import report_of
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.summary import MessageSummary
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.policy.counterfactual import nearest_verdict, what_would_change
+from mailwarden.policy.decide import decide
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import Policy
+
+TENANT = uuid4()
+
+
+def concluded(
+    policy: Policy, *names: str, hits: tuple[ListHit, ...] = (), profile: Profile = Profile.BALANCED
+) -> FinishedRequest:
+    """Return a finished request with these findings and these entries of lists."""
+    listing = Listing(acting=hits)
+    seen = Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, "part 1") for name in names))
+    evidence = Evidence((seen, report_of(listing, 0.1)))
+    judgement = judge(evidence, policy)
+    ruling = decide(judgement, Assignment(TENANT, AssignedBy.REQUEST, profile), policy, listing=listing)
+    now = datetime.now(UTC)
+    return FinishedRequest(
+        new_ggrid(), TENANT, now, now, "restApi", "guard", Envelope("a@b.example", ("c@d.example",)),
+        MessageSummary(1, ""), evidence, judgement, ruling, profile,
+    )  # fmt: skip
+
+
+def test_the_one_reason_that_convicts_would_change_it(policy):
+    found = what_would_change(concluded(policy, "attachments.disguised-executable", "html.link-mismatch"), policy)
+    assert found.verdict is Verdict.MALWARE
+    (alone,) = found.alone
+    assert [reason.rule for reason in alone.reasons] == ["attachments.disguised-executable"]
+    assert alone.verdict in (Verdict.SUSPICIOUS, Verdict.CLEAN, Verdict.PHISHING)
+    assert found.together is None
+
+
+def test_where_no_reason_decides_alone_the_fewest_together_are_told(policy):
+    request = concluded(policy, "attachments.disguised-executable", "clamav.malware")
+    found = what_would_change(request, policy)
+    assert found.alone == ()
+    assert found.together is not None
+    assert {reason.rule for reason in found.together.reasons} == {"attachments.disguised-executable", "clamav.malware"}
+    assert found.together.verdict is not Verdict.MALWARE
+
+
+def test_a_clean_message_tells_how_far_the_next_line_is(policy):
+    request = concluded(policy, "rspamd.suspected-spam")
+    found = what_would_change(request, policy)
+    assert request.judgement.verdict is Verdict.CLEAN
+    assert found.nearest is not None
+    assert found.nearest.verdict is Verdict.SPAM
+    assert found.nearest.missing == 100 - request.judgement.points["spam"]
+
+
+def test_a_message_without_points_has_no_line_near(policy):
+    assert what_would_change(concluded(policy), policy).nearest is None
+
+
+def test_a_convicted_message_tells_of_worse_verdicts_alone(policy):
+    request = concluded(policy, "clamav.malware", "rspamd.probable-spam")
+    assert nearest_verdict(request.judgement) is None
+
+
+def test_an_entry_that_blocks_is_told_with_what_would_be_without_it(policy):
+    hit = ListHit("sender-block", "a@b.example", TENANT, value="a@b.example")
+    found = what_would_change(concluded(policy, hits=(hit,)), policy)
+    assert found.entry is not None
+    assert found.entry.entry == "a@b.example"
+    assert found.without_entry is Decision.DELIVER
+    assert [alone.verdict for alone in found.alone] == [Verdict.CLEAN]
+
+
+def test_an_entry_that_allows_is_told_with_what_would_be_without_it(policy):
+    hit = ListHit("sender-allow", "b.example", None, value="a@b.example")
+    request = concluded(policy, "rspamd.gtube", hits=(hit,))
+    found = what_would_change(request, policy)
+    assert request.ruling.decision is Decision.DELIVER
+    assert found.without_entry is Decision.QUARANTINE
+
+
+def test_the_profile_of_then_decides(policy):
+    request = concluded(policy, "html.link-mismatch", profile=Profile.STRICT)
+    found = what_would_change(request, policy)
+    assert found.decision is request.ruling.decision
+
+
+def test_rules_that_changed_since_are_told(policy):
+    request = concluded(policy, "clamav.malware")
+    judged = replace(request.judgement, verdict=Verdict.SPAM, points={"spam": 100})
+    found = what_would_change(replace(request, judgement=judged), policy)
+    assert found.rules_changed
+    assert found.verdict is Verdict.MALWARE
+    assert found.alone == ()
+
+
+def test_a_decision_that_rests_on_what_history_does_not_hold_is_not_guessed(policy):
+    request = concluded(policy, "clamav.malware")
+    request = replace(request, ruling=replace(request.ruling, decision=Decision.DELIVER))
+    found = what_would_change(request, policy)
+    assert found.decision is None
+    assert all(alone.decision is None for alone in found.alone)
+
+
+@pytest.mark.parametrize("names", [("structure.limit",), ("html.link-mismatch", "html.credential-form")])
+def test_it_always_answers(policy, names):
+    assert what_would_change(concluded(policy, *names), policy).verdict
