@@ -5,8 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.abby.messages import ggrid_in, was_just_made
 from mailwarden.errors import MessageNotFound
+from mailwarden.history.finding import ggrid_in, was_just_made
 from mailwarden.model.ggrid import new_ggrid
 
 
