@@ -4,6 +4,7 @@ Security: the value may come from a hostile message. It is looked up by its keys
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -164,14 +165,16 @@ class Checker:
             used = await self._entries.counts(each)
             for list_name, wanted in keys.items():
                 if used.get(list_name):
-                    entries = await self._candidates(each, list_name, wanted)
+                    entries = await met_by(self._entries, each, list_name, frozenset().union(*wanted.values()))
                     found.extend(meet(list_name, wanted, entries, each.tenant, now or datetime.now(UTC)))
         return Checked(value, readings, tuple(found), tuple(winners(found)))
 
-    async def _candidates(
-        self, scope: ListScope, list_name: str, wanted: Mapping[str, frozenset[str]]
-    ) -> Sequence[PublicListsEntry]:
-        definition = find_list(list_name)
-        if list_name in _READ_WHOLE:
-            return await self._entries.first(scope, definition, definition.max_size(in_tenant=scope.tenant is not None))
-        return await self._entries.present(scope, definition, sorted(frozenset().union(*wanted.values())))
+
+async def met_by(
+    entries: EntryStore, scope: ListScope, list_name: str, keys: AbstractSet[str]
+) -> Sequence[PublicListsEntry]:
+    """Return the entries of one list that may be met under these keys; of a list that is short, all."""
+    definition = find_list(list_name)
+    if list_name in _READ_WHOLE:
+        return await entries.first(scope, definition, definition.max_size(in_tenant=scope.tenant is not None))
+    return await entries.present(scope, definition, sorted(keys))

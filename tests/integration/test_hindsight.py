@@ -1,0 +1,125 @@
+"""What a change of a list would have done, answered from history in a real PostgreSQL."""
+
+import random
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.precedence import Match
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.outcome import Decision
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.policy import hindsight as hindsight_file
+from mailwarden.policy.hindsight import Hindsight
+from mailwarden.wire.lists import ListEntryInput
+from tests.unit.lists.shelf import TENANT, listed
+from tests.unit.policy.test_retrial import ENTRIES, POLICY, Sample
+
+ACTOR = Actor("user:ada")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def hindsight(database: Database) -> Hindsight:
+    return Hindsight(PostgresqlHistoryStore(database), EntryStore(database), POLICY)
+
+
+@pytest.fixture
+async def acme(database: Database) -> UUID:
+    return (await TenantStore(database).create(Scope.deployment(), "acme")).uid
+
+
+async def keep(database: Database, tenant: UUID, *requests: FinishedRequest) -> None:
+    kept = [msgspec.structs.replace(each, tenant=tenant, ggrid=new_ggrid()) for each in requests]
+    assert await PostgresqlHistoryStore(database).save(Scope.deployment(), kept) == len(kept)
+
+
+@pytest.mark.parametrize(("name", "entries"), ENTRIES, ids=[name for name, _ in ENTRIES])
+async def test_the_messages_that_an_entry_meets_are_found(
+    name: str, entries: tuple[str, ...], database: Database, hindsight: Hindsight, acme: UUID
+) -> None:
+    chance = random.Random(name)
+    samples = [Sample(chance) for _ in range(120)]
+    await keep(database, acme, *(sample.processed() for sample in samples))
+    for text in entries:
+        match = listed(name, text)
+        impact = await hindsight.look_back(ListScope(acme), name, [match.entry])
+        after = [sample.processed(match) for sample in samples]
+        touched = [
+            each
+            for each in after
+            if any(f.name.startswith("lists.") for r in each.evidence.reports for f in r.findings)
+        ]
+        assert impact.touched == len(touched)
+        assert sum(impact.after.values()) == len(touched)
+        decisions = [request.ruling.decision for request in touched]
+        assert impact.after == {each: decisions.count(each) for each in Decision if each in decisions}
+        assert impact.total_is_exact
+        assert not impact.is_sampled
+
+
+async def test_a_deletion_looks_for_the_entry_that_would_have_won_instead(
+    database: Database, hindsight: Hindsight, acme: UUID
+) -> None:
+    sample = Sample(random.Random(3))
+    sender = sample.summary.from_address
+    block = Match("sender-block", sender, TENANT)
+    await keep(database, acme, sample.processed(block))
+    lists = Lists(ListStore(database, database))
+    gone = await hindsight.look_back(ListScope(acme), "sender-block", [sender], adds=False)
+    assert (gone.touched, gone.before) == (1, {Decision.QUARANTINE: 1})
+    domain = sender.partition("@")[2]
+    for scope in (ListScope(acme), ListScope()):
+        await lists.add_entries(scope, "sender-block", [ListEntryInput(domain), ListEntryInput(sender)], ACTOR)
+    still = await hindsight.look_back(ListScope(acme), "sender-block", [sender], adds=False)
+    assert (still.touched, still.changed) == (1, 0)
+    assert still.after == {Decision.QUARANTINE: 1}
+    # An entry of the deployment did not act: the tenant's did.
+    assert (await hindsight.look_back(ListScope(), "sender-block", [sender], adds=False)).touched == 0
+
+
+async def test_a_tenant_looks_back_at_its_own_messages_alone(
+    database: Database, hindsight: Hindsight, acme: UUID
+) -> None:
+    other = (await TenantStore(database).create(Scope.deployment(), "other")).uid
+    sample = Sample(random.Random(5))
+    for tenant in (acme, other, other):
+        await keep(database, tenant, sample.processed())
+    entry = sample.summary.from_address
+    assert (await hindsight.look_back(ListScope(acme), "sender-block", [entry])).touched == 1
+    assert (await hindsight.look_back(ListScope(), "sender-block", [entry])).touched == 3
+
+
+async def test_more_messages_than_can_be_judged_are_sampled_and_said(
+    database: Database, hindsight: Hindsight, acme: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = Sample(random.Random(5))
+    await keep(database, acme, *(sample.processed() for _ in range(30)))
+    monkeypatch.setattr(hindsight_file, "MAX_JUDGED", 10)
+    impact = await hindsight.look_back(ListScope(acme), "sender-block", [sample.summary.from_address])
+    assert (impact.looked_at, impact.total, impact.is_sampled) == (10, 30, True)
+
+
+async def test_what_history_cannot_tell_is_said(hindsight: Hindsight, acme: UUID) -> None:
+    impact = await hindsight.look_back(ListScope(acme), "file-hash-block", ["a" * 32])
+    assert impact.looked_at == 0
+    assert any("SHA-256 alone" in note for note in impact.notes)
+    assert (await hindsight.look_back(ListScope(acme), "attachment-block", [".exe"])).notes
+    assert (await hindsight.look_back(ListScope(acme), "url-allow", ["a.example"], adds=False)).notes
