@@ -17,7 +17,7 @@ FORBIDDEN = {
     "reacts to events by itself": re.compile(r"\son[a-z]+\s*=|hx-on|javascript:", re.IGNORECASE),
     "evaluates": re.compile(r"hx-(vals|headers|vars)\s*=\s*['\"]\s*js:|hx-trigger\s*=\s*['\"][^'\"]*\[", re.IGNORECASE),
     "leads to another server": re.compile(r"(src|href|action)\s*=\s*['\"](https?:)?//", re.IGNORECASE),
-    "has an attribute without quotes": re.compile(r"=\{\{"),
+    "has an attribute without quotes": re.compile(r"\s[\w:-]+=\{\{"),
 }
 
 

@@ -21,6 +21,7 @@ from mailwarden.abby.openapi import describe
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.status import ColourMemory, Status
+from mailwarden.access.audit import AuditStore
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.key_store import KeyScope, KeyStore
@@ -58,7 +59,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         stack.push_async_callback(database.close)
         streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
         stack.push_async_callback(streams.close)
-        directory = TenantDirectory(TenantStore(database))
+        tenants = TenantStore(database)
+        directory = TenantDirectory(tenants)
         await directory.start()
         stack.push_async_callback(directory.stop)
         lists = ListStore(database, streams)
@@ -106,6 +108,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             recognition=registry.sessions,
             reception=Reception(registry, config.console.public_url),
             directory=directory,
+            tenants=tenants,
+            audit=AuditStore(database),
             deployment=AbbyDeployment(config, folder, watch, status, database),
             spool=spool,
             metrics=metrics,

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from mailwarden.access.audit import AuditStore
 from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantStore
 from mailwarden.console.assets import Assets
 from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
@@ -17,9 +19,11 @@ from mailwarden.console.page import PREFIX, OpenPage, Page
 from mailwarden.console.reception import Reception
 from mailwarden.console.reports import Reports
 from mailwarden.console.screens.account import AccountScreen
+from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.health import HealthScreen
 from mailwarden.console.screens.login import LoginScreen
 from mailwarden.console.screens.setup import SetupScreen
+from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
 from mailwarden.serving.front_door import Call, Route
@@ -33,6 +37,8 @@ class Services:
     recognition: Recognition
     reception: Reception
     directory: TenantDirectory
+    tenants: TenantStore
+    audit: AuditStore
     deployment: Deployment
     spool: Path
     metrics: Metrics
@@ -44,6 +50,8 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *LoginScreen(services.reception).pages(),
         *SetupScreen(services.reception).pages(),
         *AccountScreen(services.reception).pages(),
+        *TenantsScreen(services.tenants, services.directory).pages(),
+        *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
     ]
 

@@ -6,6 +6,8 @@ DONE = "done"
 
 NOTICES: Mapping[str, str] = {
     "signed-out": "You are signed out.",
+    "tenant-made": "The tenant is made. Guards know it within a second.",
+    "tenant-changed": "The tenant is changed. Guards know it within a second.",
     "password-changed": "Your password is changed. Your other sessions have ended.",
     "totp-changed": "Your new authenticator is in use.",
     "passkey-added": "The passkey is yours. You can sign in with it alone.",

@@ -1,0 +1,157 @@
+"""Audit: who did what, from where, with what before and after; and all of it as a file."""
+
+import csv
+import io
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.access.audit import AuditQuestion, AuditStore, Deed
+from mailwarden.console.page import Page
+from mailwarden.console.rights import Right
+from mailwarden.console.visit import Visit
+from mailwarden.errors import NotFound, SchemaViolation
+from mailwarden.model.scope import Scope
+
+PAGE = 50
+MAX_SHOWN = 300
+FORMATS: Mapping[str, str] = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
+COLUMNS = ("number", "moment", "actor", "address", "tenant", "action", "subject", "requestId", "details")
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Change(Struct, frozen=True):
+    """One thing that a deed says: what it is now, and what it was before where that is known."""
+
+    name: str
+    after: str
+    before: str = ""
+
+
+class AuditScreen:
+    def __init__(self, audit: AuditStore) -> None:
+        self._audit = audit
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/audit", Right.AUDIT, self.show),
+            Page("GET", "/audit/export/{format}", Right.AUDIT, self.export),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        question = read_question(visit.query)
+        deeds = await self._audit.find(scope_of(visit), question, PAGE + 1)
+        asked = {name: visit.query.get(name, "") for name in ("actor", "action", "subject", "since", "until", "tenant")}
+        return visit.render(
+            "audit/index.html",
+            deeds=[(deed, list(changes_of(deed.details))) for deed in deeds[:PAGE]],
+            older=deeds[PAGE - 1].number if len(deeds) > PAGE else None,
+            asked=asked,
+        )
+
+    async def export(self, visit: Visit) -> web.StreamResponse:
+        """Answer everything that was asked for as a file, however much it is."""
+        form = visit.variables["format"]
+        if form not in FORMATS:
+            raise NotFound("The audit is exported as csv or ndjson.")
+        question, scope = read_question(visit.query), scope_of(visit)
+        write = as_csv if form == "csv" else as_ndjson
+        name = f'attachment; filename="audit.{form}"'
+        response = await visit.begin_stream(FORMATS[form], **{"Content-Disposition": name})
+        async for block in write(self._audit.pages(scope, question)):
+            await response.write(block)
+        await response.write_eof()
+        return response
+
+
+def scope_of(visit: Visit) -> Scope:
+    """Return the tenant that is asked about, or all that the person sees."""
+    text = visit.query.get("tenant", "")
+    if not text:
+        return visit.scope
+    for tenant in visit.tenants:
+        if str(tenant.uid) == text:
+            return Scope.of(tenant.uid)
+    raise NotFound("There is no such tenant.")
+
+
+def read_question(query: Mapping[str, str]) -> AuditQuestion:
+    """Read what the address asks for; days are whole, and the last one is included."""
+    until = _day(query, "until")
+    before = query.get("before", "")
+    if before and not (before.isascii() and before.isdigit() and len(before) < 19):
+        raise SchemaViolation("The number of a line of the audit is a number.")
+    return AuditQuestion(
+        actor=_text(query, "actor"),
+        action=_text(query, "action"),
+        subject=_text(query, "subject"),
+        since=_day(query, "since"),
+        until=until + timedelta(days=1) if until else None,
+        before=int(before) if before else None,
+    )
+
+
+def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
+    """Yield what a deed says, with before and after side by side; what stayed the same is left out."""
+    before, after = details.get("before"), details.get("after")
+    if isinstance(after, Mapping) and (before is None or isinstance(before, Mapping)):
+        was = before or {}
+        for name in sorted({*was, *after}):
+            if not was or was.get(name) != after.get(name):
+                yield Change(str(name), _shown(after.get(name)), _shown(was.get(name)) if was else "")
+        details = {name: value for name, value in details.items() if name not in ("before", "after")}
+    for name, value in sorted(details.items()):
+        yield Change(name, _shown(value))
+
+
+async def as_ndjson(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
+    async for deeds in pages:
+        yield b"".join(_encode(dict(zip(COLUMNS, _cells(deed), strict=True))) + b"\n" for deed in deeds)
+
+
+async def as_csv(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
+    yield (",".join(COLUMNS) + "\r\n").encode()
+    async for deeds in pages:
+        file = io.StringIO()
+        rows = csv.writer(file)
+        for deed in deeds:
+            rows.writerow([_harmless(cell) for cell in _cells(deed)])
+        yield file.getvalue().encode()
+
+
+def _cells(deed: Deed) -> tuple[object, ...]:
+    moment = deed.moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    tenant: UUID | str = deed.tenant or ""
+    return (
+        deed.number, moment, deed.actor.name, deed.actor.address or "", str(tenant), deed.action, deed.subject,
+        deed.actor.request_id, deed.details,
+    )  # fmt: skip
+
+
+def _harmless(cell: object) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    text = _encode(cell).decode() if isinstance(cell, Mapping) else str(cell)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else _encode(value).decode()
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+
+
+def _text(query: Mapping[str, str], name: str) -> str | None:
+    return query.get(name, "").strip().replace("\x00", "") or None
+
+
+def _day(query: Mapping[str, str], name: str) -> datetime | None:
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+    except (ValueError, OverflowError):
+        raise SchemaViolation(f"`{name}` is a day such as 2026-11-15.") from None

@@ -1,0 +1,88 @@
+"""Audit and tenants, through the front door."""
+
+import csv
+import io
+import json
+
+from tests.acceptance.console_guest import sign_in, text_of
+from tests.acceptance.house import House
+
+
+def make_tenant(house: House, name: str) -> str:
+    root = sign_in(house, "deployment-administrator")
+    fields = {
+        "name": name,
+        "domains": f"{name}.example\nalso-{name}.example",
+        "profile": "strict",
+        "retention_days": "",
+    }
+    answer = root.post("/console/tenants/new", fields)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/console/tenants?done=tenant-made")
+    page = root.get("/console/tenants").text
+    return page.split(f">{name}<")[0].rpartition("/console/tenants/")[2][:36]
+
+
+def test_a_tenant_made_in_the_console_gets_its_messages_at_once(house: House, plain: bytes) -> None:
+    uid = make_tenant(house, "fresh")
+    envelope = {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@also-fresh.example"],
+                "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}  # fmt: skip
+    answer = house.client().submit(plain, {"borderMtaData": envelope})
+    assert house.client().explain(answer.result["ggrid"]).result["tenantUid"] == uid
+
+
+def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: House) -> None:
+    uid = make_tenant(house, "moving")
+    root = sign_in(house, "deployment-administrator")
+    fields = {"name": "moved", "domains": "moving.example", "profile": "balanced", "retention_days": "30"}
+    answer = root.post(f"/console/tenants/{uid}", fields)
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/console/tenants/{uid}?done=tenant-changed")
+    page = text_of(root.get(f"/console/audit?tenant={uid}&action=tenants.change"))
+    for words in (f"user:{root.name}", "name moving → moved", "profile strict → balanced", "retention_days null → 30"):
+        assert words in page
+
+
+def test_a_mistake_comes_back_with_the_form_as_it_was_typed(house: House) -> None:
+    root = sign_in(house, "deployment-administrator")
+    for fields, status, sentence in (
+        ({"name": "acme", "domains": ""}, 409, "A tenant named `acme` exists already."),
+        ({"name": "x<b>", "domains": "company.example"}, 409, "`company.example` belongs to the tenant `acme`"),
+        ({"name": "x<b>", "domains": "no_domain"}, 400, "cannot be a tenant's domain"),
+        ({"name": "x<b>", "retention_days": "many"}, 400, "The days of history are a number"),
+    ):
+        answer = root.post("/console/tenants/new", fields)
+        assert answer.status_code == status
+        assert sentence in text_of(answer).replace("&#39;", "'")
+        assert "x<b>" not in answer.text
+        assert fields["name"].replace("<", "&lt;").replace(">", "&gt;") in answer.text
+
+
+def test_a_tenants_person_sees_their_own_tenant_and_its_deeds_alone(house: House) -> None:
+    acme = sign_in(house, "tenant-administrator", ["acme"])
+    tenants = acme.get("/console/tenants")
+    assert house.tenants["acme"] in tenants.text
+    assert house.tenants["club"] not in tenants.text
+    assert acme.get(f"/console/tenants/{house.tenants['club']}").status_code == 404
+    assert acme.post(f"/console/tenants/{house.tenants['acme']}", {"name": "mine"}).status_code == 403
+    assert acme.get("/console/tenants/new").status_code == 403
+    assert acme.get(f"/console/audit?tenant={house.tenants['club']}").status_code == 404
+    lines = acme.get("/console/audit/export/ndjson").text.splitlines()
+    assert {json.loads(line)["tenant"] for line in lines} == {house.tenants["acme"]}
+
+
+def test_the_audit_is_exported_whole_and_no_cell_is_a_formula(house: House) -> None:
+    root = sign_in(house, "deployment-administrator")
+    assert root.post("/console/tenants/new", {"name": "=HYPERLINK(1)"}).status_code == 303
+    answer = root.get("/console/audit/export/csv?action=tenants.create")
+    assert answer.headers["Content-Type"].startswith("text/csv")
+    assert "attachment" in answer.headers["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert rows[0]["subject"] == "'=HYPERLINK(1)"
+    assert {row["action"] for row in rows} == {"tenants.create"}
+    assert root.get("/console/audit/export/exe").status_code == 404
+
+
+def test_a_question_that_makes_no_sense_is_told(house: House) -> None:
+    root = sign_in(house, "deployment-administrator")
+    assert root.get("/console/audit?since=yesterday").status_code == 400
+    assert root.get("/console/audit?before=abc").status_code == 400
+    assert "No deed meets" in text_of(root.get("/console/audit?actor=nobody"))
