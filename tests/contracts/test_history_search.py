@@ -72,8 +72,10 @@ def message(number: int = 0, *, age: timedelta = timedelta(), **given: Any) -> F
     return msgspec.structs.replace(base, summary=summary, envelope=envelope, judgement=judgement, ruling=ruling)
 
 
-async def found(store: HistoryStore, text: str, scope: Scope = ALL, **range_: datetime) -> list[UUID]:
-    page = await store.search(scope, read_query(text, **range_))
+async def found(
+    store: HistoryStore, text: str, scope: Scope = ALL, since: datetime | None = None, until: datetime | None = None
+) -> list[UUID]:
+    page = await store.search(scope, read_query(text, since=since, until=until))
     assert page.complete
     return [row.ggrid for row in page.rows]
 

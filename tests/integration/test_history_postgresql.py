@@ -153,6 +153,24 @@ async def test_retention_forgets_the_days_that_are_too_old(store: PostgresqlHist
     assert await store.find(ALL, new.ggrid) == new
 
 
+async def test_a_tenant_may_keep_less_than_the_deployment(store: PostgresqlHistoryStore, database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    tenant = await connection.fetchval("INSERT INTO tenants (name, retention_days) VALUES ('brief', 1) RETURNING uid")
+    await connection.execute("INSERT INTO tenants (name, retention_days) VALUES ('long', 400)")
+    await connection.close()
+    now = datetime.now(UTC)
+    old, new = (finished_request(tenant, ggrid=ggrid_of(now - timedelta(days=days))) for days in (2, 1))
+    other = finished_request(ggrid=ggrid_of(now - timedelta(days=2)))
+    await store.save(ALL, [old, new, other])
+    retention = Retention(store, days=90)
+    assert await retention.forget() == 0
+    assert await retention.forget_of_tenants() == 1
+    assert await store.find(ALL, old.ggrid) is None
+    assert await store.find(ALL, new.ggrid) == new
+    assert await store.find(ALL, other.ggrid) == other
+    assert await retention.forget_of_tenants() == 0
+
+
 async def test_an_idle_guard_writes_within_a_moment(store: PostgresqlHistoryStore) -> None:
     await store.save(ALL, [finished_request()])
     writer = HistoryWriter(store, 1_000, Metrics())

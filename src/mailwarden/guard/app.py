@@ -28,6 +28,7 @@ from mailwarden.guard.processing import Processing
 from mailwarden.guard.sources.rest_api import RestApi
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.retention import Retention
+from mailwarden.history.rollups import Rollups
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
@@ -127,6 +128,9 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
         retention = Retention(store, config.history.retention_days)
         retention.start()
         stack.push_async_callback(retention.stop)
+        rollups = Rollups(database)
+        rollups.start()
+        stack.push_async_callback(rollups.stop)
         history = HistoryWriter(store, config.history.buffer, metrics)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from mailwarden.history.operators import Condition
 from mailwarden.history.terms import number_of
 from mailwarden.model.outcome import Decision, Verdict
@@ -23,6 +25,7 @@ class Clauses:
         self.values: list[object] = []
         self._reserved = reserved
         self._texts: list[str] = []
+        self._needed: list[str] = []  # terms that every row has
         self.indexed = False
         for condition in map(_without_negation, conditions):
             if condition.negated:
@@ -30,6 +33,8 @@ class Clauses:
             else:
                 self._require(condition)
         self._keep_to(scope)
+        if self._needed:  # in one piece, so that the index goes by the rarest of them
+            self._texts.append(self._has(_HAS_ALL, self._needed))
 
     @property
     def sql(self) -> str:
@@ -42,11 +47,13 @@ class Clauses:
         tenants: list[UUID] = sorted(scope.tenants)
         self._texts.append(f"tenant = ANY({self._parameter(tenants)}::uuid[])")
         if len(tenants) == 1 or not self.indexed:
-            self._texts.append(self._group([f"tenant:{tenant}" for tenant in tenants]))
-            self.indexed = True
+            self._require(Condition("tenant", "", (tuple(f"tenant:{tenant}" for tenant in tenants),)))
 
     def _require(self, condition: Condition) -> None:
-        self._texts.extend(self._pieces(condition))
+        single = [group[0] for group in condition.groups if len(group) == 1]
+        several = tuple(group for group in condition.groups if len(group) != 1)
+        self._needed += single
+        self._texts += self._pieces(replace(condition, groups=several))
         self.indexed = self.indexed or bool(condition.groups)
 
     def _exclude(self, condition: Condition) -> None:
@@ -54,16 +61,15 @@ class Clauses:
             self._texts.append(f"({' AND '.join(self._pieces(condition))}) IS NOT TRUE")
 
     def _pieces(self, condition: Condition) -> list[str]:
-        pieces = [self._group(group) for group in condition.groups]
+        pieces = [self._has(_HAS_ONE, group) for group in condition.groups]
         if condition.network:
             pieces.append(f"remote_address <<= {self._parameter(condition.network)}::text::inet")
         if condition.ggrid is not None:
             pieces.append(f"ggrid = {self._parameter(condition.ggrid)}")
         return pieces
 
-    def _group(self, terms: Sequence[str]) -> str:
-        numbers = [number_of(term) for term in terms]
-        return (_HAS_ALL if len(numbers) == 1 else _HAS_ONE).format(self._parameter(numbers))
+    def _has(self, piece: str, terms: Sequence[str]) -> str:
+        return piece.format(self._parameter([number_of(term) for term in terms]))
 
     def _parameter(self, value: object) -> str:
         self.values.append(value)

@@ -27,6 +27,16 @@ def phrases_hold(conditions: Iterable[Condition], request: FinishedRequest) -> b
     return all(_holds(condition, found, request) for condition in conditions if condition.phrase)
 
 
+def subject_fits(conditions: Iterable[Condition], subject: str) -> bool:
+    """Tell from the subject alone whether `phrases_hold` can; the column of it may be cut or cleaned."""
+    folded = " ".join(fold(subject).split())
+    return all(
+        condition.phrase in folded
+        for condition in conditions
+        if condition.operator == "subject" and not condition.negated
+    )
+
+
 def _holds(condition: Condition, found: Set[str], request: FinishedRequest) -> bool:
     met = (
         all(not found.isdisjoint(group) for group in condition.groups)

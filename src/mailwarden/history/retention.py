@@ -1,4 +1,4 @@
-"""Forgets the days of history that are older than the deployment keeps."""
+"""Forgets the days of history that are older than the deployment keeps, and what a tenant keeps no longer."""
 
 import asyncio
 from contextlib import suppress
@@ -28,6 +28,12 @@ class Retention:
         """Forget every day before the oldest one to keep; return how many went."""
         return await self._store.forget(Scope.deployment(), today() - timedelta(days=self._days))
 
+    async def forget_of_tenants(self) -> int:
+        """Forget what a tenant keeps for fewer days than the deployment; return how many messages that were."""
+        kept = await self._store.kept_days(Scope.deployment())
+        limits = {tenant: today() - timedelta(days=days) for tenant, days in kept.items() if days < self._days}
+        return await self._store.forget_of_tenants(Scope.deployment(), limits) if limits else 0
+
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="history retention")
 
@@ -43,6 +49,8 @@ class Retention:
             try:
                 if days := await self.forget():
                     _log.info("history_forgotten", days=days)
+                if messages := await self.forget_of_tenants():
+                    _log.info("history_of_tenants_forgotten", messages=messages)
             except MailwardenError as error:
                 _log.warning("history_not_forgotten", reason=error.message)
             except Exception:

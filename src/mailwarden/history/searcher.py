@@ -19,7 +19,7 @@ from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.scoped import EVERYTHING, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.clauses import Clauses
-from mailwarden.history.matching import phrases_hold
+from mailwarden.history.matching import phrases_hold, subject_fits
 from mailwarden.history.page import Count
 from mailwarden.history.partitions import days_kept
 from mailwarden.history.query import Query
@@ -30,20 +30,22 @@ from mailwarden.model.scope import Scope
 
 STATEMENT_TIMEOUT = 2.0
 NEWEST = 4_000  # rows that are walked over before the index is asked
-_BATCH = 500  # rows that are decoded, or asked for where words side by side are looked for, before others get a turn
+_DECODED = 200  # records, before other work gets its turn
+_COMPARED = 2_000  # subjects that are asked for at once where words must stand side by side
 _RESERVED = 5
 
 _SELECT = """
-SELECT tenant, ggrid, record FROM history
+SELECT tenant, ggrid, {columns} FROM history
 WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions}
 ORDER BY day DESC, ggrid DESC LIMIT $5
 """
 _SELECT_NEWEST = """
-SELECT tenant, ggrid, record FROM (
+SELECT tenant, ggrid, {columns} FROM (
     SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4
     ORDER BY day DESC, ggrid DESC LIMIT {newest}
 ) AS newest WHERE {conditions} LIMIT $5
 """
+_SELECT_RECORDS = "SELECT tenant, ggrid, record FROM history WHERE day BETWEEN $1 AND $2 AND ggrid = ANY($3::uuid[])"
 _COUNT = """
 SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions} LIMIT $5
 """
@@ -67,9 +69,9 @@ class Searcher:
         self._database = database
 
     async def search(self, scope: Scope, query: Query, before: UUID | None, limit: int, seconds: float) -> Found:
-        """Return the newest requests older than `before`; after `seconds` no further window is begun."""
-        began = time.monotonic()
+        """Return the newest requests older than `before`, for about so many seconds."""
         clauses = Clauses(scope, query.conditions, _RESERVED)
+        clock = _Clock(seconds)
         async with self._reading(STATEMENT_TIMEOUT) as connection:
             span = span_of(query, before, await days_kept(connection))
             found = Found([], span.high, span.is_empty)
@@ -79,10 +81,10 @@ class Searcher:
                 if clauses.indexed and not reader.is_full:
                     await connection.execute(_INDEX)
                 for window in windows(Span(span.low, found.reached), by_days=clauses.indexed):
-                    if reader.is_full or time.monotonic() - began > seconds:
+                    if reader.is_full or not clock.has_time_for_more():
                         return found
-                    await reader.read(window)
-                    found.complete = window.low <= span.low and not reader.is_full
+                    await reader.read(window, clock)
+                    found.complete = found.reached <= span.low
             except asyncpg.QueryCanceledError:
                 if found.reached == span.high:
                     raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
@@ -118,6 +120,19 @@ class Searcher:
             yield connection
 
 
+class _Clock:
+    """Knows when to stop: windows double, so the next one takes about twice as long as the last."""
+
+    def __init__(self, seconds: float) -> None:
+        self._last = time.monotonic()
+        self._end = self._last + seconds
+
+    def has_time_for_more(self) -> bool:
+        now = time.monotonic()
+        self._last, took = now, now - self._last
+        return now + 2 * took < self._end
+
+
 class _Reader:
     """Reads windows of one search into what was found."""
 
@@ -128,6 +143,9 @@ class _Reader:
         self._scope = scope
         self._clauses = clauses
         self._phrases = [condition for condition in query.conditions if condition.phrase]
+        # Words side by side are looked for in the subjects first: records are a hundred times as long.
+        self._by_subject = any(each.operator == "subject" and not each.negated for each in self._phrases)
+        self._columns = "subject" if self._by_subject else "record"
         self._found = found
         self._limit = limit
 
@@ -138,35 +156,61 @@ class _Reader:
     async def read_newest(self, span: Span) -> None:
         """Walk back over the newest rows; what is frequent needs no more."""
         if not span.is_empty:
-            sql = _SELECT_NEWEST.format(conditions=self._clauses.sql, newest=max(NEWEST, 2 * self._limit))
-            rows = await self._connection.fetch(sql, *span.values, self._asked(), *self._clauses.values)
-            await self._take(rows)
+            newest = max(NEWEST, 2 * self._limit)
+            sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
+            await self._take(await self._fetch(sql, span, self._asked), span)
 
-    async def read(self, window: Span) -> None:
-        """Read a window to its beginning, or until enough was found."""
-        sql = _SELECT.format(conditions=self._clauses.sql)
-        while not self.is_full:
-            asked = self._asked()
-            rows = await self._connection.fetch(sql, *window.values, asked, *self._clauses.values)
-            await self._take(rows)
-            if len(rows) < asked:
-                break
-            window = Span(window.low, cast("UUID", rows[-1]["ggrid"]))
-        if not self.is_full:
-            self._found.reached = window.low
-
-    def _asked(self) -> int:
-        return max(_BATCH, self._limit) if self._phrases else self._limit - len(self._found.requests)
-
-    async def _take(self, rows: Sequence[Row]) -> None:
-        for number, row in enumerate(rows, 1):
+    async def read(self, window: Span, clock: _Clock) -> None:
+        """Read a window to its beginning, until enough was found, or until time is up."""
+        sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql)
+        while True:
+            asked = self._asked
+            rows = await self._fetch(sql, window, asked)
+            await self._take(rows, window)
             if self.is_full:
                 return
-            if number % _BATCH == 0:
-                await asyncio.sleep(0)
-            # The statement names the scope's tenants; this is the second wall between them.
-            if self._scope.allows(cast("UUID", row["tenant"])):
-                request = decode(cast("bytes", row["record"]))
-                if not self._phrases or phrases_hold(self._phrases, request):
-                    self._found.requests.append(request)
-            self._found.reached = cast("UUID", row["ggrid"])
+            if len(rows) < asked:
+                self._found.reached = window.low
+                return
+            if not clock.has_time_for_more():
+                return
+            window = Span(window.low, self._found.reached)
+
+    @property
+    def _asked(self) -> int:
+        if self._by_subject:
+            return _COMPARED
+        return self._limit - (0 if self._phrases else len(self._found.requests))
+
+    async def _fetch(self, sql: str, span: Span, asked: int) -> Sequence[Row]:
+        return await self._connection.fetch(sql, *span.values, asked, *self._clauses.values)
+
+    async def _take(self, rows: Sequence[Row], span: Span) -> None:
+        """Take rows until enough was found; the last one looked at is how far the search came."""
+        for start in range(0, len(rows), _DECODED):
+            await asyncio.sleep(0)
+            some = rows[start : start + _DECODED]
+            records = await self._records(some, span) if self._by_subject else _by_id(some)
+            for row in some:
+                if self.is_full:
+                    return
+                self._found.reached = cast("UUID", row["ggrid"])
+                # The statement names the scope's tenants; this is the second wall between them.
+                record = records.get(self._found.reached) if self._scope.allows(cast("UUID", row["tenant"])) else None
+                if record is not None:
+                    self._add(decode(record))
+
+    async def _records(self, rows: Sequence[Row], span: Span) -> dict[UUID, bytes]:
+        """Return the records of those rows whose subject has the words as they were asked for."""
+        wanted = [row["ggrid"] for row in rows if subject_fits(self._phrases, str(row["subject"]))]
+        if not wanted:
+            return {}
+        return _by_id(await self._connection.fetch(_SELECT_RECORDS, *span.values[:2], wanted))
+
+    def _add(self, request: FinishedRequest) -> None:
+        if not self._phrases or phrases_hold(self._phrases, request):
+            self._found.requests.append(request)
+
+
+def _by_id(rows: Sequence[Row]) -> dict[UUID, bytes]:
+    return {cast("UUID", row["ggrid"]): cast("bytes", row["record"]) for row in rows}

@@ -39,3 +39,20 @@ UPDATE history SET
 
 -- Days to come get theirs when they are attached.
 CREATE INDEX history_terms ON history USING gin (terms);
+
+-- History counted by five minutes: one row for each tenant, and one for the deployment under the nil uuid. What is
+-- counted are verdicts, decisions, tags and classes of duration (see history/rollups.py).
+CREATE TABLE history_rollups (
+    tenant uuid NOT NULL,
+    bucket timestamptz NOT NULL,
+    counts jsonb NOT NULL,
+    PRIMARY KEY (tenant, bucket)
+);
+
+CREATE INDEX history_rollups_bucket ON history_rollups USING brin (bucket);
+
+-- Up to when history has been counted.
+CREATE TABLE history_rolled (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    rolled_to timestamptz NOT NULL
+);

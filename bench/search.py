@@ -1,0 +1,190 @@
+"""`make bench-search`: the first page of a search over five million messages, operator by operator."""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import uvloop
+
+from bench import history as made
+from mailwarden.database.migrations import migrate
+from mailwarden.database.pool import Database
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.query import read_query
+from mailwarden.history.terms import domain_term
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.scope import Scope
+from rig.folders import remove_folder, temporary_folder
+from rig.postgresql import Postgresql
+
+ROWS = 5_000_000
+RUNS = 40
+ALL = Scope.deployment()
+LARGE, *_, SMALL = made.TENANTS
+
+Draw = Callable[[random.Random], str]
+
+
+def rare(most: int) -> Callable[[random.Random], int]:
+    return lambda chosen: chosen.randint(most // 4, most)
+
+
+def frequent(chosen: random.Random) -> int:
+    return chosen.randint(1, 20)
+
+
+def operators() -> Mapping[str, Draw]:
+    """Return what is asked, by a name for it: a frequent value, a rare one and one that is not there, of each."""
+    seldom, subject, site = rare(made.SENDERS), rare(made.SUBJECTS), rare(made.HOSTS)
+    return {
+        "nothing": lambda _: "",
+        "from: address, frequent": lambda chosen: f"from:{made.sender(frequent(chosen))[0]}",
+        "from: address, rare": lambda chosen: f"from:{made.sender(seldom(chosen))[0]}",
+        "from: address, absent": lambda chosen: f"from:nobody{chosen.random()}@absent.example",
+        "from: domain, rare": lambda chosen: f"from:{made.sender(seldom(chosen))[1]}",
+        "from: every sender": lambda chosen: "from:mail.company1.example" if chosen.random() < 0.1 else "from:person",
+        "to: address": lambda chosen: f"to:user{chosen.randrange(made.RECIPIENTS)}@" + _recipient_domain(chosen),
+        "to: domain, 60 %": lambda _: "to:tenant0.example",
+        "to: domain, 1 %": lambda _: "to:tenant99.example",
+        "to: absent": lambda chosen: f"to:user{chosen.random()}@tenant0.example",
+        "subject: word, frequent": lambda chosen: f"subject:{chosen.choice(made.WORDS)}",
+        "subject: word, rare": lambda chosen: f"subject:case{subject(chosen)}",
+        "subject: word, absent": lambda chosen: f"subject:nothing{chosen.randrange(1_000_000)}",
+        "subject: phrase": lambda chosen: f'subject:"{" ".join(made.subject(subject(chosen)).split()[:2])}"',
+        "subject: phrase, absent": lambda chosen: f'subject:"{chosen.choice(made.WORDS)} {chosen.choice(made.WORDS)}x"',
+        "domain: frequent": lambda chosen: f"domain:{made.sender(frequent(chosen))[1]}",
+        "domain: rare": lambda chosen: f"domain:host{site(chosen)}.example",
+        "domain: absent": lambda chosen: f"domain:absent{chosen.randrange(1_000_000)}.example",
+        "ip: address, frequent": lambda chosen: f"ip:{made.sender(frequent(chosen))[2]}",
+        "ip: address, rare": lambda chosen: f"ip:{made.sender(seldom(chosen))[2]}",
+        "ip: network /24": lambda chosen: f"ip:{made.sender(seldom(chosen))[2]}/24",
+        "ip: network /20": lambda chosen: f"ip:{made.sender(seldom(chosen))[2]}/20",
+        "ip: network /16, absent": lambda chosen: f"ip:172.{chosen.randint(16, 31)}.0.0/16",
+        "tag: frequent": lambda chosen: f"tag:{chosen.choice(made.TAGS[:-1])}",
+        "tag: 0.1 %": lambda _: "tag:threat.rare",
+        "tag: absent": lambda chosen: f"tag:threat.absent{chosen.randrange(1_000)}",
+        "verdict:": lambda chosen: f"verdict:{chosen.choice(list(Verdict))}",
+        "-verdict:clean": lambda _: "-verdict:clean",
+        "decision:": lambda chosen: f"decision:{chosen.choice(list(Decision))}",
+        "decision: absent": lambda _: "decision:drop",
+        "-decision:deliver": lambda _: "-decision:deliver",
+        "tenant: 60 %": lambda _: f"tenant:{LARGE}",
+        "tenant: 1 %": lambda _: f"tenant:{SMALL}",
+        "-tenant: 60 %": lambda _: f"-tenant:{LARGE}",
+        "ggrid: absent": lambda _: "ggrid:01a1471c-0000-7000-a000-000000000000",
+        "url: frequent": lambda chosen: f"url:{made.host(frequent(chosen))}",
+        "url: rare": lambda chosen: f"url:host{site(chosen)}.example",
+        "url: absent": lambda chosen: f"url:https://absent{chosen.random()}.example/login",
+        "hash: absent": lambda chosen: f"hash:{chosen.getrandbits(256):064x}",
+        "combined: rare meets frequent": lambda chosen: f"from:{made.sender(seldom(chosen))[0]} verdict:spam",
+        "combined: frequent, never together": lambda _: "verdict:clean decision:quarantine",
+        "combined: two tags, one negated": lambda _: (
+            "tag:url.mismatch tag:file.macro -tag:auth.spf-fail verdict:malware"
+        ),
+        "negated: rare": lambda chosen: f"-from:{made.sender(seldom(chosen))[0]}",
+        "negated: nearly all": lambda _: "-to:tenant0.example -to:tenant60.example -to:tenant80.example",
+        "negated: all": lambda _: "-from:mail.company1.example -ip:10.0.0.0/16 -name -subject:voice verdict:unknown",
+    }
+
+
+def _recipient_domain(chosen: random.Random) -> str:
+    return f"tenant{chosen.choice((0, 60, 80, 90, 96, 99))}.example"
+
+
+async def measure(
+    store: PostgresqlHistoryStore, scope: Scope, draw: Draw, runs: int
+) -> tuple[Sequence[float], float, float]:
+    """Return the milliseconds of each run, the rows that a page had on average, and the part of complete pages."""
+    chosen = random.Random(1)
+    times, rows, complete = [], 0, 0
+    for _ in range(runs):
+        query = read_query(draw(chosen))
+        began = time.perf_counter()
+        page = await store.search(scope, query)
+        times.append((time.perf_counter() - began) * 1000)
+        rows += len(page.rows)
+        complete += page.complete
+    return times, rows / runs, complete / runs
+
+
+def p95(times: Sequence[float]) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * 0.95))]
+
+
+async def run(url: str, runs: int) -> tuple[str, float]:
+    """Measure every operator in three scopes; return the name and the p95 of the slowest."""
+    database = Database(url)
+    store = PostgresqlHistoryStore(database)
+    worst = ("", 0.0)
+    scopes = {"deployment": ALL, "tenant of 60 %": Scope.of(LARGE), "tenant of 1 %": Scope.of(SMALL)}
+    try:
+        for place, scope in scopes.items():
+            for name, draw in operators().items():
+                times, rows, complete = await measure(store, scope, draw, runs)
+                note = "" if complete == 1 else f"  {100 * (1 - complete):.0f} % stopped early and said so"
+                print(
+                    f"{place:15} {name:36} p50 {statistics.median(times):6.1f} ms  p95 {p95(times):6.1f} ms"
+                    f"  {rows:5.1f} rows{note}",
+                    flush=True,
+                )
+                worst = max(worst, (f"{name} ({place})", p95(times)), key=lambda pair: pair[1])
+        await _measure_counts(store)
+    finally:
+        await database.close()
+    return worst
+
+
+async def _measure_counts(store: PostgresqlHistoryStore) -> None:
+    since = datetime.now(UTC) - timedelta(days=30)
+    for number in (1, 50, 5_000):
+        terms = [domain_term("from", made.sender(number)[1])]
+        began = time.perf_counter()
+        counted = await store.count(ALL, terms, since)
+        middle = time.perf_counter()
+        rows = await store.candidates(ALL, terms, since, 2_000)
+        counting, reading = (middle - began) * 1000, (time.perf_counter() - middle) * 1000
+        exactly = "exactly" if counted.exact else "estimated"
+        print(f"impact of sender {number}: {counted.estimate:,} {exactly} in {counting:.0f} ms, ", end="")
+        print(f"the newest {len(rows):,} whole in {reading:.0f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m bench.search --rows 200000")
+    parser.add_argument("--rows", type=int, default=ROWS, help="messages in history (%(default)s)")
+    parser.add_argument("--runs", type=int, default=RUNS, help="searches of each kind (%(default)s)")
+    arguments = parser.parse_args()
+    folder = Path(temporary_folder())
+    postgresql = Postgresql(folder / "postgresql")
+    try:
+        postgresql.start()
+        url = postgresql.create_database("bench")
+        build(postgresql, url, arguments.rows)
+        name, slowest = uvloop.run(run(url, arguments.runs))
+        print(f"worst: {name}")
+        print(f"search {arguments.rows / 1e6:g}M worst operator p95 {slowest:.0f} ms")
+    finally:
+        postgresql.stop()
+        remove_folder(folder)
+
+
+def build(postgresql: Postgresql, url: str, rows: int) -> None:
+    """Make the rows; what is written meanwhile need not outlive the machine."""
+    began = time.perf_counter()
+    for setting in ("fsync = off", "max_wal_size = '4GB'"):
+        postgresql.execute(f"ALTER SYSTEM SET {setting}")
+    postgresql.execute("SELECT pg_reload_conf()")
+    asyncio.run(migrate(url))
+    asyncio.run(made.build_history(url, rows))
+    postgresql.execute("ALTER SYSTEM RESET ALL")
+    postgresql.execute("SELECT pg_reload_conf()")
+    size = postgresql.execute("SELECT pg_size_pretty(pg_database_size('bench'))")
+    print(f"{rows:,} messages of {made.DAYS} days, {size}, made in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
