@@ -1,0 +1,37 @@
+"""Every screen at both widths, light and dark: a picture is kept, nothing overflows, axe-core finds no barrier."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from mailwarden.access.sessions import COOKIE
+from tests.acceptance.console_guest import sign_in
+from tests.acceptance.house import House
+from tests.browser.screens import OPEN_SCREENS, SCREENS
+from tests.browser.visitor import Visitor
+
+LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_every_screen_is_whole_and_open_to_everybody(
+    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    window = visitor(width=width, dark=dark)
+    barriers = look_at(window, OPEN_SCREENS, stage)
+    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+    barriers += look_at(window, SCREENS, stage)
+    assert barriers == []
+
+
+def look_at(window: Visitor, screens: Mapping[str, str], stage: House) -> list[str]:
+    """Open each, keep its picture, and return what stands in somebody's way."""
+    barriers: list[str] = []
+    for name, path in screens.items():
+        window.open(path.format(**stage.tenants))
+        window.keep(name)
+        barriers += window.barriers()
+        if window.overflows():
+            barriers.append(f"{name} is wider than a window of {window.width} pixels")
+    return barriers
