@@ -102,15 +102,16 @@ class Hindsight:
         if not reach.entries:
             return _nothing(since, reach)
         seen_by = Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant)
+        asks = not adds or list_name in ASKED_WHEN_ADDED
         requests, count = await asyncio.gather(
-            self._history.candidates(seen_by, reach.terms, since, MAX_JUDGED),
+            self._history.candidates(seen_by, reach.terms, since, MAX_JUDGED // 2 if asks else MAX_JUDGED),
             self._history.count(seen_by, reach.terms, since, COUNT_SECONDS),
         )
         trials = [Retrial(request, edit) for request in requests]
         if not adds:
             trials = [trial for trial in trials if trial.met or trial.failed]
         others: Mapping[UUID | None, Sequence[Match]] = {}
-        if trials and (not adds or list_name in ASKED_WHEN_ADDED):
+        if trials and asks:
             others = await self._others(edit, trials)
         outcomes = await self._judge(trials, others, profiles or {})
         looked_at = len(requests) - (len(trials) - len(outcomes))
