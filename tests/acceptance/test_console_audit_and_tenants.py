@@ -37,7 +37,7 @@ def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: H
     answer = root.post(f"/console/tenants/{uid}", fields)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/console/tenants/{uid}?done=tenant-changed")
     page = text_of(root.get(f"/console/audit?tenant={uid}&action=tenants.change"))
-    for words in (f"user:{root.name}", "name moving → moved", "profile strict → balanced", "retention_days null → 30"):
+    for words in (f"user:{root.name}", "name moving → moved", "profile strict → balanced", "retention_days none → 30"):
         assert words in page
 
 

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from aiohttp import web
 from msgspec import Struct
@@ -78,7 +79,7 @@ class Assets:
 
     def _without_drawings(self, style: str) -> str:
         def take_out(found: re.Match[str]) -> str:
-            drawing = _unquoted(found.group(1)).encode()
+            drawing = unquote(found.group(1)).encode()
             name = f"{hashlib.sha256(drawing).hexdigest()[:12]}.svg"
             if name not in self._by_name:
                 self._add(name, drawing, _TYPES[".svg"])
@@ -90,10 +91,3 @@ class Assets:
         asset = Asset(name, content, gzip.compress(content, mtime=0), media_type)
         self._by_name[name] = asset
         self._by_address[asset.address] = asset
-
-
-def _unquoted(address: str) -> str:
-    """Undo the few escapes that a drawing in an address needs."""
-    for escaped, sign in (("%3c", "<"), ("%3e", ">"), ("%23", "#"), ("%22", '"'), ("%25", "%")):
-        address = address.replace(escaped, sign).replace(escaped.upper(), sign)
-    return address

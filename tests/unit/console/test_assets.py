@@ -1,6 +1,7 @@
 """The console's files: what others wrote is as they wrote it, and nothing is fetched from elsewhere."""
 
 import hashlib
+import re
 
 import pytest
 from ruamel.yaml import YAML
@@ -28,7 +29,9 @@ def test_drawings_are_taken_out_of_the_style_sheet_and_served_as_files() -> None
     assert style.count("/console/static/") >= 20
     for part in style.split('url("')[1:]:
         address = part.partition('"')[0]
-        assert assets.find(address).content.startswith(b"<svg"), address
+        drawing = assets.find(address).content
+        assert drawing.startswith(b"<svg"), address
+        assert not re.search(rb"%[0-9A-Fa-f]{2}", drawing), address
 
 
 def test_our_own_files_name_no_other_server() -> None:

@@ -101,11 +101,14 @@ def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
     if isinstance(after, Mapping) and (before is None or isinstance(before, Mapping)):
         was = before or {}
         for name in sorted({*was, *after}):
-            if not was or was.get(name) != after.get(name):
-                yield Change(str(name), _shown(after.get(name)), _shown(was.get(name)) if was else "")
+            if was and was.get(name) != after.get(name):
+                yield Change(str(name), _shown(after.get(name)), _shown(was.get(name)))
+            elif not was and after.get(name) not in (None, "", []):
+                yield Change(str(name), _shown(after.get(name)))
         details = {name: value for name, value in details.items() if name not in ("before", "after")}
     for name, value in sorted(details.items()):
-        yield Change(name, _shown(value))
+        if value not in (None, "", []):
+            yield Change(name, _shown(value))
 
 
 async def as_ndjson(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
@@ -139,7 +142,12 @@ def _harmless(cell: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else _encode(value).decode()
+    if value is None or value in ("", []):
+        return "none"
+    if isinstance(value, list):
+        text = ", ".join(map(_shown, value))
+    else:
+        text = value if isinstance(value, str) else _encode(value).decode()
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
 
 
