@@ -1,0 +1,107 @@
+"""Every page of the console for everybody: the matrix is made from the console's own table of pages."""
+
+import re
+from collections.abc import Mapping
+from unittest.mock import MagicMock
+from uuid import uuid4
+
+import pytest
+import requests
+
+from mailwarden.access.people import Role
+from mailwarden.console.app import build_pages
+from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
+from mailwarden.console.rights import may
+from mailwarden.model.ggrid import new_ggrid
+from tests.acceptance.console_guest import ConsoleGuest, sign_in
+from tests.acceptance.house import House
+
+# The table is wanted and nothing behind it, so the screens are given nothing to show.
+TABLE = build_pages(MagicMock())
+PAGES = [page for page in TABLE if isinstance(page, Page)]
+OPEN_PAGES = [page for page in TABLE if isinstance(page, OpenPage)]
+PEOPLE: Mapping[str, tuple[Role, tuple[str, ...]]] = {
+    "deployment administrator": (Role.DEPLOYMENT_ADMINISTRATOR, ()),
+    "tenant administrator of acme": (Role.TENANT_ADMINISTRATOR, ("acme",)),
+    "analyst": (Role.ANALYST, ()),
+    "analyst of acme": (Role.ANALYST, ("acme",)),
+    "auditor": (Role.AUDITOR, ()),
+    "auditor of acme": (Role.AUDITOR, ("acme",)),
+}
+LOGIN = "/console/login"
+
+
+@pytest.fixture(scope="module")
+def people(house: House) -> dict[str, ConsoleGuest]:
+    return {name: sign_in(house, role, tenants) for name, (role, tenants) in PEOPLE.items()}
+
+
+def path_of(page: Page | OpenPage, house: House) -> str:
+    """Return an address of the page; what it names is real where that is harmless, and else nothing that exists."""
+    known = {"tenant": house.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": str(new_ggrid())}
+    return PREFIX + re.sub(r"\{(\w+)\}", lambda found: known.get(found.group(1), str(uuid4())), page.path)
+
+
+def send(page: Page, guest: ConsoleGuest, path: str, csrf: str | None = None) -> requests.Response:
+    if page.method == "GET":
+        return guest.get(path)
+    files: dict[str, object] | None = {} if page.takes is Takes.UPLOAD else None
+    return guest.post(path, {"nothing": "1"}, csrf=csrf, files=files)
+
+
+def named(page: Page | OpenPage) -> str:
+    return f"{page.method} {page.path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_answers_everybody_as_their_role_says(page: Page, house: House, people: dict[str, ConsoleGuest]) -> None:
+    path = path_of(page, house)
+    ends_session = page.path == "/logout"
+    for name, (role, tenants) in PEOPLE.items():
+        guest = sign_in(house, role, tenants) if ends_session else people[name]
+        status = send(page, guest, path).status_code
+        if may(role, page.right, whole_deployment=not tenants):
+            assert status != 403, (name, status)
+            assert status < 500, (name, status)
+        else:
+            assert status == 403, (name, status)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_is_closed_to_guests_and_to_forged_cookies(page: Page, house: House) -> None:
+    path = path_of(page, house)
+    for cookie in ("", "x" * 43, "'; DROP TABLE sessions; --"):
+        guest = ConsoleGuest(house.product.url, str(house.product.ca), "guest", cookie, "token")
+        answer = send(page, guest, path)
+        assert answer.status_code == 303, answer.status_code
+        assert answer.headers["Location"].partition("?")[0] == LOGIN
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.method != "GET"], ids=named)
+def test_a_form_without_its_token_changes_nothing(page: Page, house: House, people: dict[str, ConsoleGuest]) -> None:
+    guest, other = people["deployment administrator"], people["analyst"]
+    for token in ("", other.csrf):
+        assert send(page, guest, path_of(page, house), token).status_code == 403
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_cannot_be_framed_and_carries_the_policy(
+    page: Page, house: House, people: dict[str, ConsoleGuest]
+) -> None:
+    guest = people["auditor of acme"] if page.path == "/logout" else people["deployment administrator"]
+    headers = send(page, guest, path_of(page, house), "" if page.path == "/logout" else None).headers
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert re.search(r"frame-ancestors '(none|self)'", policy)
+    assert "frame-ancestors 'none'" not in policy or headers["X-Frame-Options"] == "DENY"
+    assert headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("page", OPEN_PAGES, ids=named)
+def test_an_open_page_never_breaks(page: OpenPage, house: House) -> None:
+    guest = ConsoleGuest(house.product.url, str(house.product.ca), "guest", "", "token")
+    path = path_of(page, house)
+    answer = guest.get(path) if page.method == "GET" else guest.post(path, {"nothing": "1"})
+    assert answer.status_code < 500
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
