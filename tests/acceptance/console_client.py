@@ -48,12 +48,12 @@ class Person:
         return token_in(self.get(path))
 
     def follow(self, answer: Answer) -> Answer:
-        assert answer.status == 303, answer.body.decode()
+        assert answer.status == 303, text_of(answer)
         return self.get(answer.headers["Location"])
 
     def set_up(self, link: str, name: str) -> Answer:
         """Follow a setup link to the end, with an authenticator; return the page of recovery codes."""
-        self.name = name
+        self.name, self.last_step = name, 0
         page = self.follow(self.get("/console/setup/" + link.rpartition("/")[2]))
         chosen = self.post("/console/setup", token_in(page), name=name, password=self.password, repeated=self.password)
         page = self.follow(chosen)

@@ -11,7 +11,7 @@ import pytest
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
-from mailwarden.access.keys import MEMORY_SECONDS, Keys
+from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
@@ -19,6 +19,7 @@ from mailwarden.errors import (
     CommandError,
     GlobalScopeForbidden,
     InvalidCredentials,
+    KeyNotFound,
     SchemaViolation,
     TenantForbidden,
     TenantNotFound,
@@ -215,3 +216,44 @@ def test_the_command_makes_shows_and_revokes(
     capsys.readouterr()
     assert main(["keys", "create", "soar", "--scope", "lists:read", "--global", *where]) == 2
     assert "apiKeyPepper" in capsys.readouterr().err
+
+
+async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(
+    keys: Keys, database: Database, tenant: UUID, clock: Clock
+) -> None:
+    wanted = NewKey("soar", BOTH, frozenset({tenant}), (ip_network("192.0.2.0/24"),), datetime.now(UTC) + timedelta(90))
+    old, old_text = await keys.create(ALL, wanted, ADA)
+    new, new_text = await keys.rotate(ALL, old.key_id, timedelta(hours=1), ADA)
+    for text in (old_text, new_text):
+        await keys.authenticate(text, "192.0.2.1")
+    assert (new.name, new.scopes, new.tenants, new.networks) == (old.name, old.scopes, old.tenants, old.networks)
+    assert new.expires is not None
+    assert abs(new.expires - datetime.now(UTC) - timedelta(90)) < timedelta(minutes=1)
+    ended = await keys.find(ALL, old.key_id)
+    assert (ended.replaced_by, new.replaces) == (new.key_id, old.key_id)
+    assert ended.expires is not None
+    assert abs(ended.expires - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
+    async with database.connection() as connection:
+        await connection.execute("UPDATE api_keys SET expires = now() WHERE key_id = $1", old.key_id)
+    clock.now += MEMORY_SECONDS
+    with pytest.raises(InvalidCredentials):
+        await keys.authenticate(old_text, "192.0.2.1")
+    await keys.authenticate(new_text, "192.0.2.1")
+    (deed, *_) = await AuditStore(database).find(ALL)
+    assert (deed.action, deed.subject, deed.tenant) == ("keys.rotate", old.key_id, tenant)
+
+
+async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: Keys, tenant: UUID) -> None:
+    deployment, text = await keys.create(ALL, NewKey("all", BOTH), ADA)
+    with pytest.raises(KeyNotFound):
+        await keys.rotate(Scope.of(tenant), deployment.key_id, OVERLAP, ADA)
+    new, _ = await keys.rotate(ALL, deployment.key_id, timedelta(0), ADA)
+    with pytest.raises(InvalidCredentials):
+        await keys.authenticate(text, ANYWHERE)
+    with pytest.raises(KeyNotFound):
+        await keys.rotate(ALL, deployment.key_id, OVERLAP, ADA)
+    assert await keys.revoke(ALL, new.key_id, ADA)
+    with pytest.raises(KeyNotFound):
+        await keys.rotate(ALL, new.key_id, OVERLAP, ADA)
+    with pytest.raises(SchemaViolation):
+        await keys.rotate(ALL, new.key_id, timedelta(days=31), ADA)

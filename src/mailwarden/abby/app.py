@@ -9,6 +9,7 @@ import uvloop
 from aiohttp import web
 
 from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
+from mailwarden.abby.analyses import WatchedAnalyses
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.deployment import AbbyDeployment
 from mailwarden.abby.guard_client import GuardClient, open_session
@@ -74,8 +75,10 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         await watch.start(status.observe)
         stack.push_async_callback(watch.stop)
         spool = prepare_spool(folder / config.spool)
+        guards = GuardClient(session, watch, metrics)
+        history = PostgresqlHistoryStore(database)
         scanning = Scanning(
-            GuardClient(session, watch, metrics),
+            guards,
             directory,
             IdempotencyStore(database),
             spool,
@@ -101,16 +104,20 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
                 body_timeout_ms=config.body_timeout,
                 max_streams=config.max_list_streams,
             ),
-            messages=Messages(PostgresqlHistoryStore(database)),
+            messages=Messages(history),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         console = Services(
             recognition=registry.sessions,
             reception=Reception(registry, config.console.public_url),
+            keys=keys,
             directory=directory,
             tenants=tenants,
             audit=AuditStore(database),
             deployment=AbbyDeployment(config, folder, watch, status, database),
+            analyses=WatchedAnalyses(guards, directory, long_request_timeout_ms=core.long_request_timeout),
+            history=history,
+            policy=load_policy(),
             spool=spool,
             metrics=metrics,
         )

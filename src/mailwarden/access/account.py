@@ -101,14 +101,13 @@ class Account:
             raise SchemaViolation("This is your only second factor. Add another passkey or an authenticator first.")
         return await self._factors.remove_passkey(user, passkey_id, place.actor(user.name))
 
-    async def renew_recovery_codes(self, session: Session, password: str, place: Place) -> Session:
+    async def renew_recovery_codes(self, session: Session, password: str, place: Place) -> None:
         """Make ten new codes for the next page to show once; those before are good no longer."""
         user = await self.confirm(session, password)
         codes = new_recovery_codes()
         digests = [recovery_digest(code, self._pepper) for code in codes]
         await self._factors.set_recovery_codes(user, digests, place.actor(user.name))
-        notes = msgspec.structs.replace(session.notes, shown={CODES: "\n".join(codes)})
-        return await self._sessions.remember(session, notes)
+        await self._sessions.show_next(session, {CODES: "\n".join(codes)})
 
     async def recovery_codes_left(self, session: Session) -> int:
         return await self._factors.recovery_codes_left(_user(session).uid)

@@ -1,7 +1,7 @@
 """API keys in PostgreSQL: the one place that reads and writes them. Every change leaves its line in the audit."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import cast
@@ -12,13 +12,16 @@ from msgspec import Struct
 from mailwarden.access.audit import record_deed
 from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Database, Row
-from mailwarden.errors import GlobalScopeForbidden, TenantForbidden, TenantNotFound
+from mailwarden.errors import GlobalScopeForbidden, KeyNotFound, TenantForbidden, TenantNotFound
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 Network = IPv4Network | IPv6Network
 
-_COLUMNS = "key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used"
+_COLUMNS = """
+key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used, replaces,
+replaced_by
+"""
 _INSERT = """
 INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -29,8 +32,19 @@ _MISSING = (
 _FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
 # A tenant's administrator sees the keys that are bound to nothing but tenants of that scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
-_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id"  # noqa: S608
-_REVOKE = f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name"  # noqa: S608
+_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
+_REVOKE = (
+    f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
+)
+# The new key is good for as long as the old one was meant to be.
+_ROTATE = """
+INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires, replaces)
+SELECT $2, name, $3, scopes, tenants, is_global, networks, $4, now() + (expires - created), key_id
+FROM api_keys WHERE key_id = $1
+"""
+_END = """
+UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
+"""
 _TOUCH = """
 UPDATE api_keys SET last_used = now()
 WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
@@ -58,6 +72,8 @@ class ApiKey(Struct, frozen=True):
     expires: datetime | None = None
     revoked: datetime | None = None
     last_used: datetime | None = None
+    replaces: str | None = None  # the key whose place it took
+    replaced_by: str | None = None
 
     def may(self, scope: KeyScope) -> bool:
         return scope in self.scopes
@@ -129,7 +145,7 @@ class KeyStore:
         if row is None:
             return None
         key = _key(row)
-        if scope.tenants is not None and (key.is_global or not key.tenants <= scope.tenants):
+        if not _sees(scope, key):
             return None
         return key, cast("bytes", row["secret"])
 
@@ -141,11 +157,35 @@ class KeyStore:
     async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
         """Revoke a key for good; tell whether there was one to revoke."""
         async with self._database.connection() as connection, connection.transaction():
-            name = await connection.fetchval(_REVOKE, uids_of(scope), key_id)
-            if name is None:
+            row = await connection.fetchrow(_REVOKE, uids_of(scope), key_id)
+            if row is None:
                 return False
-            await record_deed(connection, actor, "keys.revoke", key_id, {"name": name})
+            tenants = frozenset(cast("Sequence[UUID]", row["tenants"]))
+            await record_deed(connection, actor, "keys.revoke", key_id, {"name": row["name"]}, tenant=_only(tenants))
         return True
+
+    async def rotate(
+        self, scope: Scope, key_id: str, new_id: str, digest: bytes, *, overlap: float, actor: Actor
+    ) -> ApiKey:
+        """Keep a new key with the rights of another, which ends after the overlap in seconds."""
+        async with self._database.connection() as connection, connection.transaction():
+            row = await connection.fetchrow(f"{_FIND} FOR UPDATE", key_id)
+            key = None if row is None else _key(row)
+            if key is None or not _sees(scope, key) or not key.is_valid(datetime.now(UTC)):
+                raise KeyNotFound("There is no valid key with this id.")
+            if key.replaced_by is not None:
+                raise KeyNotFound(f"This key was rotated already; `{key.replaced_by}` took its place.")
+            await connection.execute(_ROTATE, key_id, new_id, digest, actor.name)
+            await connection.execute(_END, key_id, overlap, new_id)
+            rows = [await connection.fetchrow(_FIND, each) for each in (key_id, new_id)]
+            ended, made = (_key(each) for each in rows if each is not None)
+            details = {
+                "name": key.name,
+                "before": {"id": key_id, "expires": key.expires},
+                "after": {"id": new_id, "expires": made.expires, "oldExpires": ended.expires},
+            }
+            await record_deed(connection, actor, "keys.rotate", key_id, details, tenant=_only(key.tenants))
+        return made
 
     async def touch(self, scope: Scope, key_id: str) -> None:
         """Note that a key was used just now, at most once a minute."""
@@ -166,7 +206,13 @@ def _key(row: Row) -> ApiKey:
         expires=cast("datetime | None", row["expires"]),
         revoked=cast("datetime | None", row["revoked"]),
         last_used=cast("datetime | None", row["last_used"]),
+        replaces=cast("str | None", row["replaces"]),
+        replaced_by=cast("str | None", row["replaced_by"]),
     )
+
+
+def _sees(scope: Scope, key: ApiKey) -> bool:
+    return scope.tenants is None or (not key.is_global and key.tenants <= scope.tenants)
 
 
 def _only(tenants: frozenset[UUID]) -> UUID | None:

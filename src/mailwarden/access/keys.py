@@ -7,12 +7,12 @@ none is ever logged, stored or answered again.
 import hmac
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from mailwarden.access.key_store import ApiKey, KeyStore, NewKey
 from mailwarden.access.key_text import digest_of, id_in, new_key
-from mailwarden.errors import CommandError, InvalidCredentials, SchemaViolation
+from mailwarden.errors import CommandError, InvalidCredentials, KeyNotFound, SchemaViolation
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
@@ -21,6 +21,8 @@ MAX_REMEMBERED = 10_000
 MAX_NAME = 100
 MAX_NETWORKS = 100
 TOUCH_AFTER = timedelta(minutes=1)
+OVERLAP = timedelta(hours=24)  # for which both keys are good when one is rotated
+MAX_OVERLAP = timedelta(days=30)
 _ALL = Scope.deployment()
 
 
@@ -38,6 +40,33 @@ class Keys:
         checked = _checked(wanted)
         key_id, text = new_key()
         return await self._store.create(scope, key_id, digest_of(text, self._pepper), checked, actor), text
+
+    async def list(self, scope: Scope) -> Sequence[ApiKey]:
+        """Return the keys of the scope, oldest first."""
+        return await self._store.list(scope)
+
+    async def find(self, scope: Scope, key_id: str) -> ApiKey:
+        """Return a key of the scope, valid or not."""
+        found = await self._store.find(scope, key_id)
+        if found is None:
+            raise KeyNotFound("There is no key with this id.")
+        return found[0]
+
+    async def rotate(self, scope: Scope, key_id: str, overlap: timedelta, actor: Actor) -> tuple[ApiKey, str]:
+        """Make a key with the same rights; the old one is good until the overlap has passed."""
+        if not timedelta(0) <= overlap <= MAX_OVERLAP:
+            raise SchemaViolation(f"The old key stays good for at most {MAX_OVERLAP.days} days.")
+        new_id, text = new_key()
+        digest = digest_of(text, self._pepper)
+        made = await self._store.rotate(scope, key_id, new_id, digest, overlap=overlap.total_seconds(), actor=actor)
+        self._remembered.pop(key_id, None)
+        return made, text
+
+    async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
+        """End a key for good, everywhere within seconds; tell whether there was one."""
+        revoked = await self._store.revoke(scope, key_id, actor)
+        self._remembered.pop(key_id, None)
+        return revoked
 
     async def authenticate(self, text: str, address: str | None) -> ApiKey:
         """Return the valid key that this is the text of, used from this address."""

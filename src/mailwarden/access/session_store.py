@@ -112,6 +112,11 @@ class SessionStore:
             query = "UPDATE sessions SET notes = $2 WHERE digest = $1 AND notes = $3 RETURNING true"
             return bool(await connection.fetchval(query, digest, notes, expected))
 
+    async def force_notes(self, digest: bytes, notes: bytes) -> None:
+        """Replace the notes, whatever they are by now."""
+        async with self._database.connection() as connection:
+            await connection.execute("UPDATE sessions SET notes = $2 WHERE digest = $1", digest, notes)
+
     async def list(self, person: UUID, idle: float) -> Sequence[SessionRow]:
         """Return the sessions of a person, the last used first."""
         async with self._database.connection() as connection:

@@ -115,6 +115,11 @@ class Sessions:
             return session
         return msgspec.structs.replace(session, notes=notes, sealed=sealed)
 
+    async def show_next(self, session: Session, shown: dict[str, str]) -> None:
+        """Have the next page show a secret that nobody can show again; it wins over whatever another request noted."""
+        notes = msgspec.structs.replace(session.notes, shown=shown)
+        await self._store.force_notes(session.digest, self._sealed(session.digest, notes))
+
     async def take_shown(self, session: Session) -> dict[str, str]:
         """Return what the next page shows, and forget it: of two requests at once one gets it."""
         shown = session.notes.shown

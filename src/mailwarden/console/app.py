@@ -9,9 +9,13 @@ from pathlib import Path
 
 from aiohttp import web
 
+from mailwarden.access.administration import Administration
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
+from mailwarden.analysis.previews import Previews
+from mailwarden.console.analysis_desk import Analyses
 from mailwarden.console.assets import Assets
 from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
@@ -19,13 +23,20 @@ from mailwarden.console.page import PREFIX, OpenPage, Page
 from mailwarden.console.reception import Reception
 from mailwarden.console.reports import Reports
 from mailwarden.console.screens.account import AccountScreen
+from mailwarden.console.screens.analyze import AnalyzeScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.health import HealthScreen
+from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.login import LoginScreen
+from mailwarden.console.screens.message import MessageScreen
+from mailwarden.console.screens.people import PeopleScreen
+from mailwarden.console.screens.preview import PreviewScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
+from mailwarden.history.store import HistoryStore
+from mailwarden.policy.rules import Policy
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.telemetry.metrics import Metrics
 
@@ -37,9 +48,13 @@ class Services:
     recognition: Recognition
     reception: Reception
     directory: TenantDirectory
+    keys: Keys
     tenants: TenantStore
     audit: AuditStore
     deployment: Deployment
+    analyses: Analyses
+    history: HistoryStore
+    policy: Policy
     spool: Path
     metrics: Metrics
 
@@ -50,6 +65,11 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *LoginScreen(services.reception).pages(),
         *SetupScreen(services.reception).pages(),
         *AccountScreen(services.reception).pages(),
+        *KeysScreen(services.keys, services.reception, services.deployment).pages(),
+        *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
+        *MessageScreen(services.history, services.policy).pages(),
+        *AnalyzeScreen(services.analyses, services.policy).pages(),
+        *PreviewScreen(Previews()).pages(),
         *TenantsScreen(services.tenants, services.directory).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),

@@ -12,6 +12,11 @@ NOTICES: Mapping[str, str] = {
     "totp-changed": "Your new authenticator is in use.",
     "passkey-added": "The passkey is yours. You can sign in with it alone.",
     "passkey-removed": "The passkey is removed.",
+    "key-revoked": "The key is revoked. Within five seconds it is refused everywhere.",
+    "person-moved": "The role is changed. It holds at once.",
+    "person-disabled": "The person is shut out, and their sessions have ended.",
+    "person-enabled": "The person may sign in again.",
+    "link-withdrawn": "The link is good no longer.",
     "session-ended": "The session has ended.",
     "sessions-ended": "Your other sessions have ended.",
 }

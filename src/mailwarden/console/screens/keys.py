@@ -1,0 +1,183 @@
+"""API keys: made and shown once with a call to paste, rotated with an overlap, revoked; static tokens beside them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from uuid import UUID
+
+from aiohttp import web
+
+from mailwarden.access.key_store import ApiKey, KeyScope, Network, NewKey
+from mailwarden.access.keys import Keys
+from mailwarden.access.sessions import Sessions
+from mailwarden.console.deployment import Deployment
+from mailwarden.console.page import Page
+from mailwarden.console.reception import Reception
+from mailwarden.console.rights import Right
+from mailwarden.console.screens.login import told
+from mailwarden.console.visit import GLOBAL, Visit, see_other
+from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
+from mailwarden.serving.front_door import Call
+
+KEYS = "/console/keys"
+LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year"), ("", "never"))
+OVERLAPS = (
+    ("0", "No time: the old one ends now"),
+    ("1", "1 hour"),
+    ("24", "1 day"),
+    ("168", "7 days"),
+    ("720", "30 days"),
+)
+SCOPES = ((KeyScope.READ, "Read lists and their entries"), (KeyScope.WRITE, "Add and delete entries"))
+
+
+class KeysScreen:
+    def __init__(self, keys: Keys, reception: Reception, deployment: Deployment) -> None:
+        self._keys = keys
+        self._reception = reception
+        self._deployment = deployment
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/keys", Right.KEYS_READ, self.show),
+            Page("GET", "/keys/new", Right.KEYS_WRITE, self.show_form),
+            Page("POST", "/keys/new", Right.KEYS_WRITE, self.create),
+            Page("GET", "/keys/made", Right.KEYS_WRITE, self.show_made),
+            Page("GET", "/keys/{key}/rotate", Right.KEYS_WRITE, self.show_rotation),
+            Page("POST", "/keys/{key}/rotate", Right.KEYS_WRITE, self.rotate),
+            Page("GET", "/keys/{key}/revoke", Right.KEYS_WRITE, self.show_revocation),
+            Page("POST", "/keys/{key}/revoke", Right.KEYS_WRITE, self.revoke),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        now = datetime.now(UTC)
+        keys = sorted(await self._keys.list(visit.scope), key=lambda key: (not key.is_valid(now), key.name.lower()))
+        # Static tokens belong to the deployment: whoever is bound to tenants has no business with them.
+        tokens = self._deployment.tokens() if visit.scope.tenants is None else None
+        return visit.render("keys/index.html", keys=[(key, state_of(key, now)) for key in keys], tokens=tokens)
+
+    async def show_form(self, visit: Visit) -> web.StreamResponse:
+        return self._render_form(visit, {"scopes": [scope.value for scope, _ in SCOPES], "lifetime": "365"})
+
+    async def create(self, visit: Visit) -> web.StreamResponse:
+        form = visit.form
+        given = {
+            "name": form.text("name"),
+            "scopes": form.many("scopes"),
+            "bound": form.text("bound"),
+            "lifetime": form.text("lifetime"),
+            "networks": form.raw("networks"),
+        }
+        try:
+            wanted = NewKey(
+                form.text("name"),
+                _scopes(form.many("scopes")),
+                _bound(visit, form.text("bound")),
+                _networks(form.raw("networks")),
+                _expiry(form.text("lifetime")),
+            )
+            key, text = await self._keys.create(visit.scope, wanted, visit.actor)
+        except (SchemaViolation, CommandError, TenantNotFound) as error:
+            return told(self._render_form(visit, given, error.message), error)
+        return await show_secret(self._reception.registry.sessions, visit, key, text)
+
+    async def show_made(self, visit: Visit) -> web.StreamResponse:
+        """Show the key that was just made; whoever comes again finds it gone."""
+        shown = await self._reception.registry.sessions.take_shown(visit.session)
+        if "key" not in shown:
+            return visit.render("keys/made.html", key=None, text="", curl="")
+        key = await self._keys.find(visit.scope, shown["id"])
+        return visit.render(
+            "keys/made.html", key=key, text=shown["key"], curl=self._curl(visit.call, key, shown["key"])
+        )
+
+    async def show_rotation(self, visit: Visit) -> web.StreamResponse:
+        return visit.render("keys/rotate.html", key=await self._valid(visit), overlaps=OVERLAPS)
+
+    async def rotate(self, visit: Visit) -> web.StreamResponse:
+        hours = visit.form.text("overlap")
+        if hours not in dict(OVERLAPS):
+            raise SchemaViolation("Choose how long the old key stays good.")
+        key_id = visit.variables["key"]
+        key, text = await self._keys.rotate(visit.scope, key_id, timedelta(hours=int(hours)), visit.actor)
+        return await show_secret(self._reception.registry.sessions, visit, key, text)
+
+    async def show_revocation(self, visit: Visit) -> web.StreamResponse:
+        return visit.render("keys/revoke.html", key=await self._valid(visit))
+
+    async def revoke(self, visit: Visit) -> web.StreamResponse:
+        if not await self._keys.revoke(visit.scope, visit.variables["key"], visit.actor):
+            raise KeyNotFound("There is no valid key with this id.")
+        return see_other(KEYS, "key-revoked")
+
+    async def _valid(self, visit: Visit) -> ApiKey:
+        key = await self._keys.find(visit.scope, visit.variables["key"])
+        if not key.is_valid(datetime.now(UTC)):
+            raise KeyNotFound("This key is good no longer.")
+        return key
+
+    def _render_form(self, visit: Visit, given: Mapping[str, object], mistake: str = "") -> web.Response:
+        bounds = [(GLOBAL, "Every tenant and the global scope")] if visit.scope.tenants is None else []
+        bounds += [(str(tenant.uid), tenant.name) for tenant in visit.tenants]
+        return visit.render(
+            "keys/new.html", given=given, bounds=bounds, lifetimes=LIFETIMES, scopes=SCOPES, mistake=mistake
+        )
+
+    def _curl(self, call: Call, key: ApiKey, text: str) -> str:
+        """Return a call that works as it is: it shows the lists, or adds nothing where the key may not read."""
+        bound = "" if key.is_global else f'"tenantUid": "{min(key.tenants)}"'
+        reads = key.may(KeyScope.READ)
+        fields = [bound] if reads else [bound, '"listName": "sender-block", "entries": []']
+        return (
+            f"curl {self._reception.place(call).site}/api/public/lists/v1/{'getLists' if reads else 'addEntries'} \\\n"
+            f"  -H 'Authorization: apikey {text}' \\\n"
+            "  -H 'Content-Type: application/json' \\\n"
+            f"  -d '{{{', '.join(filter(None, fields))}}}'"
+        )
+
+
+async def show_secret(sessions: Sessions, visit: Visit, key: ApiKey, text: str) -> web.StreamResponse:
+    """Have the next page show a key's text; it never travels in an address."""
+    await sessions.show_next(visit.session, {"id": key.key_id, "key": text})
+    return see_other(KEYS + "/made")
+
+
+def state_of(key: ApiKey, now: datetime) -> str:
+    """Return what a key is now, as a word of a badge."""
+    if key.revoked is not None:
+        return "revoked"
+    if not key.is_valid(now):
+        return "expired"
+    return "ending" if key.replaced_by is not None else "valid"
+
+
+def _scopes(given: Sequence[str]) -> frozenset[KeyScope]:
+    try:
+        return frozenset(map(KeyScope, given))
+    except ValueError:
+        raise SchemaViolation("There is no such scope.") from None
+
+
+def _bound(visit: Visit, given: str) -> frozenset[UUID]:
+    if given == GLOBAL and visit.scope.tenants is None:
+        return frozenset()
+    tenant = next((tenant.uid for tenant in visit.tenants if str(tenant.uid) == given), None)
+    if tenant is None:
+        raise SchemaViolation("Choose what the key is bound to.")
+    return frozenset({tenant})
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    found: list[Network] = []
+    for line in text.replace(",", "\n").split():
+        try:
+            found.append(ip_network(line))
+        except ValueError:
+            raise SchemaViolation(f"`{line[:60]}` is no network: write 192.0.2.0/24 or 2001:db8::/32.") from None
+    return tuple(found)
+
+
+def _expiry(days: str) -> datetime | None:
+    if days not in dict(LIFETIMES):
+        raise SchemaViolation("Choose when the key expires.")
+    return datetime.now(UTC) + timedelta(days=int(days)) if days else None

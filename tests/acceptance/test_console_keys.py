@@ -1,0 +1,158 @@
+"""API keys in the console: shown once, bound, rotated with an overlap, revoked, and kept apart between tenants."""
+
+import dataclasses
+import html
+import re
+import shlex
+
+import pytest
+
+from tests.acceptance.client import Answer, wait_until
+from tests.acceptance.console_client import Person, invite, text_of
+from tests.acceptance.house import House
+
+KEY = re.compile(r'id="key-text"[^>]*>(mwk_[0-9a-z]{12}_[0-9A-Za-z]{49})<')
+
+
+@pytest.fixture(scope="module")
+def root(house: House) -> Person:
+    return invite(house, "keys-root", "deployment-administrator")
+
+
+@pytest.fixture(scope="module")
+def acme(house: House) -> Person:
+    return invite(house, "keys-acme", "tenant-administrator", "acme")
+
+
+@pytest.fixture(scope="module")
+def club(house: House) -> Person:
+    return invite(house, "keys-club", "tenant-administrator", "club")
+
+
+def make(person: Person, **fields: object) -> Answer:
+    given = {"name": "soar", "scopes": ["lists:read", "lists:write"], "bound": "global", "lifetime": "30", **fields}
+    return person.post("/console/keys/new", **given)
+
+
+def key_in(page: Answer) -> str:
+    found = KEY.search(page.body.decode())
+    assert found is not None, page.body.decode()
+    return found[1]
+
+
+def id_of(key: str) -> str:
+    return key.split("_")[1]
+
+
+def is_good(house: House, key: str, tenant: str | None = None) -> bool:
+    caller = house.lists("all", tenant).using(key)
+    return caller.available().status == 200
+
+
+def test_a_key_is_shown_once_and_works(house: House, root: Person) -> None:
+    answer = make(root, name="once")
+    assert "mwk_" not in answer.headers["Location"]
+    page = root.follow(answer)
+    key = key_in(page)
+    assert is_good(house, key)
+    for path in ("/console/keys/made", "/console/keys"):
+        assert key.rpartition("_")[2] not in root.get(path).body.decode()
+    assert id_of(key) in text_of(root.get("/console/keys"))
+
+
+def test_the_curl_is_ready_to_paste(house: House, root: Person) -> None:
+    page = root.follow(make(root, name="curl", bound=house.tenants["acme"])).body.decode()
+    curl = html.unescape(re.search(r'id="key-curl"[^>]*>([^<]*)<', page)[1])  # type: ignore[index]
+    words = shlex.split(curl.replace("\\\n", " "))
+    assert words[0] == "curl"
+    url = words[1]
+    headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
+    answer = (
+        house.client()
+        .using(None)
+        .call("POST", url.removeprefix(house.product.url), headers=headers, data=words[words.index("-d") + 1].encode())
+    )
+    assert url.startswith(house.product.url)
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"scopes": []},
+        {"scopes": ["lists:everything"]},
+        {"bound": "nowhere"},
+        {"lifetime": "99999"},
+        {"networks": "192.0.2.1/24"},
+        {"networks": "anywhere"},
+    ],
+)
+def test_a_form_that_cannot_be_is_shown_again_with_what_is_wrong(root: Person, wrong: dict[str, object]) -> None:
+    answer = make(root, **wrong)
+    assert answer.status == 400
+    assert 'role="alert"' in answer.body.decode()
+
+
+def test_a_rotated_key_stays_good_for_the_overlap(house: House, root: Person) -> None:
+    old = key_in(root.follow(make(root, name="turning")))
+    new = key_in(root.follow(root.post(f"/console/keys/{id_of(old)}/rotate", overlap="1")))
+    assert is_good(house, old)
+    assert is_good(house, new)
+    newest = key_in(root.follow(root.post(f"/console/keys/{id_of(new)}/rotate", overlap="0")))
+    assert wait_until(lambda: not is_good(house, new), 5)
+    assert is_good(house, newest)
+    assert "replaced by" in text_of(root.get("/console/keys"))
+
+
+def test_a_revoked_key_is_refused_within_five_seconds(house: House, root: Person) -> None:
+    key = key_in(root.follow(make(root, name="ending")))
+    assert is_good(house, key)
+    assert "cannot be brought back" in text_of(root.get(f"/console/keys/{id_of(key)}/revoke"))
+    assert root.post(f"/console/keys/{id_of(key)}/revoke").headers["Location"].endswith("done=key-revoked")
+    assert wait_until(lambda: not is_good(house, key), 5)
+    assert root.post(f"/console/keys/{id_of(key)}/revoke").status == 404
+
+
+def test_a_tenant_administrator_has_the_keys_of_their_tenant_alone(
+    house: House, root: Person, acme: Person, club: Person
+) -> None:
+    own = key_in(acme.follow(make(acme, name="acme-own", bound=house.tenants["acme"])))
+    assert is_good(house, own, "acme")
+    assert not is_good(house, own, "club")
+    for beyond in ("global", house.tenants["club"]):
+        assert make(acme, bound=beyond).status == 400
+    foreign = [
+        id_of(key_in(root.follow(make(root, name="everywhere")))),
+        id_of(key_in(club.follow(make(club, name="club-own", bound=house.tenants["club"])))),
+    ]
+    page = text_of(acme.get("/console/keys"))
+    assert "acme-own" in page
+    assert "everywhere" not in page
+    assert "club-own" not in page
+    for key in foreign:
+        for action in ("rotate", "revoke"):
+            assert acme.get(f"/console/keys/{key}/{action}").status == 404
+            assert acme.post(f"/console/keys/{key}/{action}", overlap="1").status == 404
+
+
+def test_static_tokens_are_listed_by_name_for_the_deployment_alone(house: House, root: Person, acme: Person) -> None:
+    page = root.get("/console/keys").body.decode()
+    assert "watcher" in page
+    assert not any(token in page for token in house.tokens.values())
+    assert "Static tokens" not in text_of(acme.get("/console/keys"))
+
+
+def test_only_administrators_make_keys(house: House) -> None:
+    auditor, analyst = invite(house, "keys-auditor", "auditor"), invite(house, "keys-analyst", "analyst")
+    assert auditor.get("/console/keys").status == 200
+    assert auditor.get("/console/keys/new").status == 403
+    assert make(auditor).status == 403
+    assert analyst.get("/console/keys").status == 403
+
+
+def test_keys_are_made_with_the_token_of_the_session_alone(root: Person, acme: Person) -> None:
+    stranger = dataclasses.replace(root)
+    for token in ("", "x", acme.token()):
+        for path in ("/console/keys/new", "/console/keys/000000000000/rotate", "/console/keys/000000000000/revoke"):
+            assert stranger.post(path, token, name="forged").status == 403

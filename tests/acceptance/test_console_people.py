@@ -1,0 +1,144 @@
+"""People in the console: invited, moved, shut out and let in again, within the tenants of whoever does it."""
+
+import dataclasses
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rig.engines import Engines
+from tests.acceptance.client import Answer
+from tests.acceptance.console_client import Person, invite, make_link, text_of
+from tests.acceptance.house import House, Town, open_house
+
+LINK = re.compile(r'id="setup-link"[^>]*>https://[^/]+(/console/setup/[A-Za-z0-9_-]{43})<')
+
+
+@pytest.fixture(scope="module")
+def root(house: House) -> Person:
+    return invite(house, "people-root", "deployment-administrator")
+
+
+@pytest.fixture(scope="module")
+def acme(house: House) -> Person:
+    return invite(house, "people-acme", "tenant-administrator", "acme")
+
+
+@pytest.fixture(scope="module")
+def hasty(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A deployment that nobody has used yet, whose sessions end within seconds."""
+    console = {"console": {"sessionIdle": 3, "sessionAbsolute": 8}}
+    with open_house(engines, town, tmp_path_factory.mktemp("hasty"), abby=console) as opened:
+        yield opened
+
+
+def link_in(page: Answer) -> str:
+    found = LINK.search(page.body.decode())
+    assert found is not None, page.body.decode()
+    return found[1]
+
+
+def uid_of(person: Person, name: str) -> str:
+    found = re.search(rf'/console/people/([0-9a-f-]{{36}})">{name}<', person.get("/console/people").body.decode())
+    assert found is not None
+    return found[1]
+
+
+def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House) -> None:
+    link = make_link(hasty, "first")
+    spare = Person(hasty.client().using(None))
+    spare.follow(spare.get("/console/setup/" + link.rpartition("/")[2]))
+    first = Person(hasty.client().using(None))
+    first.set_up(link, "first")
+    assert first.get("/console/people").status == 200
+    assert Person(hasty.client().using(None)).get("/console/setup/" + link.rpartition("/")[2]).status == 410
+    assert spare.get("/console/setup").status == 410
+    # As long as requests come the session lives, but no longer than it may in all.
+    ended = time.monotonic() + 8
+    while first.get("/console/people").status == 200:
+        assert time.monotonic() < ended + 2
+        time.sleep(0.5)
+    assert time.monotonic() > ended - 3
+    assert first.log_in().status == 303
+    time.sleep(3.5)
+    assert first.get("/console/people").status == 303
+
+
+def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(house: House, root: Person) -> None:
+    page = root.follow(
+        root.post("/console/people/new", role="analyst", tenants=[house.tenants["acme"]], email="eve@company.example")
+    )
+    link = link_in(page)
+    assert link not in root.get("/console/people/link").body.decode()
+    assert "eve@company.example" in text_of(root.get("/console/people"))
+    eve = Person(house.client().using(None))
+    eve.set_up(link, "eve")
+    listed = text_of(root.get("/console/people"))
+    assert "eve" in listed
+    assert eve.get("/console/people").status == 403
+    person = text_of(root.get(f"/console/people/{uid_of(root, 'eve')}"))
+    assert "acme" in person
+
+
+def test_a_role_that_was_changed_holds_at_once(house: House, root: Person) -> None:
+    person = invite(house, "climber", "analyst")
+    assert person.get("/console/people").status == 403
+    uid = uid_of(root, "climber")
+    assert root.post(f"/console/people/{uid}/role", role="auditor").status == 303
+    assert person.get("/console/people").status == 200
+    assert root.post(f"/console/people/{uid}/disable").status == 303
+    assert person.get("/console/people").status == 303
+    assert root.post(f"/console/people/{uid}/enable").status == 303
+    assert person.log_in().status == 303
+    again = root.follow(root.post(f"/console/people/{uid}/link"))
+    person.password = "another battery staple"
+    person.set_up(link_in(again), "climber")
+    assert person.get("/console/people").status == 200
+
+
+def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
+    house: House, root: Person, acme: Person
+) -> None:
+    invite(house, "of-club", "analyst", "club")
+    invite(house, "of-both", "analyst", "acme", "club")
+    invite(house, "of-acme", "analyst", "acme")
+    page = text_of(acme.get("/console/people"))
+    assert "of-acme" in page
+    assert "of-club" not in page
+    assert "of-both" not in page
+    assert "people-root" not in page
+    for name in ("of-club", "of-both", "people-root"):
+        uid = uid_of(root, name)
+        assert acme.get(f"/console/people/{uid}").status == 404
+        for action in ("role", "link", "disable", "enable"):
+            answer = acme.post(f"/console/people/{uid}/{action}", role="analyst", tenants=[house.tenants["acme"]])
+            assert answer.status == 404, (name, action)
+    for fields in (
+        {"role": "deployment-administrator"},
+        {"role": "analyst"},
+        {"role": "analyst", "tenants": [house.tenants["club"]]},
+        {"role": "analyst", "tenants": [house.tenants["acme"], house.tenants["club"]]},
+    ):
+        assert acme.post("/console/people/new", **fields).status == 403, fields
+        assert acme.post(f"/console/people/{uid_of(acme, 'of-acme')}/role", **fields).status == 403, fields
+    done = acme.post("/console/people/new", role="tenant-administrator", tenants=[house.tenants["acme"]])
+    assert link_in(acme.follow(done))
+
+
+def test_a_link_can_be_withdrawn(house: House, root: Person, acme: Person) -> None:
+    link = link_in(root.follow(root.post("/console/people/new", role="auditor", email="gone@company.example")))
+    page = root.get("/console/people").body.decode()
+    (uid,) = re.findall(r"gone@company\.example.*?links/([0-9a-f-]{36})/withdraw", page, re.DOTALL)[:1]
+    assert acme.post(f"/console/people/links/{uid}/withdraw").status == 404
+    assert root.post(f"/console/people/links/{uid}/withdraw").status == 303
+    assert Person(house.client().using(None)).get(link).status == 410
+
+
+def test_people_are_changed_with_the_token_of_the_session_alone(root: Person, acme: Person) -> None:
+    uid = uid_of(root, "people-acme")
+    stranger = dataclasses.replace(root)
+    for token in ("", "x", acme.token()):
+        for path in ("new", f"{uid}/role", f"{uid}/link", f"{uid}/disable", f"{uid}/enable", f"links/{uid}/withdraw"):
+            assert stranger.post(f"/console/people/{path}", token, role="auditor").status == 403
+    assert acme.get("/console/people").status == 200
