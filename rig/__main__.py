@@ -67,6 +67,7 @@ def _show_engines(engines: Engines) -> None:
 def _show_product(folder: Path, engines: Engines, product: Product) -> None:
     for service in product.services:
         print(f"{service.name:12}{service.url}")
+    print(f"{'console':12}{product.setup_link} (to begin with; afterwards {product.url}/console/)")
     samples = folder / "samples"
     samples.mkdir(exist_ok=True)
     for name, make in SAMPLES.items():

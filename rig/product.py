@@ -79,6 +79,7 @@ class Product:
     folder: Path
     abby: Service
     guards: list[Service] = field(default_factory=list)
+    setup_link: str = ""  # where the first person of the console gets in, once
 
     @property
     def services(self) -> list[Service]:
@@ -145,7 +146,8 @@ def install_product(
     first = folder / "config"
     ports = [free_port(guard_port), *(free_port() for _ in guards[1:])]
     product = Product(folder, Service("abby", "abby", first, free_port(abby_port)))
-    _initialise(first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
+    printed = _initialise(first, engines, database_url, abby_port=product.abby.port, guard_port=ports[0])
+    product.setup_link = next((line.split()[1] for line in printed.splitlines() if line.startswith("console ")), "")
     for number, (port, overrides) in enumerate(zip(ports, guards, strict=True), 1):
         place = first if number == 1 else first.with_name(f"config-{number}")
         if number > 1:
@@ -177,7 +179,8 @@ def start_product(
     return product
 
 
-def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int) -> None:
+def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int) -> str:
+    """Run `mailwarden init` and return what it printed."""
     options = {
         "--database-url": database_url,
         "--rspamd": engines.rspamd.address,
@@ -198,6 +201,7 @@ def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port:
     )
     if done.returncode != 0:
         raise RigError(f"`mailwarden init` ended with code {done.returncode}\n{done.stdout.strip()}")
+    return done.stdout
 
 
 def _merge(configuration: dict[str, object], overrides: Overrides) -> None:
