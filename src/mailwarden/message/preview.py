@@ -55,6 +55,8 @@ STYLE = (
     "padding:0 4px}"
     "kbd{display:inline-block;font:12px/1.4 sans-serif;color:#444;background:#f2f2f2;border:1px dashed #aaa;"
     "border-radius:3px;padding:2px 8px}"
+    "@media(prefers-color-scheme:dark){body{color:#ddd;background:#1b1b1b}"
+    "samp{color:#ffb3b3;background:#3a1f1f;border-color:#6b3535}kbd{color:#ccc;background:#2a2a2a;border-color:#666}}"
 )
 # Each directive alone would keep the document from reaching out; together one may fail.
 POLICY = (

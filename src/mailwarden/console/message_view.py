@@ -1,0 +1,212 @@
+"""One finished guard request as its page shows it: the sentence first, then the evidence in groups, then the rest.
+
+Pure: everything on the page comes from the record, and from policy, which is asked again what would change it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from mailwarden.analysis.links import misleading
+from mailwarden.model.evidence import Finding, Report
+from mailwarden.model.judgement import Judgement, Reason
+from mailwarden.model.listing import ListHit
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.summary import LinkSummary, PartSummary
+from mailwarden.policy.counterfactual import Counterfactual, listed, what_would_change
+from mailwarden.policy.judge import SUSPICION
+from mailwarden.policy.rule import CONVICTION
+from mailwarden.policy.rules import Policy
+from mailwarden.wire.explanation import explanation_of
+
+HEADINGS: Mapping[str, str] = {
+    "lists": "Lists",
+    "authentication": "Who sent it",
+    "html": "Links and pages",
+    "attachments": "Attachments",
+    "rspamd": "Rspamd",
+    "clamav": "ClamAV",
+    "structure": "How it is built",
+    "message": "How it is built",
+}
+_HAPPENS: Mapping[Decision, str] = {
+    Decision.DELIVER: "It is delivered",
+    Decision.QUARANTINE: "It goes to quarantine",
+    Decision.BOUNCE: "It is sent back",
+    Decision.DROP: "It is dropped",
+    Decision.UNDECIDED: "Nothing is decided",
+}
+_CHECKS = (("SPF", "spf-"), ("DKIM", "dkim-"), ("DMARC", "dmarc-"))
+_BODIES = ("text/plain", "text/html")
+
+
+class Group(Struct, frozen=True):
+    """The reasons that one kind of looking brought, the weightiest first."""
+
+    heading: str
+    reasons: tuple[Reason, ...]
+
+    @property
+    def weight(self) -> int:
+        return sum(reason.weight for reason in self.reasons)
+
+
+class Points(Struct, frozen=True):
+    """The points of one verdict; from `line` on it is the verdict."""
+
+    verdict: str
+    points: int
+    line: int
+
+    @property
+    def shown(self) -> int:
+        return max(0, min(self.points, self.line))
+
+
+class Check(Struct, frozen=True):
+    """What one check of the sender came to."""
+
+    name: str
+    result: str
+    domain: str
+    sentence: str
+
+
+class ShownLink(Struct, frozen=True):
+    link: LinkSummary
+    pretends: str = ""  # the host that the text shows, where it is another than the target's
+
+
+class Handle(Struct, frozen=True):
+    """Something of the message that a list can hold: what it is, the entry, and the lists that block and allow it."""
+
+    label: str
+    entry: str
+    block: str
+    allow: str
+
+
+class MessageView(Struct, frozen=True):
+    request: FinishedRequest
+    sentence: str
+    groups: tuple[Group, ...]
+    points: tuple[Points, ...]
+    change: Counterfactual
+    checks: tuple[Check, ...]
+    links: tuple[ShownLink, ...]
+    attachments: tuple[PartSummary, ...]
+    bodies: tuple[PartSummary, ...]
+    hits: tuple[ListHit, ...]
+    unspoken: tuple[tuple[str, Finding], ...]  # findings that no rule spoke of
+    handles: tuple[Handle, ...]
+    longest: float  # milliseconds of the slowest analyzer
+    took: float  # milliseconds of all
+    json: str
+
+
+def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
+    summary = request.summary
+    links = tuple(map(_shown, summary.links))
+    attachments = tuple(part for part in summary.parts if part.name or part.media_type not in _BODIES)
+    return MessageView(
+        request=request,
+        sentence=sentence_of(request),
+        groups=groups_of(request.judgement),
+        points=tuple(_points_of(request.judgement.points)),
+        change=what_would_change(request, policy),
+        checks=tuple(checks_of(request)),
+        links=links,
+        attachments=attachments,
+        bodies=tuple(part for part in summary.parts if part not in attachments),
+        hits=tuple(listed(request.evidence, request.tenant)),
+        unspoken=tuple(_unspoken(request, policy)),
+        handles=tuple(handles_of(request, links, attachments)),
+        longest=max((report.milliseconds for report in request.evidence.reports), default=0.0),
+        took=(request.completed - request.created).total_seconds() * 1000,
+        json=msgspec.json.format(msgspec.json.encode(explanation_of(request)), indent=2).decode(),
+    )
+
+
+def sentence_of(request: FinishedRequest) -> str:
+    """Say what the message is, what happens to it and why, in one breath."""
+    happens = _HAPPENS[request.ruling.decision]
+    entry = request.ruling.entry
+    if entry is None:
+        return f"{request.judgement.summary} {happens}."
+    list_name = f"{entry.list_name} of the {'tenant' if entry.tenant else 'deployment'}"
+    return f"{request.judgement.summary} {happens}: the entry {entry.entry} in {list_name} decides."
+
+
+def groups_of(judgement: Judgement) -> tuple[Group, ...]:
+    """Gather reasons under headings; the group that carries the verdict comes first, then the weightiest."""
+    found: dict[str, list[Reason]] = {}
+    for reason in judgement.reasons:
+        heading = HEADINGS.get(reason.analyzer, reason.analyzer.capitalize())
+        found.setdefault(heading, []).append(reason)
+    groups = [Group(heading, tuple(sorted(each, key=_weightiest))) for heading, each in found.items()]
+
+    def carries(group: Group) -> int:
+        return sum(reason.weight for reason in group.reasons if reason.verdict is judgement.verdict)
+
+    return tuple(sorted(groups, key=lambda group: (-carries(group), -group.weight)))
+
+
+def checks_of(request: FinishedRequest) -> Iterator[Check]:
+    """Yield what SPF, DKIM and DMARC said, and whether the sender counts as authenticated."""
+    report = _report(request, "authentication")
+    findings = report.findings if report else ()
+    said = {reason.rule: reason.summary for reason in request.judgement.reasons}
+    for name, prefix in _CHECKS:
+        for finding in findings:
+            result = finding.name.removeprefix("authentication.")
+            if result.startswith(prefix):
+                domain = str(finding.facts.get("domain", ""))
+                yield Check(name, result.removeprefix(prefix), domain, said.get(finding.name, ""))
+    for finding in findings:
+        result = finding.name.removeprefix("authentication.")
+        if result in ("aligned", "unaligned", "duplicate-from"):
+            yield Check("From", result, str(finding.facts.get("domain", "")), said.get(finding.name, ""))
+
+
+def handles_of(
+    request: FinishedRequest, links: Sequence[ShownLink], attachments: Sequence[PartSummary]
+) -> Iterator[Handle]:
+    """Yield what a person may want to allow or to block, a few of each kind."""
+    sender = request.summary.from_address or request.envelope.sender
+    if "@" in sender:
+        yield Handle("Sender", sender, "sender-block", "sender-allow")
+        yield Handle("Domain", sender.rpartition("@")[2], "sender-block", "sender-allow")
+    if request.envelope.remote_address:
+        yield Handle("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
+    misleading_first = sorted(links, key=lambda shown: not shown.pretends)
+    hosts = dict.fromkeys(shown.link.host for shown in misleading_first if shown.link.host)
+    for host in [*hosts][:5]:
+        yield Handle("Links to", host, "url-block", "url-allow")
+    for part in attachments[:5]:
+        yield Handle(f"File {part.name or part.media_type}", part.sha256, "file-hash-block", "file-hash-allow")
+
+
+def _shown(link: LinkSummary) -> ShownLink:
+    found = misleading(link.target, link.text)
+    return ShownLink(link, found[0] if found else "")
+
+
+def _points_of(points: Mapping[str, int]) -> Iterator[Points]:
+    for verdict in Verdict:
+        if points.get(verdict):
+            yield Points(verdict, points[verdict], SUSPICION if verdict is Verdict.SUSPICIOUS else CONVICTION)
+
+
+def _unspoken(request: FinishedRequest, policy: Policy) -> Iterator[tuple[str, Finding]]:
+    known = {need for rule in policy.rules for need in rule.needs}
+    return ((analyzer, finding) for analyzer, finding in request.evidence.findings if finding.name not in known)
+
+
+def _report(request: FinishedRequest, analyzer: str) -> Report | None:
+    return next((report for report in request.evidence.reports if report.analyzer == analyzer), None)
+
+
+def _weightiest(reason: Reason) -> tuple[int, str]:
+    return -reason.weight, reason.summary

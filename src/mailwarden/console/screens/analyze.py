@@ -1,0 +1,143 @@
+"""Analyze: a message that a person gives is analyzed as one from the border would be, and they see it happen.
+
+The answer is a page that grows: its head and an empty table at once, a row as each analyzer finishes, then the same
+account of the message that its own page gives. So it works without a script.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.console.analysis_desk import Analyses, Step
+from mailwarden.console.message_view import view_of
+from mailwarden.console.page import Page, Takes
+from mailwarden.console.rights import Right
+from mailwarden.console.screens.message import shown
+from mailwarden.console.screens.preview import given_message
+from mailwarden.console.visit import Visit
+from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
+from mailwarden.message.correspondents import HEAD, correspondents
+from mailwarden.model.record import FinishedRequest
+from mailwarden.policy.rules import Policy
+from mailwarden.serving.errors import STATUS_OF
+from mailwarden.serving.spool import Spooled
+from mailwarden.wire.parameters import read_parameters
+from mailwarden.wire.progress import AnalyzerDone
+from mailwarden.wire.scanning import MessageAnalysisRequest
+
+_FIELDS = {
+    "/borderMtaData/envelopeFrom": "the sender",
+    "/borderMtaData/envelopeRecipients": "the recipients",
+    "/borderMtaData/remoteAddress": "the sending address",
+    "/borderMtaData/senderHelo": "the HELO name",
+}
+
+
+class AnalyzeScreen:
+    def __init__(self, analyses: Analyses, policy: Policy) -> None:
+        self._analyses = analyses
+        self._policy = policy
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/analyze", Right.ANALYZE, self.show),
+            Page("POST", "/analyze", Right.ANALYZE, self.analyze, Takes.UPLOAD),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        return visit.render("analyze/index.html", tenants=tenants_for(visit), mistake="")
+
+    async def analyze(self, visit: Visit) -> web.StreamResponse:
+        """Analyze the message of the form; what keeps it from beginning is said on the form."""
+        stored = not visit.form.ticked("unstored")
+        try:
+            message = given_message(visit)
+            if message is None:
+                raise EmptyEmail("Choose a file, or paste the source of a message.")
+            request = request_of(visit, message)
+            steps = self._analyses.watch(visit.scope, message, request, stored=stored, request_id=visit.call.request_id)
+            async with aclosing(steps):
+                first = await anext(steps)
+                return await self._stream(visit, first, steps, stored=stored)
+        except MailwardenError as error:
+            status = STATUS_OF.get(type(error), 500)
+            values = {"tenants": tenants_for(visit), "mistake": sentence_for(error)}
+            return visit.render("analyze/index.html", values, status=status)
+
+    async def _stream(
+        self, visit: Visit, first: Step, steps: AsyncGenerator[Step, None], *, stored: bool
+    ) -> web.StreamResponse:
+        """Write the page piece by piece; once it has begun, trouble is told on it."""
+        rows, result = secrets.token_hex(16), secrets.token_hex(16)  # where the page is cut into pieces
+        page = visit.templates.text("analyze/run.html", visit.values(rows=rows, result=result, stored=stored))
+        before, _, rest = page.partition(rows)
+        between, _, after = rest.partition(result)
+        response = await visit.begin_stream()
+        await response.write(before.encode())
+        step: Step | MailwardenError = first
+        while isinstance(step, AnalyzerDone):
+            await response.write(_filled(visit, "analyze/row.html", step=step))
+            step = await _next(steps)
+        await response.write(between.encode())
+        if isinstance(step, FinishedRequest):
+            values = shown(visit, view_of(step, self._policy), stored=stored)
+            await response.write(_filled(visit, "analyze/result.html", **values))
+        else:
+            await response.write(_filled(visit, "analyze/failure.html", error=step))
+        await response.write(after.encode())
+        await response.write_eof()
+        return response
+
+
+async def _next(steps: AsyncGenerator[Step, None]) -> Step | MailwardenError:
+    """Return the next step; from here on what goes wrong is told on the page, which has begun."""
+    try:
+        return await anext(steps)
+    except MailwardenError as error:
+        return error
+    except StopAsyncIteration:
+        return InternalError("The analysis ended without a result.")
+
+
+def _filled(visit: Visit, template: str, **values: object) -> bytes:
+    return visit.templates.text(template, visit.values(**values)).encode()
+
+
+def tenants_for(visit: Visit) -> list[tuple[str, str]]:
+    """Return the choices of a tenant; a person of one tenant has no other."""
+    tenants = [(str(tenant.uid), tenant.name) for tenant in visit.tenants]
+    if visit.scope.tenants is None or len(tenants) > 1:
+        return [("", "By the recipients' domains"), *tenants]
+    return tenants
+
+
+def request_of(visit: Visit, message: Spooled) -> MessageAnalysisRequest:
+    """Return the envelope of the form, as strictly read as the API's; what is empty the message's head offers."""
+    form = visit.form
+    recipients = [line.strip() for line in form.raw("recipients").replace(",", "\n").splitlines() if line.strip()]
+    sender = form.text("sender")
+    if not sender or not recipients:
+        said_sender, said_recipients = correspondents(message.window(0, min(HEAD, message.size)).data())
+        sender = sender or said_sender
+        recipients = recipients or [*said_recipients]
+    if not recipients:
+        raise SchemaViolation("Name a recipient: the message itself names none.")
+    border: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients}
+    border |= {"remoteAddress": form.text("address")} if form.text("address") else {}
+    border |= {"senderHelo": form.text("helo")} if form.text("helo") else {}
+    record: dict[str, object] = {"borderMtaData": border}
+    record |= {"tenantUid": form.text("tenant")} if form.text("tenant") else {}
+    return read_parameters(msgspec.json.encode(record))
+
+
+def sentence_for(error: MailwardenError) -> str:
+    """Say what was wrong in the words of the form."""
+    if not isinstance(error, SchemaViolation) or not error.details:
+        return error.message
+    detail = error.details[0]
+    pointer = str(detail.get("pointer", ""))
+    name = next((words for start, words in _FIELDS.items() if pointer.startswith(start)), "the form")
+    return f"Look at {name}: {detail.get('problem', error.message)}."
