@@ -1,5 +1,6 @@
 """Tells the console about the deployment: what abby knows of its guards, its tokens and its own configuration."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,5 +40,7 @@ class AbbyDeployment:
     def tokens(self) -> Sequence[TokenView]:
         return self._tokens
 
-    def configuration(self) -> Sequence[Setting]:
-        return self._settings
+    async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
+        guards = self._watch.guards
+        settings = await asyncio.gather(*(self._watch.configuration_of(guard) for guard in guards))
+        return [("abby", self._settings), *((f"guard {g.name}", s) for g, s in zip(guards, settings, strict=True))]

@@ -10,8 +10,9 @@ import aiohttp
 import msgspec
 
 from mailwarden.errors import Overloaded
+from mailwarden.settings.effective import Setting
 from mailwarden.telemetry.logs import get_logger
-from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
+from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, GuardStatus
 
 ASK_TIMEOUT = 1.0
 ASK_EVERY = 1.0
@@ -20,6 +21,7 @@ MAX_STATUS_BYTES = 65_536
 
 log = get_logger("guards")
 _decode = msgspec.json.Decoder(GuardStatus).decode
+_decode_settings = msgspec.json.Decoder(list[Setting]).decode
 
 
 class Guard:
@@ -92,6 +94,17 @@ class GuardWatch:
                 return
             await asyncio.gather(*(self._ask(guard) for guard in self.guards))
             self._asked_at = loop.time()
+
+    async def configuration_of(self, guard: Guard) -> Sequence[Setting]:
+        """Ask a guard for the configuration it runs with; one that does not answer has none to show."""
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT):
+                url = guard.address + GUARD_CONFIGURATION_PATH
+                async with self._session.get(url, allow_redirects=False) as response:
+                    raw = await response.content.read(MAX_STATUS_BYTES)
+                    return _decode_settings(raw) if response.status == 200 else ()
+        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError):
+            return ()
 
     async def start(self, observe: Callable[[], object]) -> None:
         """Ask once, and from then on every second; `observe` is told after each time."""

@@ -33,5 +33,5 @@ class Deployment(Protocol):
 
     def tokens(self) -> Sequence[TokenView]: ...
 
-    def configuration(self) -> Sequence[Setting]:
-        """Return every setting of this abby with its source; secrets are masked."""
+    async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
+        """Return every setting of this abby and of each guard with its source; secrets are masked."""

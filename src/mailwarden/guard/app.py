@@ -38,11 +38,12 @@ from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import server_context
+from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
-from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 # A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
 LISTS_SECONDS = 10.0
@@ -163,7 +164,8 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
             metrics=metrics,
         )
         house = House(config, admission, processing, prepare_spool(folder / config.spool))
-        yield guard, FrontDoor(_routes(house, guard, metrics), metrics)
+        settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
+        yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
 
 
 async def _fed_lists(
@@ -181,12 +183,16 @@ async def _fed_lists(
     return replica
 
 
-def _routes(house: House, guard: Guard, metrics: Metrics) -> list[Route]:
+def _routes(house: House, guard: Guard, metrics: Metrics, settings: bytes) -> list[Route]:
+    async def show_configuration(_: Call) -> web.StreamResponse:
+        return web.Response(body=settings, content_type="application/json")
+
     async def show_metrics(_: Call) -> web.StreamResponse:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     routes = [
         Route("GET", GUARD_STATUS_PATH, guard.status, quiet=True),
+        Route("GET", GUARD_CONFIGURATION_PATH, show_configuration, quiet=True),
         Route("GET", "/healthz", answer_alive, quiet=True),
         Route("GET", "/metrics", show_metrics, quiet=True),
     ]

@@ -35,7 +35,7 @@ def _settings(record: Struct, node: object, prefix: str, file: str, line: int) -
 
 
 def _value(key: str, value: object, node: object, line: int, file: str) -> Iterator[Setting]:
-    if isinstance(value, Struct):
+    if isinstance(value, Struct) and msgspec.structs.fields(type(value)):
         yield from _settings(value, node, f"{key}.", file, line)
     elif isinstance(value, tuple) and any(isinstance(item, Struct) for item in value):
         for number, item in enumerate(value):
@@ -64,6 +64,8 @@ def _shown(key: str, value: object) -> str:
         return ", ".join(_shown("", item) for item in value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_shown(str(name), item)}" for name, item in value.items())
+    if isinstance(value, Struct):
+        return "on"  # it has nothing to set: being there is all
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else _USERINFO.sub(rf"\1:{MASK}@", str(value))

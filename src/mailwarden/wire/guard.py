@@ -15,6 +15,7 @@ STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list 
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
+GUARD_CONFIGURATION_PATH = "/v1/guard/configuration"
 
 
 class EngineState(Struct, frozen=True, rename="camel"):

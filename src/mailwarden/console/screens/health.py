@@ -24,8 +24,7 @@ class HealthScreen:
         return visit.render(
             "health/index.html",
             await self._state(),
-            settings=self._deployment.configuration(),
-            tokens=self._deployment.tokens(),
+            configurations=await self._deployment.configurations(),
         )
 
     async def show_state(self, visit: Visit) -> web.StreamResponse:
