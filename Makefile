@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists torture faults-lists docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists bench-search torture faults-lists docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .em
 
 bench-lists: ## Measure the List API on 1 and 10 million entries against PostgreSQL asked bare
 	@$(BIN)/python -m bench.lists
+
+bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
+	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture

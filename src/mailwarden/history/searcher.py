@@ -25,6 +25,7 @@ from mailwarden.history.partitions import days_kept
 from mailwarden.history.query import Query
 from mailwarden.history.records import decode
 from mailwarden.history.spans import Span, span_of, windows
+from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
@@ -45,7 +46,7 @@ SELECT tenant, ggrid, {columns} FROM (
     ORDER BY day DESC, ggrid DESC LIMIT {newest}
 ) AS newest WHERE {conditions} LIMIT $5
 """
-_SELECT_RECORDS = "SELECT tenant, ggrid, record FROM history WHERE day BETWEEN $1 AND $2 AND ggrid = ANY($3::uuid[])"
+_SELECT_RECORDS = "SELECT tenant, ggrid, record FROM history WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])"
 _COUNT = """
 SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions} LIMIT $5
 """
@@ -158,7 +159,7 @@ class _Reader:
         if not span.is_empty:
             newest = max(NEWEST, 2 * self._limit)
             sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
-            await self._take(await self._fetch(sql, span, self._asked), span)
+            await self._take(await self._fetch(sql, span, self._asked))
 
     async def read(self, window: Span, clock: _Clock) -> None:
         """Read a window to its beginning, until enough was found, or until time is up."""
@@ -166,7 +167,7 @@ class _Reader:
         while True:
             asked = self._asked
             rows = await self._fetch(sql, window, asked)
-            await self._take(rows, window)
+            await self._take(rows)
             if self.is_full:
                 return
             if len(rows) < asked:
@@ -185,12 +186,13 @@ class _Reader:
     async def _fetch(self, sql: str, span: Span, asked: int) -> Sequence[Row]:
         return await self._connection.fetch(sql, *span.values, asked, *self._clauses.values)
 
-    async def _take(self, rows: Sequence[Row], span: Span) -> None:
+    async def _take(self, rows: Sequence[Row]) -> None:
         """Take rows until enough was found; the last one looked at is how far the search came."""
-        for start in range(0, len(rows), _DECODED):
+        step = _COMPARED if self._by_subject else _DECODED
+        for start in range(0, len(rows), step):
             await asyncio.sleep(0)
-            some = rows[start : start + _DECODED]
-            records = await self._records(some, span) if self._by_subject else _by_id(some)
+            some = rows[start : start + step]
+            records = await self._records(some) if self._by_subject else _by_id(some)
             for row in some:
                 if self.is_full:
                     return
@@ -200,12 +202,12 @@ class _Reader:
                 if record is not None:
                     self._add(decode(record))
 
-    async def _records(self, rows: Sequence[Row], span: Span) -> dict[UUID, bytes]:
+    async def _records(self, rows: Sequence[Row]) -> dict[UUID, bytes]:
         """Return the records of those rows whose subject has the words as they were asked for."""
-        wanted = [row["ggrid"] for row in rows if subject_fits(self._phrases, str(row["subject"]))]
+        wanted = [cast("UUID", row["ggrid"]) for row in rows if subject_fits(self._phrases, str(row["subject"]))]
         if not wanted:
             return {}
-        return _by_id(await self._connection.fetch(_SELECT_RECORDS, *span.values[:2], wanted))
+        return _by_id(await self._connection.fetch(_SELECT_RECORDS, list({day_of(ggrid) for ggrid in wanted}), wanted))
 
     def _add(self, request: FinishedRequest) -> None:
         if not self._phrases or phrases_hold(self._phrases, request):

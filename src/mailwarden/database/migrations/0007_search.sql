@@ -31,7 +31,7 @@ UPDATE history SET
                 CROSS JOIN LATERAL string_to_array(domain, '.') AS labels
                 CROSS JOIN LATERAL generate_series(1, greatest(cardinality(labels) - 1, 1)) AS start
                 WHERE domain <> ''
-            UNION ALL SELECT 'ip:' || network(set_masklen(address, length)) || CASE WHEN length = 32 THEN '/32' ELSE '' END
+            UNION ALL SELECT 'ip:' || network(set_masklen(address, length))::text
                 FROM (SELECT substring(convert_from(record, 'UTF8') FROM '"remote_address":"([0-9.]+)"')::inet AS address)
                      AS remote CROSS JOIN unnest(ARRAY[16, 24, 32]) AS length WHERE address IS NOT NULL
         ) AS made (term)

@@ -1,0 +1,154 @@
+"""Searches of a made-up history in a real PostgreSQL: the same answers as reading every row, and by the index."""
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from shutil import copy
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from bench.history import TENANTS, build_history
+from bench.search import operators
+from mailwarden.database.migrations import FOLDER, migrate
+from mailwarden.database.pool import Database
+from mailwarden.errors import SearchTooBroad
+from mailwarden.history import postgresql, searcher
+from mailwarden.history.matching import matches
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.query import Query, read_query
+from mailwarden.history.records import decode, encode
+from mailwarden.model.ggrid import day_of
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+ROWS = 1_800
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+async def everything(url: str) -> list[FinishedRequest]:
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch("SELECT record FROM history ORDER BY ggrid DESC")
+    await connection.close()
+    return [decode(row["record"]) for row in rows]
+
+
+async def pages(store: PostgresqlHistoryStore, scope: Scope, query: Query, pages: int) -> list[UUID]:
+    met: list[UUID] = []
+    before: UUID | None = None
+    for _ in range(pages):
+        page = await store.search(scope, query, before, 40)
+        met += [row.ggrid for row in page.rows]
+        before = page.older
+        if before is None:
+            break
+    return met
+
+
+@pytest.mark.slow
+async def test_every_operator_answers_what_reading_every_row_answers(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searcher, "NEWEST", 90)  # so that most searches go by the index
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)
+    await build_history(database_url, ROWS)
+    kept = await everything(database_url)
+    assert len(kept) == ROWS
+    store = PostgresqlHistoryStore(database)
+    tenants = list(TENANTS)
+    chosen = random.Random(7)
+    for name, draw in operators().items():
+        query = read_query(draw(chosen))
+        fit = [request for request in kept if matches(query, request)]
+        for scope in (ALL, Scope.of(tenants[0]), Scope.of(tenants[5]), Scope.of(tenants[2], tenants[4])):
+            expected = [request.ggrid for request in fit if scope.allows(request.tenant)][:120]
+            assert await pages(store, scope, query, 3) == expected, name
+
+
+async def test_a_search_that_cannot_be_answered_in_time_says_so(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresqlHistoryStore(database)
+    await store.save(ALL, [finished_request()])
+    slow = searcher._SELECT_NEWEST.replace("SELECT tenant", "SELECT pg_sleep(9), tenant")
+    monkeypatch.setattr(searcher, "_SELECT_NEWEST", slow)
+    monkeypatch.setattr(searcher, "STATEMENT_TIMEOUT", 0.05)
+    with pytest.raises(SearchTooBroad, match="narrow the time range"):
+        await store.search(ALL, read_query("verdict:phishing"))
+    monkeypatch.undo()
+    assert len((await store.search(ALL, read_query(""))).rows) == 1
+
+
+async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searcher, "NEWEST", 1)
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    store = PostgresqlHistoryStore(database)
+    await store.save(ALL, [finished_request() for _ in range(5)])
+    page = await store.search(ALL, read_query("-verdict:phishing"))
+    assert (page.rows, page.complete) == ((), False)
+    assert page.older is not None
+    assert page.searched_to is not None
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 5.0)
+    assert (await store.search(ALL, read_query("-verdict:phishing"), page.older)).complete
+
+
+async def test_every_day_old_and_new_has_the_index(database: Database, database_url: str) -> None:
+    await PostgresqlHistoryStore(database).save(ALL, [finished_request()])
+    connection = await asyncpg.connect(database_url)
+    without = await connection.fetch(
+        """
+        SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'history'::regclass AND NOT EXISTS (
+            SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
+            WHERE indrelid = inhrelid AND amname = 'gin')
+        """
+    )
+    await connection.close()
+    assert without == []
+
+
+async def test_what_was_kept_before_there_were_searches_is_found(database_url: str, tmp_path: Path) -> None:
+    for file in sorted(FOLDER.glob("000[1-6]*.sql")):
+        copy(file, tmp_path)
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("DROP SCHEMA public CASCADE")
+    await connection.execute("CREATE SCHEMA public")
+    await migrate(database_url, tmp_path)
+    request = finished_request(subject="Your Gift Card")
+    day = day_of(request.ggrid)
+    await connection.execute(
+        f"CREATE TABLE history_{day:%Y%m%d} PARTITION OF history FOR VALUES FROM ('{day}') TO (MAXVALUE)"
+    )
+    await connection.execute(
+        """
+        INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients,
+            from_address, subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
+        VALUES ($1, $2, $3, $4, $5, 'restApi', 'guard', $6, $7, $8, $9, '', $10, $11, $12, $13, $14, $15)
+        """,
+        day, request.ggrid, request.tenant, request.created, request.completed,
+        request.envelope.sender, list(request.envelope.recipients), request.summary.from_address,
+        request.summary.subject, request.summary.sha256, request.judgement.verdict, request.ruling.decision,
+        list(request.tags), list(request.summary.url_hosts), encode(request),
+    )  # fmt: skip
+    await connection.close()
+    await migrate(database_url)
+    database = Database(database_url)
+    store = PostgresqlHistoryStore(database)
+    for text in ("from:alice@sender.example", "from:sender.example", "to:eve@acme.example", "domain:acme.example",
+                 "subject:gift", '"gift card"', "ip:192.0.2.7", "ip:192.0.2.0/25", "tag:url.mismatch",
+                 "verdict:phishing", "decision:quarantine", "url:evil.example", "hash:" + "cd" * 32,
+                 "hash:" + "ab" * 32, f"tenant:{request.tenant}"):  # fmt: skip
+        for scope in (ALL, Scope.of(request.tenant)):
+            page = await store.search(scope, read_query(text))
+            assert [row.ggrid for row in page.rows] == [request.ggrid], text
+    await database.close()
