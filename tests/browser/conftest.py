@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from rig.engines import Engines
+from rig.samples import malware_message, plain_message, spam_message
+from tests.acceptance.client import ENVELOPE, wait_until
 from tests.acceptance.house import House, Town, open_house
 from tests.browser.visitor import Visitor
 
@@ -20,6 +22,20 @@ def stage(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory
     """Return a product that nobody but the browser tests changes."""
     with open_house(engines, town, tmp_path_factory.mktemp("stage")) as opened:
         yield opened
+
+
+@pytest.fixture(scope="package")
+def scanned(engines: Engines, stage: House) -> dict[str, str]:
+    """Return the ggrid of a message of each kind that the product has scanned, for one tenant."""
+    envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
+    made = {"clean": plain_message(), "spam": spam_message(), "malware": malware_message()}
+    found = {}
+    for name, message in made.items():
+        answer = stage.client().submit(engines.dns.sign(message, "pass.example"), {"borderMtaData": envelope})
+        found[name] = str(answer.result["ggrid"])
+    client = stage.client()
+    assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), 20.0, 0.1)
+    return found
 
 
 # For the package and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.

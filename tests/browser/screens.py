@@ -2,14 +2,21 @@
 
 from collections.abc import Mapping
 
-# Filled in by the tests: {acme} and {club} are tenants, {ggrid} a message, {key} an API key, {person} a person.
+# Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages.
 SCREENS: Mapping[str, str] = {
     "health": "/console/health",
     "tenants": "/console/tenants",
     "tenant": "/console/tenants/{acme}",
     "tenant-new": "/console/tenants/new",
     "audit": "/console/audit",
+    "analyze": "/console/analyze",
+    "message": "/console/messages/{malware}",
+    "message-clean": "/console/messages/{clean}",
     "account": "/console/account",
+    "keys": "/console/keys",
+    "key-new": "/console/keys/new",
+    "people": "/console/people",
+    "person-new": "/console/people/new",
 }
 OPEN_SCREENS: Mapping[str, str] = {
     "login": "/console/login",

@@ -27,6 +27,11 @@ def test_no_template(what: str) -> None:
     assert [name_of(file) for file in TEMPLATES if FORBIDDEN[what].search(_markup(file))] == []
 
 
+def test_every_table_that_scrolls_can_be_scrolled_by_keyboard() -> None:
+    bare = re.compile(r'class="table-responsive[^"]*"(?![^>]*tabindex)')
+    assert [name_of(file) for file in TEMPLATES if bare.search(_markup(file))] == []
+
+
 def test_the_console_writes_no_sql() -> None:
     statement = re.compile(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b .*\b(FROM|SET|VALUES|WHERE)\b")
     assert [name_of(file) for file in CONSOLE.rglob("*.py") if statement.search(file.read_text("utf-8"))] == []
