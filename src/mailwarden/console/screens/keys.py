@@ -1,6 +1,6 @@
 """API keys: made and shown once with a call to paste, rotated with an overlap, revoked; static tokens beside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from uuid import UUID
@@ -54,7 +54,8 @@ class KeysScreen:
         keys = sorted(await self._keys.list(visit.scope), key=lambda key: (not key.is_valid(now), key.name.lower()))
         # Static tokens belong to the deployment: whoever is bound to tenants has no business with them.
         tokens = self._deployment.tokens() if visit.scope.tenants is None else None
-        return visit.render("keys/index.html", keys=[(key, state_of(key, now)) for key in keys], tokens=tokens)
+        rows = [(key, state_of(key, now)) for key in keys]
+        return visit.render("keys/index.html", keys=rows, tokens=tokens, tenants_of=tenant_namer(visit))
 
     async def show_form(self, visit: Visit) -> web.StreamResponse:
         return self._render_form(visit, {"scopes": [scope.value for scope, _ in SCOPES], "lifetime": "365"})
@@ -149,6 +150,12 @@ def state_of(key: ApiKey, now: datetime) -> str:
     if not key.is_valid(now):
         return "expired"
     return "ending" if key.replaced_by is not None else "valid"
+
+
+def tenant_namer(visit: Visit) -> Callable[[Iterable[UUID]], str]:
+    """Return what tells the names of some tenants, in their order; looked up once for a whole page."""
+    names = {tenant.uid: tenant.name for tenant in visit.tenants}
+    return lambda uids: ", ".join(sorted((names.get(uid, str(uid)) for uid in uids), key=str.lower))
 
 
 def _scopes(given: Sequence[str]) -> frozenset[KeyScope]:

@@ -11,6 +11,7 @@ from mailwarden.console.page import PREFIX, Page
 from mailwarden.console.reception import Reception
 from mailwarden.console.rights import Right
 from mailwarden.console.screens.account import read_uid
+from mailwarden.console.screens.keys import tenant_namer
 from mailwarden.console.screens.login import told
 from mailwarden.console.visit import Visit, see_other
 from mailwarden.console.wording import ROLES
@@ -51,6 +52,7 @@ class PeopleScreen:
             "people/index.html",
             people=await self._administration.list(visit.scope),
             links=await self._administration.links(visit.scope),
+            tenants_of=tenant_namer(visit),
         )
 
     async def show_form(self, visit: Visit) -> web.StreamResponse:
@@ -121,6 +123,7 @@ class PeopleScreen:
         return visit.render(
             "people/person.html",
             person=person,
+            tenants_of=tenant_namer(visit),
             given=given,
             roles=_roles(visit),
             hints=ROLE_HINTS,
