@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mailwarden.abby import config as abby
 from mailwarden.cli.init import render, shipped_values
+from mailwarden.console.roles_page import roles_page
 from mailwarden.guard import config as guard
 from mailwarden.lists.pages import lists_page
 from mailwarden.policy.pages import verdicts_and_tags
@@ -19,6 +20,7 @@ def pages() -> dict[str, str]:
     return {
         "docs/configuration.md": _configuration(),
         "docs/lists.md": _MADE + lists_page(),
+        "docs/console-roles.md": _MADE + roles_page(),
         "docs/verdicts-and-tags.md": _MADE + verdicts_and_tags(),
         f"deploy/config/{guard.PATH}": render("guard.yml", shipped),
         f"deploy/config/{abby.PATH}": render("abby.yml", shipped),
