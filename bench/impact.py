@@ -55,7 +55,7 @@ async def measure(hindsight: Hindsight, scope: ListScope, name: str, draw: Draw,
         began = time.perf_counter()
         impact = await hindsight.look_back(scope, name, [entry])
         times.append((time.perf_counter() - began) * 1000)
-        note = f"looked at {impact.looked_at:,} of {impact.total:,}"
+        note = f"looked at {impact.looked_at:,} of {impact.total:,}" + (" sampled" if impact.is_sampled else "")
     return times, note
 
 

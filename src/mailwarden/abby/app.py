@@ -15,6 +15,7 @@ from mailwarden.abby.deployment import AbbyDeployment
 from mailwarden.abby.guard_client import GuardClient, open_session
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.health import Health
+from mailwarden.abby.list_services import build_list_services
 from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
 from mailwarden.abby.messages import Messages
@@ -35,6 +36,7 @@ from mailwarden.console.app import Services, build_console
 from mailwarden.console.reception import Reception
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.statistics import PostgresqlStatisticsStore
 from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
@@ -48,6 +50,8 @@ from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+
+SEARCHES = 4  # of history at once; others wait for a moment
 
 
 @asynccontextmanager
@@ -76,7 +80,10 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         stack.push_async_callback(watch.stop)
         spool = prepare_spool(folder / config.spool)
         guards = GuardClient(session, watch, metrics)
-        history = PostgresqlHistoryStore(database)
+        # Searches have connections of their own, so that people who search never keep a scan waiting.
+        searches = Database(config.database.url, SEARCHES)
+        stack.push_async_callback(searches.close)
+        history = PostgresqlHistoryStore(searches)
         scanning = Scanning(
             guards,
             directory,
@@ -104,9 +111,10 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
                 body_timeout_ms=config.body_timeout,
                 max_streams=config.max_list_streams,
             ),
-            messages=Messages(history),
+            messages=Messages(PostgresqlHistoryStore(database)),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
+        policy = load_policy()
         console = Services(
             recognition=registry.sessions,
             reception=Reception(registry, config.console.public_url),
@@ -117,7 +125,9 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             deployment=AbbyDeployment(config, folder, watch, status, database),
             analyses=WatchedAnalyses(guards, directory, long_request_timeout_ms=core.long_request_timeout),
             history=history,
-            policy=load_policy(),
+            statistics=PostgresqlStatisticsStore(searches),
+            policy=policy,
+            lists=build_list_services(lists, database, history, policy),
             spool=spool,
             metrics=metrics,
         )

@@ -19,22 +19,30 @@ from mailwarden.console.analysis_desk import Analyses
 from mailwarden.console.assets import Assets
 from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
+from mailwarden.console.list_services import ListServices
 from mailwarden.console.page import PREFIX, OpenPage, Page
 from mailwarden.console.reception import Reception
 from mailwarden.console.reports import Reports
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen
 from mailwarden.console.screens.audit import AuditScreen
+from mailwarden.console.screens.dashboard import DashboardScreen
 from mailwarden.console.screens.health import HealthScreen
 from mailwarden.console.screens.keys import KeysScreen
+from mailwarden.console.screens.list_changes import ListChangesScreen
+from mailwarden.console.screens.list_edits import ListEditsScreen
+from mailwarden.console.screens.list_export import ListExportScreen
+from mailwarden.console.screens.lists import ListsScreen
 from mailwarden.console.screens.login import LoginScreen
 from mailwarden.console.screens.message import MessageScreen
+from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.preview import PreviewScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
+from mailwarden.history.statistics import StatisticsStore
 from mailwarden.history.store import HistoryStore
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.front_door import Call, Route
@@ -54,7 +62,9 @@ class Services:
     deployment: Deployment
     analyses: Analyses
     history: HistoryStore
+    statistics: StatisticsStore
     policy: Policy
+    lists: ListServices
     spool: Path
     metrics: Metrics
 
@@ -67,9 +77,15 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *AccountScreen(services.reception).pages(),
         *KeysScreen(services.keys, services.reception, services.deployment).pages(),
         *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
+        *DashboardScreen(services.statistics, services.deployment, services.policy).pages(),
+        *MessagesScreen(services.history).pages(),
         *MessageScreen(services.history, services.policy).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
         *PreviewScreen(Previews()).pages(),
+        *ListsScreen(services.lists).pages(),
+        *ListEditsScreen(services.lists).pages(),
+        *ListChangesScreen(services.lists).pages(),
+        *ListExportScreen(services.lists).pages(),
         *TenantsScreen(services.tenants, services.directory).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),

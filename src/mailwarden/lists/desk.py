@@ -1,9 +1,10 @@
 """The lists as people work with them: what is in them, what changed, taking a change back, bringing in a file."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from mailwarden.errors import InvalidEntry, NotFound, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
@@ -22,14 +23,14 @@ from mailwarden.wire.lists import PublicListsEntry
 MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
 
 
-class Preview:
+class Preview(Struct, frozen=True):
     """What bringing a text into a list would do."""
 
-    def __init__(self, seen: Survey, plan: Plan, rows: Sequence[Row], room: int) -> None:
-        self.seen = seen
-        self.plan = plan
-        self.rows = rows  # those that would change something, in the order of their entries
-        self.room = room
+    seen: Survey
+    plan: Plan
+    rows: Sequence[Row]  # those that would change something, in the order of their entries
+    fresh: AbstractSet[str]  # the entries that are not there yet
+    room: int
 
     @property
     def fits(self) -> bool:
@@ -99,10 +100,12 @@ class ListDesk:
         if seen.last is None:
             raise _too_many(definition)
         names = sorted(seen.last)
-        plan = compare(seen.last, await self._entries.present(scope, definition, names))
+        present = await self._entries.present(scope, definition, names)
+        plan = compare(seen.last, present)
         rows = [seen.last[name] for name in names if plan.sends(seen.last[name])]
         used = (await self._entries.counts(scope)).get(definition.name, 0)
-        return Preview(seen, plan, rows, definition.max_size(in_tenant=scope.tenant is not None) - used)
+        room = definition.max_size(in_tenant=scope.tenant is not None) - used
+        return Preview(seen, plan, rows, seen.last.keys() - {each.entry for each in present}, room)
 
     async def bring_in(
         self, scope: ListScope, list_name: str, rows: Sequence[Row], actor: Actor, *, action: str = "import"

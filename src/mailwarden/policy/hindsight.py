@@ -29,10 +29,10 @@ from mailwarden.policy.retrial import Edit, Outcome, Retrial
 from mailwarden.policy.rules import Policy
 
 DAYS = 30
-MAX_JUDGED = 2_000
+MAX_JUDGED = 1_500
 MAX_SHOWN = 100
 COUNT_SECONDS = 0.6
-JUDGE_SECONDS = 0.8
+JUDGE_SECONDS = 0.7
 MAX_TENANTS = 20
 _TURN = 20  # messages that are judged before others get a turn
 
@@ -62,7 +62,7 @@ class Impact(Struct, frozen=True):
 
     since: datetime
     looked_at: int
-    total: int  # messages that the entries may have met
+    total: int  # messages that the entries may have met; 0 where they could not even be counted
     total_is_exact: bool
     touched: int
     changed: int
@@ -75,7 +75,8 @@ class Impact(Struct, frozen=True):
 
     @property
     def is_sampled(self) -> bool:
-        return self.looked_at < self.total
+        """Tell whether there may be messages that were not looked at."""
+        return not self.total_is_exact or self.looked_at < self.total
 
 
 class Hindsight:
@@ -159,10 +160,11 @@ class Hindsight:
 def _told(since: datetime, reach: Reach, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]) -> Impact:
     touched = [each for each in outcomes if each.outcome.touched]
     changed = [each for each in touched if each.outcome.differs]
+    estimate = count.estimate if count.estimate > looked_at else 0
     return Impact(
         since=since,
         looked_at=looked_at,
-        total=max(count.counted if count.exact else count.estimate, looked_at),
+        total=max(count.counted, looked_at) if count.exact else estimate,
         total_is_exact=count.exact,
         touched=len(touched),
         changed=len(changed),

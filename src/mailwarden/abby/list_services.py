@@ -1,0 +1,19 @@
+"""Puts together what the console does with lists, over the store that the List API uses."""
+
+from mailwarden.console.list_services import ListServices
+from mailwarden.database.pool import Database
+from mailwarden.lists.checking import Checker
+from mailwarden.lists.desk import ListDesk
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.ledger import ChangeStore
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.lists.undoing import UndoStore
+from mailwarden.policy.hindsight import Hindsight, History
+from mailwarden.policy.rules import Policy
+
+
+def build_list_services(store: ListStore, database: Database, history: History, policy: Policy) -> ListServices:
+    entries = EntryStore(database)
+    desk = ListDesk(store, entries, ChangeStore(database), UndoStore(database))
+    return ListServices(Lists(store), desk, Checker(entries), Hindsight(history, entries, policy))

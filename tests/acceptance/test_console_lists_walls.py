@@ -1,0 +1,124 @@
+"""The walls around lists in the console: tenants, roles, tokens of forms, and text that stays text."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.acceptance.console_guest import ConsoleGuest, sign_in
+from tests.acceptance.house import House
+from tests.acceptance.list_visitor import add
+
+HOSTILE = ("<script>hit()</script>", '"><img src=x onerror=hit()>', "{{ 7*7 }}", "';hit();'", "&lt;b&gt;")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def root(house: House) -> ConsoleGuest:
+    return sign_in(house, "deployment-administrator")
+
+
+@pytest.fixture(scope="module")
+def analyst(house: House) -> ConsoleGuest:
+    return sign_in(house, "analyst", ("acme",))
+
+
+@pytest.fixture
+def entry() -> str:
+    """Return a domain that no other test uses."""
+    return f"n{next(_numbers)}.walls.example"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tidy(house: House) -> Iterator[None]:
+    yield
+    for lists in (house.lists(), house.lists(tenant="acme"), house.lists(tenant="bank")):
+        for name in ("sender-block", "subject-block", "sender-allow"):
+            if names := lists.names(name):
+                lists.delete(name, *names[:500])
+
+
+def test_nobody_reaches_the_lists_of_another_tenant(
+    root: ConsoleGuest, analyst: ConsoleGuest, house: House, entry: str
+) -> None:
+    bank = house.tenants["bank"]
+    add(root, bank, entry, comment="secret of the bank")
+    number = re.findall(r"/history/(\d+)\?", root.get(f"/console/lists/sender-block/history?scope={bank}").text)[0]
+    nobody = "01890000-0000-7000-8000-00000000dead"
+    for scope in (bank, "global", nobody):
+        base = "/console/lists/sender-block"
+        for path in (
+            f"/console/lists?scope={scope}",
+            f"/console/lists/check?scope={scope}&value={entry}",
+            f"{base}?scope={scope}",
+            f"{base}/entry?scope={scope}&entry={entry}",
+            f"{base}/add?scope={scope}",
+            f"{base}/import?scope={scope}",
+            f"{base}/export/csv?scope={scope}",
+            f"{base}/history?scope={scope}",
+            f"{base}/history/{number}?scope={scope}",
+        ):
+            answer = analyst.get(path)
+            assert (answer.status_code, "secret" in answer.text) == (404, False), path
+        fields = {"scope": scope, "entry": entry, "entries": "new.example", "comment": "x"}
+        for path in ("/entry", "/delete", "/delete/preview", f"/history/{number}/undo"):
+            assert analyst.post(base + path, fields).status_code == 404, path
+        for path in ("/preview", "/add"):
+            assert analyst.post(base + path, fields, files={}).status_code == 404, path
+    # In a scope of one's own the number of a foreign change is no change at all.
+    own = house.tenants["acme"]
+    assert analyst.get(f"/console/lists/sender-block/history/{number}?scope={own}").status_code == 404
+    undo = analyst.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": own})
+    assert undo.status_code == 404
+    assert entry in house.lists(tenant="bank").names("sender-block")
+    assert "secret" not in analyst.get(f"/console/lists/check?value={entry}").text
+
+
+def test_an_auditor_reads_and_changes_nothing(house: House, root: ConsoleGuest, entry: str) -> None:
+    auditor, acme = sign_in(house, "auditor", ("acme",)), house.tenants["acme"]
+    add(root, acme, entry)
+    page = auditor.get(f"/console/lists/sender-block?scope={acme}")
+    assert entry in page.text
+    for word in ("Delete the chosen", "Add entries", ">Import<"):
+        assert word not in page.text
+    fields = {"scope": acme, "entry": entry, "entries": "x.example"}
+    assert auditor.post("/console/lists/sender-block/delete", fields).status_code == 403
+    assert auditor.post("/console/lists/sender-block/add", fields, files={}).status_code == 403
+    assert auditor.get(f"/console/lists/sender-block/add?scope={acme}").status_code == 403
+
+
+def test_a_form_without_its_token_changes_nothing(root: ConsoleGuest, house: House, entry: str) -> None:
+    acme = house.tenants["acme"]
+    fields = {"scope": acme, "entries": entry, "entry": entry}
+    assert root.post("/console/lists/sender-block/add", fields, files={}, csrf="").status_code == 403
+    assert root.post("/console/lists/sender-block/delete", fields, csrf="wrong").status_code == 403
+    assert entry not in house.lists(tenant="acme").names("sender-block")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_entries_and_comments_stay_text(root: ConsoleGuest, house: House, text: str) -> None:
+    acme = house.tenants["acme"]
+    answer = add(root, acme, text, name="subject-block", comment=text)
+    assert answer.status_code == 303
+    stored = next(each for each in house.lists(tenant="acme").entries("subject-block") if each["comment"] == text)
+    number = re.findall(r"/history/(\d+)\?", root.get(f"/console/lists/subject-block/history?scope={acme}").text)[0]
+    base = "/console/lists/subject-block"
+    shown = urlencode({"scope": acme, "entry": stored["entry"]})
+    proposed = urlencode({"scope": acme, "entry": text, "comment": text, "expires": text})
+    pages = [
+        root.get(f"{base}?scope={acme}"),
+        root.get(f"{base}?scope={acme}&q=hit", headers={"HX-Request": "true"}),
+        root.get(f"{base}/entry?{shown}"),
+        root.get(f"{base}/add?{proposed}"),
+        root.get(f"{base}/history/{number}?scope={acme}"),
+        root.get(f"/console/lists/check?{urlencode({'scope': acme, 'value': text})}"),
+        root.post(f"{base}/preview", {"scope": acme, "entries": text, "comment": text}, files={}),
+        root.post(f"{base}/delete/preview", {"scope": acme, "entry": stored["entry"]}),
+    ]
+    for page in pages:
+        assert page.status_code == 200
+        assert "<script>hit" not in page.text
+        assert "<img src=x" not in page.text
+        assert ">49<" not in page.text
