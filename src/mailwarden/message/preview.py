@@ -68,6 +68,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-DNS-Prefetch-Control": "off",
+    "X-Frame-Options": "SAMEORIGIN",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }

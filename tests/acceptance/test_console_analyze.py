@@ -1,0 +1,174 @@
+"""Analyze, through the front door: a page that grows as analyzers finish, and nothing kept where that is wished."""
+
+import re
+import time
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+import requests
+
+from mailwarden.access.sessions import COOKIE
+from rig.samples import malware_message, plain_message
+from tests.acceptance.client import wait_until
+from tests.acceptance.console_guest import sign_in, text_of
+
+ADDRESS = {"address": "192.0.2.10", "helo": "mail.pass.example"}
+
+
+@pytest.fixture(scope="module")
+def analyst(house):
+    return sign_in(house, "analyst")
+
+
+def give(guest, message, **fields):
+    return guest.post("/console/analyze", fields, files={"message": ("m.eml", message, "message/rfc822")})
+
+
+def ggrid_in(page):
+    (ggrid,) = re.findall(r'<dt>ggrid</dt><dd class="mw-mono">([0-9a-f-]{36})</dd>', page.text)
+    return ggrid
+
+
+def test_a_message_is_analyzed_and_told_of(analyst, plain, client):
+    page = give(analyst, plain, **ADDRESS)
+    assert page.status_code == 200
+    for analyzer in ("structure", "message", "attachments", "html", "rspamd", "clamav", "authentication", "lists"):
+        assert f"<tr><td>{analyzer}</td>" in page.text
+    assert "Clean: " in text_of(page)
+    assert "It is delivered." in text_of(page)
+    assert page.text.rstrip().endswith("</html>")
+    explained = client.explain(ggrid_in(page))
+    assert explained.status == 200
+    assert explained.json["envelope"]["envelopeRecipients"] == ["bob@company.example"]
+
+
+def test_what_the_envelope_leaves_open_the_message_offers(analyst, house):
+    page = give(analyst, plain_message())
+    text = text_of(page)
+    assert "Envelope from alice@pass.example Recipients bob@company.example Sent by (not given)" in text
+    assert "Tenant acme" in text
+
+
+def test_a_message_can_be_pasted(analyst):
+    page = analyst.post(
+        "/console/analyze", {"text": malware_message().decode().replace("\r\n", "\n"), **ADDRESS}, files={}
+    )
+    assert "Malware: " in text_of(page)
+    assert "It goes to quarantine." in text_of(page)
+
+
+def test_what_is_not_to_be_stored_leaves_nothing(analyst, house, client):
+    lists = house.lists()
+    entry = f"{uuid4().hex}.example"
+    assert lists.add("sender-block", entry).status == 200
+    message = plain_message(sender=f"eve@{entry}")
+
+    def blocked():
+        return "in sender-block of the deployment decides" in text_of(give(analyst, message, unstored="1"))
+
+    assert wait_until(blocked, 10.0, 0.3)
+    page = give(analyst, message, unstored="1")
+    assert "Not stored" in text_of(page)
+    assert "The page of this message" not in text_of(page)
+    assert client.explain(ggrid_in(page)).status == 404
+    time.sleep(2.5)  # hits are written every second or two
+    (row,) = [line for line in lists.entries("sender-block") if line["entry"] == entry]
+    assert row["hits"] == 0
+    give(analyst, message)
+    assert wait_until(lambda: hits_of(lists, entry) == 1, 15.0, 0.5)
+
+
+def hits_of(lists, entry):
+    return next(line["hits"] for line in lists.entries("sender-block") if line["entry"] == entry)
+
+
+@contextmanager
+def streaming(guest, message):
+    """Send a form and give the answer back as it comes."""
+    files = {"csrf": (None, guest.csrf), "message": ("m.eml", message)}
+    with requests.Session() as session:
+        session.trust_env = False
+        session.cookies.set(COOKIE, guest.cookie)
+        with session.post(
+            guest.url + "/console/analyze", files=files, verify=guest.ca, timeout=60, stream=True
+        ) as response:
+            yield response
+
+
+def test_the_page_grows_while_the_analyzers_are_at_work(yard, sluice, plain):
+    guest = sign_in(yard, "analyst")
+    sluice.shut()
+    try:
+        with streaming(guest, plain) as response:
+            page = ""
+            pieces = response.iter_content(None, decode_unicode=True)
+            while "<tr><td>rspamd</td>" not in page:
+                page += next(pieces)
+            assert "<tr><td>clamav</td>" not in page
+            assert "mw-done" not in page
+            sluice.open()
+            page += "".join(pieces)
+            assert "<tr><td>clamav</td>" in page
+            assert "Clean: " in page
+    finally:
+        sluice.open()
+
+
+def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(yard, sluice, plain):
+    guest = sign_in(yard, "analyst")
+    sluice.shut()
+    try:
+        with streaming(guest, plain) as response:
+            page = ""
+            pieces = response.iter_content(None, decode_unicode=True)
+            while "<tr><td>rspamd</td>" not in page:
+                page += next(pieces)
+            for guard in yard.product.guards:
+                guard.kill()
+            page += "".join(pieces)
+            assert "There is no result" in page
+            assert "core_unreachable" in page
+            assert "Clean: " not in page
+            assert page.rstrip().endswith("</html>")
+    finally:
+        sluice.open()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"address": "somewhere"}, "Look at the sending address: Not an IPv4 or IPv6 address."),
+        ({"sender": "a\x01b@x.example"}, "Look at the sender"),
+        ({"tenant": "nonsense"}, "tenantUid is not a UUID"),
+        ({"tenant": str(uuid4())}, "You may not analyze messages for this tenant."),
+    ],
+)
+def test_what_keeps_it_from_beginning_is_said_on_the_form(analyst, plain, fields, said):
+    page = give(analyst, plain, **fields)
+    assert 400 <= page.status_code < 500
+    assert said in text_of(page)
+    assert 'action="/console/analyze"' in page.text
+
+
+def test_without_a_message_or_a_recipient_nothing_begins(analyst):
+    assert "Choose a file, or paste" in text_of(analyst.post("/console/analyze", {}, files={}))
+    page = give(analyst, b"From: a@b.example\r\nSubject: x\r\n\r\nhello\r\n")
+    assert "Name a recipient" in text_of(page)
+
+
+def test_a_person_of_a_tenant_analyzes_for_that_tenant_alone(house, plain):
+    guest = sign_in(house, "analyst", ["club"])
+    page = give(guest, plain, **ADDRESS)
+    assert page.status_code == 403
+    assert "You may not analyze messages for this tenant." in text_of(page)
+    page = give(guest, plain, tenant=house.tenants["acme"])
+    assert page.status_code == 403
+    page = give(guest, plain, tenant=house.tenants["club"], **ADDRESS)
+    assert "Tenant club" in text_of(page)
+    form = guest.get("/console/analyze").text
+    assert house.tenants["acme"] not in form
+
+
+def test_an_auditor_may_not_analyze(house, plain):
+    assert give(sign_in(house, "auditor"), plain).status_code == 403

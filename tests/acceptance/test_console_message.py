@@ -1,0 +1,168 @@
+"""The page of a message and its safe preview, through the front door."""
+
+import hashlib
+import json
+import re
+from email.message import EmailMessage
+from html import unescape
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.model.ggrid import new_ggrid
+from rig.samples import malware_message
+from tests.acceptance.client import envelope
+from tests.acceptance.console_guest import sign_in, text_of
+from tests.browser.hostile import hostile_strings
+
+
+def phishing():
+    message = EmailMessage()
+    message["From"] = "Bank <service@pass.example>"
+    message["To"] = "bob@company.example"
+    message["Subject"] = "Please confirm"
+    message["Received"] = "from mail.pass.example ([192.0.2.10]) by mx.company.example; Sun, 15 Nov 2026 05:00:00 +0000"
+    message.set_content("See the page.")
+    message.add_alternative(
+        '<p>Go to <a href="http://203.0.113.9/login">https://www.bank.example/</a></p>'
+        '<form action="https://evil.example/"><input type="password"></form>',
+        subtype="html",
+    )
+    message.add_attachment(b"MZ" + b"\0" * 100, maintype="application", subtype="octet-stream", filename="a.pdf.exe")
+    return message.as_bytes().replace(b"\n", b"\r\n")
+
+
+@pytest.fixture(scope="module")
+def analyst(house):
+    return sign_in(house, "analyst")
+
+
+@pytest.fixture(scope="module")
+def phish(client):
+    return client.submit(phishing()).result["ggrid"]
+
+
+@pytest.fixture(scope="module")
+def page(analyst, phish):
+    return analyst.get(f"/console/messages/{phish}")
+
+
+def test_the_first_thing_is_one_sentence(page):
+    assert page.status_code == 200
+    (sentence,) = re.findall(r'<h2 class="mw-sentence"[^>]*>([^<]*)</h2>', page.text)
+    assert re.fullmatch(r"Malware: .+ It goes to quarantine\.", unescape(sentence))
+
+
+def test_the_page_tells_why_and_what_would_change_it(page):
+    text = text_of(page)
+    assert "+70 The attachment a.pdf.exe is a program" in text
+    assert "What would change this Without" in text
+    assert "malware 130 of 100" in text
+
+
+def test_the_page_tells_of_sender_way_links_and_files(page):
+    text = text_of(page)
+    assert "SPF none" in text or "SPF " in text
+    assert "mx.company.example mail.pass.example 192.0.2.10 Sun, 15 Nov 2026" in text
+    assert "https://www.bank.example/ shows www[.]bank[.]example hxxp://203[.]0[.]113[.]9/login" in text
+    assert "a.pdf.exe application/octet-stream 102 B" in text
+    assert "ClamAV" in text
+    assert "Every step of the decision" in text
+
+
+def test_no_link_of_the_message_can_be_followed(page):
+    assert "203.0.113.9/login" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL)
+    assert all(not target.startswith(("http:", "//")) for target in re.findall(r'href="([^"]*)"', page.text))
+
+
+def test_the_page_can_be_taken_as_curl_and_as_json(page, phish, client):
+    assert f"/v1/messages/{phish}" in page.text
+    (told,) = re.findall(r'<pre id="as-json"[^>]*>(.*?)</pre>', page.text, re.DOTALL)
+    assert json.loads(unescape(told)) == client.explain(phish).json
+
+
+def test_sender_domain_link_and_file_lead_to_the_lists(page, house):
+    for name, entry in (
+        ("sender-block", "service@pass.example"),
+        ("sender-allow", "pass.example"),
+        ("url-block", "203.0.113.9"),
+        ("file-hash-allow", hashlib.sha256(b"MZ" + b"\0" * 100).hexdigest()),
+    ):
+        assert f'formaction="/console/lists/{name}/add" name="entry" value="{entry}"' in page.text
+    assert f'<option value="{house.tenants["acme"]}"' in page.text
+    assert '<option value="global"' in page.text
+
+
+def test_a_person_of_the_tenant_has_no_global_scope_and_an_auditor_no_lists(house, phish):
+    mine = sign_in(house, "analyst", ["acme"]).get(f"/console/messages/{phish}")
+    assert mine.status_code == 200
+    assert '<option value="global"' not in mine.text
+    auditors = sign_in(house, "auditor", ["acme"]).get(f"/console/messages/{phish}")
+    assert auditors.status_code == 200
+    assert "formaction=" not in auditors.text
+
+
+def test_a_message_of_another_tenant_is_answered_like_none(house, phish):
+    other = sign_in(house, "tenant-administrator", ["club"])
+    theirs = other.get(f"/console/messages/{phish}")
+    none = other.get(f"/console/messages/{new_ggrid()}")
+    assert theirs.status_code == none.status_code == 404
+    assert re.sub(r"request <code>\w+", "", theirs.text) == re.sub(r"request <code>\w+", "", none.text)
+    assert other.get("/console/messages/nonsense").status_code == 404
+    assert other.get(f"/console/messages/{uuid4()}").status_code == 404
+
+
+def test_an_allowed_sender_is_told_as_what_decided(house, client, analyst, engines):
+    message = engines.dns.sign(malware_message(), "pass.example")
+    ggrid = client.submit(message).result["ggrid"]
+    text = text_of(analyst.get(f"/console/messages/{ggrid}"))
+    assert "Malware: " in text
+    assert "DKIM pass pass.example" in text
+
+
+def test_hostile_strings_stay_text(client, analyst):
+    for strings in [hostile_strings()[start : start + 50] for start in range(0, 500, 50)]:
+        subject = " ".join(strings).encode()
+        raw = (
+            b"From: =?utf-8?q?x?= <a@pass.example>\r\nTo: bob@company.example\r\nSubject: "
+            + subject.replace(b"\n", b" ")[:900]
+            + b"\r\nContent-Type: multipart/mixed; boundary=zz\r\n\r\n--zz\r\nContent-Type: text/html\r\n\r\n"
+            + b"".join(f'<a href="https://x.example/{n}">{text}</a>'.encode() for n, text in enumerate(strings))
+            + b'\r\n--zz\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename="'
+            + strings[0].replace('"', "'").encode()[:200]
+            + b'"\r\n\r\nx\r\n--zz--\r\n'
+        )
+        answer = client.submit(raw, envelope(senderHelo="x.example"))
+        page = analyst.get(f"/console/messages/{answer.result['ggrid']}")
+        assert page.status_code == 200
+        ours = {"theme.js", "htmx.min.js", "console.js"}
+        assert {source.rpartition("/")[2] for source in re.findall(r'<script src="([^"]*)"', page.text)} == ours
+        assert page.text.count("<script") == len(ours)
+        assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))
+
+
+def preview(guest, message, **fields):
+    return guest.post("/console/preview", fields, files={"message": ("m.eml", message, "message/rfc822")})
+
+
+def test_the_preview_shows_the_message_that_is_meant_and_no_other(analyst):
+    raw = phishing()
+    digest = hashlib.sha256(raw).hexdigest()
+    shown = preview(analyst, raw, sha256=digest)
+    assert shown.status_code == 200
+    assert "<samp>hxxp://203[.]0[.]113[.]9/login</samp>" in shown.text
+    other = preview(analyst, raw.replace(b"Please", b"Kindly"), sha256=digest)
+    assert "This is another message" in other.text
+    assert "hxxp" not in other.text
+
+
+def test_the_preview_carries_a_policy_of_its_own(analyst):
+    for answer in (preview(analyst, phishing()), analyst.get("/console/preview"), preview(analyst, b"")):
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; style-src 'sha256-")
+        for directive in ("sandbox;", "frame-ancestors 'self'", "form-action 'none'", "base-uri 'none'"):
+            assert directive in policy
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["X-DNS-Prefetch-Control"] == "off"
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "=" not in "".join(re.findall(r"<[^>]*>", answer.text.partition("<body>")[2]))
