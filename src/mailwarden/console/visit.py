@@ -90,7 +90,8 @@ class Visit:
     @property
     def is_htmx(self) -> bool:
         """Whether a part of a page is wanted, not a whole one."""
-        return self.call.request.headers.get("HX-Request") == "true"
+        headers = self.call.request.headers
+        return headers.get("HX-Request") == "true" and headers.get("HX-History-Restore-Request") != "true"
 
     @property
     def navigation(self) -> Sequence[Entry]:

@@ -32,7 +32,9 @@ DAYS = 30
 MAX_JUDGED = 1_500
 MAX_SHOWN = 100
 COUNT_SECONDS = 0.6
-JUDGE_SECONDS = 0.7
+READ_SECONDS = 1.4  # then an answer without messages is better than none
+ASK_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the beginning
+LEAST_SECONDS = 0.15  # to judge, however long the rest took
 MAX_TENANTS = 20
 _TURN = 20  # messages that are judged before others get a turn
 
@@ -97,32 +99,43 @@ class Hindsight:
         profiles: Mapping[UUID, Profile] | None = None,
     ) -> Impact:
         """Tell what these entries, in stored form, would have done; or what would have been without them."""
+        began = time.monotonic()
         since = datetime.now(UTC) - timedelta(days=DAYS)
         reach = reach_of(list_name, entries, adds=adds)
         edit = Edit(list_name, frozenset(reach.entries), scope.tenant, adds)
         if not reach.entries:
-            return _nothing(since, reach)
+            return _nothing(since, reach.notes)
         seen_by = Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant)
         asks = not adds or list_name in ASKED_WHEN_ADDED
-        requests, count = await asyncio.gather(
-            self._history.candidates(seen_by, reach.terms, since, MAX_JUDGED // 2 if asks else MAX_JUDGED),
-            self._history.count(seen_by, reach.terms, since, COUNT_SECONDS),
-        )
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                requests, count = await asyncio.gather(
+                    self._history.candidates(seen_by, reach.terms, since, MAX_JUDGED // 2 if asks else MAX_JUDGED),
+                    self._history.count(seen_by, reach.terms, since, COUNT_SECONDS),
+                )
+        except TimeoutError:
+            return _nothing(since, (*reach.notes, "History did not answer in time: try again."), told=False)
         trials = [Retrial(request, edit) for request in requests]
         if not adds:
             trials = [trial for trial in trials if trial.met or trial.failed]
         others: Mapping[UUID | None, Sequence[Match]] = {}
+        left: Sequence[Retrial] = ()
         if trials and asks:
-            others = await self._others(edit, trials)
-        outcomes = await self._judge(trials, others, profiles or {})
-        looked_at = len(requests) - (len(trials) - len(outcomes))
+            others, asked = await self._others(edit, trials, began + ASK_SECONDS)
+            left, trials = trials[asked:], trials[:asked]
+        until = max(began + JUDGE_SECONDS, time.monotonic() + LEAST_SECONDS)
+        outcomes = await self._judge(trials, others, profiles or {}, until)
+        looked_at = len(requests) - len(left) - (len(trials) - len(outcomes))
         return _told(since, reach, count, looked_at, outcomes)
 
     async def _judge(
-        self, trials: Sequence[Retrial], others: Mapping[UUID | None, Sequence[Match]], profiles: Mapping[UUID, Profile]
+        self,
+        trials: Sequence[Retrial],
+        others: Mapping[UUID | None, Sequence[Match]],
+        profiles: Mapping[UUID, Profile],
+        until: float,
     ) -> list[ChangedMessage]:
         """Judge the newest first, for as long as there is time."""
-        until = time.monotonic() + JUDGE_SECONDS
         outcomes: list[ChangedMessage] = []
         for number, trial in enumerate(trials, 1):
             extra = (*others.get(trial.request.tenant, ()), *others.get(None, ()))
@@ -133,10 +146,21 @@ class Hindsight:
                     break
         return outcomes
 
-    async def _others(self, edit: Edit, trials: Sequence[Retrial]) -> Mapping[UUID | None, Sequence[Match]]:
-        """Look up which other entries there are now that may act where these do not, or together with them."""
+    async def _others(
+        self, edit: Edit, trials: Sequence[Retrial], until: float
+    ) -> tuple[Mapping[UUID | None, Sequence[Match]], int]:
+        """Look up which other entries there are now that may act where these do not, or together with them.
+
+        Return them, and for how many of the messages there was time to ask.
+        """
         keys: dict[UUID | None, dict[str, set[str]]] = {None: {}}
-        for trial in trials:
+        asked_of = len(trials)
+        for number, trial in enumerate(trials):
+            if number % _TURN == _TURN - 1:
+                await asyncio.sleep(0)
+                if time.monotonic() > until:
+                    asked_of = number
+                    break
             tenant = trial.request.tenant
             for name, asked in trial.asks().items():
                 keys[None].setdefault(name, set()).update(asked)
@@ -154,7 +178,7 @@ class Hindsight:
                         for each in entries
                         if each.expires is None or datetime.fromisoformat(each.expires) > now
                     )
-        return found
+        return found, asked_of
 
 
 def _told(since: datetime, reach: Reach, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]) -> Impact:
@@ -177,8 +201,8 @@ def _told(since: datetime, reach: Reach, count: Count, looked_at: int, outcomes:
     )
 
 
-def _nothing(since: datetime, reach: Reach) -> Impact:
-    return Impact(since, 0, 0, True, 0, 0, {}, {}, (), notes=reach.notes)
+def _nothing(since: datetime, notes: tuple[str, ...], *, told: bool = True) -> Impact:
+    return Impact(since, 0, 0, told, 0, 0, {}, {}, (), notes=notes)
 
 
 def _counts(decisions: Iterable[Decision]) -> Mapping[Decision, int]:
