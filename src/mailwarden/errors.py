@@ -240,6 +240,12 @@ class CoreError(MailwardenError):
     code = "core_error"
 
 
+class ProviderUnreachable(MailwardenError):
+    """The organisation's own login does not answer."""
+
+    code = "provider_unreachable"
+
+
 class Overloaded(MailwardenError):
     code = "overloaded"
 

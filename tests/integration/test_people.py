@@ -71,6 +71,15 @@ async def test_of_two_who_open_the_first_link_at_once_one_gets_in(office: Office
     assert [user.name for user in await office.administration.list(ALL)] == ["one"]
 
 
+async def test_the_first_link_is_good_only_while_nobody_exists(office: Office) -> None:
+    visit, _ = await office.setups.open(await office.registry.links.create_first(ALL, ADA), PLACE)
+    visit = await office.setups.choose(visit, "late", PASSWORD)
+    office.secrets["late"] = visit.notes.totp
+    await office.hire("early", Position(Role.AUDITOR))
+    with pytest.raises(LinkSpent):
+        await office.setups.prove_totp(visit, office.code("late"), PLACE)
+
+
 async def test_looking_at_a_link_or_mistyping_does_not_spend_it(office: Office) -> None:
     token = await office.registry.links.create_first(ALL, ADA)
     visit, _ = await office.setups.open(token, PLACE)

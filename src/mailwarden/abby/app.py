@@ -20,6 +20,7 @@ from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
 from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
+from mailwarden.abby.organisation import offer_organisation
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.status import ColourMemory, Status
@@ -99,6 +100,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
         registry = build_registry(database, pepper, limits)
         stack.callback(registry.passwords.close)
+        reception = Reception(registry, config.console.public_url)
+        await offer_organisation(stack, reception, config.console, folder)
         routes = build_routes(
             Access(config.static_api_tokens),
             KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
@@ -117,7 +120,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         policy = load_policy()
         console = Services(
             recognition=registry.sessions,
-            reception=Reception(registry, config.console.public_url),
+            reception=reception,
             keys=keys,
             directory=directory,
             tenants=tenants,

@@ -7,12 +7,15 @@ form is read only with the token of its visit.
 from aiohttp import web
 
 from mailwarden.access.login import Logins
+from mailwarden.access.openid import OpenId
+from mailwarden.access.openid_provider import OpenIdSettings, Provider
 from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import COOKIE, Notes, Session, cookie_header, end_cookie_header
 from mailwarden.access.setups import Setups
 from mailwarden.console.forms import CSRF_FIELD, untrusted
 from mailwarden.console.visit import Guest
+from mailwarden.errors import NotFound
 from mailwarden.serving.front_door import Call
 
 
@@ -23,7 +26,19 @@ class Reception:
         self.registry = registry
         self.logins = Logins(registry)
         self.setups = Setups(registry, self.logins)
+        self.organisation = ""  # what the button of the organisation's login says; without one there is none
+        self._openid: OpenId | None = None
         self._public_url = public_url
+
+    def offer_openid(self, settings: OpenIdSettings, provider: Provider, title: str) -> None:
+        """Let people log in by their organisation's provider as well."""
+        self._openid = OpenId(settings, provider, self.registry, self.logins)
+        self.organisation = title
+
+    def openid(self) -> OpenId:
+        if self._openid is None:
+            raise NotFound("There is nothing at this path.")
+        return self._openid
 
     def place(self, call: Call) -> Place:
         """Return where the request comes from; the site is the configured one, or the one that the browser names."""

@@ -53,6 +53,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
     errors.CoreUnreachable: HTTPStatus.BAD_GATEWAY,
     errors.CoreError: HTTPStatus.BAD_GATEWAY,
+    errors.ProviderUnreachable: HTTPStatus.BAD_GATEWAY,
     errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ScanningDisabled: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.StorageUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,

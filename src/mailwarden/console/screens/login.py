@@ -12,18 +12,15 @@ from mailwarden.console.reception import Reception, with_cookie, without_cookie
 from mailwarden.console.rights import Right
 from mailwarden.console.templating import HEADERS
 from mailwarden.console.visit import Guest, Visit, see_other
-from mailwarden.errors import LoginFailed, MailwardenError, RateLimited
+from mailwarden.errors import ProviderUnreachable, LoginFailed, MailwardenError, RateLimited
 from mailwarden.serving.errors import STATUS_OF
 
 CODE = LOGIN + "/code"
 
 
 class LoginScreen:
-    """`organisation` is what the button of OpenID Connect says; without one there is none."""
-
-    def __init__(self, reception: Reception, organisation: str = "") -> None:
+    def __init__(self, reception: Reception) -> None:
         self._reception = reception
-        self._organisation = organisation
 
     def pages(self) -> Sequence[Page | OpenPage]:
         return [
@@ -33,6 +30,8 @@ class LoginScreen:
             OpenPage("POST", "/login/code", self.take_code),
             OpenPage("POST", "/login/passkey/options", self.offer_passkey),
             OpenPage("POST", "/login/passkey", self.take_passkey),
+            OpenPage("GET", "/login/openid", self.leave),
+            OpenPage("GET", "/login/openid/callback", self.come_back),
             Page("POST", "/logout", Right.ACCOUNT, self.sign_out),
         ]
 
@@ -87,6 +86,25 @@ class LoginScreen:
             return told(self._render(guest, visit, mistake=error.message), error)
         return with_cookie(see_other(way_back(visit.notes.goal)), value)
 
+    async def leave(self, guest: Guest) -> web.StreamResponse:
+        """Send the browser to the organisation's own login."""
+        visit, value = await self._reception.greet(guest)
+        address = await self._reception.openid().begin(visit)
+        response = web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
+        return with_cookie(response, value)
+
+    async def come_back(self, guest: Guest) -> web.StreamResponse:
+        """Take in whoever the organisation's login vouches for."""
+        openid = self._reception.openid()
+        visit = await self._reception.session(guest)
+        if visit is None or visit.user is not None:
+            return see_other(LOGIN)
+        try:
+            _, value = await openid.finish(visit, guest.query, self._reception.place(guest.call))
+        except (LoginFailed, RateLimited, ProviderUnreachable) as error:
+            return told(self._render(guest, visit, mistake=error.message), error)
+        return with_cookie(see_other(way_back(visit.notes.goal)), value)
+
     async def sign_out(self, visit: Visit) -> web.StreamResponse:
         await self._reception.registry.sessions.end(visit.session)
         return without_cookie(see_other(LOGIN, "signed-out"))
@@ -98,7 +116,7 @@ class LoginScreen:
             mistake=mistake,
             name=name,
             passkeys=self._reception.place(guest.call).takes_passkeys,
-            organisation=self._organisation,
+            organisation=self._reception.organisation,
         )
 
     def _render_code(self, guest: Guest, visit: Session, mistake: str = "") -> web.Response:
