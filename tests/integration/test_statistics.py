@@ -66,12 +66,14 @@ async def test_messages_are_told_by_decision_verdict_and_tag_before_and_after_th
     assert ("url.mismatch", 10) in told[0][2]
 
 
-async def test_a_row_that_comes_late_is_counted_once(database: Database) -> None:
+@pytest.mark.parametrize("late", [timedelta(minutes=9), timedelta(hours=3), timedelta(hours=20)])
+async def test_a_row_that_comes_late_is_counted_once(database: Database, late: timedelta) -> None:
     store = PostgresqlHistoryStore(database)
     await store.save(ALL, [message(timedelta(minutes=8))])
     await Rollups(database).roll()
-    await store.save(ALL, [message(timedelta(minutes=9))])
+    await store.save(ALL, [message(late)])
     await Rollups(database).roll()
+    assert (await read(database, ALL)).messages == 2
     await Rollups(database).roll()
     assert (await read(database, ALL)).messages == 2
 

@@ -1,7 +1,7 @@
 """History in PostgreSQL: one row for each ggrid, in the partition of the day the ggrid carries."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import cast
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from mailwarden.history.page import MAX_ROWS, Count, Page, row_of
 from mailwarden.history.partitions import days_kept, drop_days, make_days
 from mailwarden.history.query import Query, any_of
 from mailwarden.history.records import as_joined, as_text, decode, encode
+from mailwarden.history.rollups import LATE, tell_late
 from mailwarden.history.searcher import Searcher
 from mailwarden.history.terms import number_of, numbers_of, plain_address
 from mailwarden.model.ggrid import day_of, moment_of
@@ -70,7 +71,11 @@ class PostgresqlHistoryStore:
         # The same order in every guard, so that two that tell of the same requests cannot wait for each other.
         lines.sort(key=lambda line: line[:2])
         async with self._database.connection() as connection:
-            return await self._insert(connection, await self._with_a_day(connection, lines))
+            kept = await self._insert(connection, await self._with_a_day(connection, lines))
+            oldest = moment_of(cast("UUID", lines[0][1]))
+            if oldest is not None and oldest < datetime.now(UTC) - LATE:
+                await tell_late(connection, oldest)
+            return kept
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
         day = day_of(ggrid)

@@ -1,7 +1,8 @@
 """Counts history by five minutes, so that a dashboard reads thousands of counters and not millions of rows.
 
 What is counted comes from the rows themselves and costs their writer nothing. The newest minutes are counted again
-and again, for rows come late: a row that is written more than a quarter of an hour after it began is not counted.
+and again, for a row is written when it is finished. Rows that come later still, after an outage, are told of by
+whoever writes them, and what they belong to is counted once more.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from mailwarden.telemetry.logs import get_logger
 INTERVAL = 30.0
 BUCKET = timedelta(minutes=5)
 KEPT = timedelta(days=8)
-LATE = timedelta(minutes=15)
+LATE = timedelta(minutes=10)  # longer than any analysis takes
 EVERYBODY = UUID(int=0)  # under which the whole deployment is counted
 _STEP = timedelta(hours=1)  # counted by one statement
 _LOCK = 0x6D77726F6C6C7570
@@ -45,6 +46,11 @@ FROM (
 ON CONFLICT (tenant, bucket) DO UPDATE SET counts = excluded.counts
 """  # noqa: S608 -- as above
 _ROLLED_TO = "SELECT rolled_to FROM history_rolled"
+_LATE_FROM = """
+UPDATE history_rolled SET late_from = NULL FROM (SELECT late_from AS told FROM history_rolled) AS before
+WHERE late_from IS NOT NULL RETURNING told
+"""
+_TELL_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1) WHERE rolled_to > $1"
 _REMEMBER = """
 INSERT INTO history_rolled (rolled_to) VALUES ($1) ON CONFLICT (only_row) DO UPDATE SET rolled_to = excluded.rolled_to
 """
@@ -102,6 +108,11 @@ async def rolled_to(connection: Connection) -> datetime | None:
     return cast("datetime | None", await connection.fetchval(_ROLLED_TO))
 
 
+async def tell_late(connection: Connection, began: datetime) -> None:
+    """Have history counted once more from then on, where it was counted already."""
+    await connection.execute(_TELL_LATE, floored(began))
+
+
 def range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
     """Return a range of time as MEASURED takes it."""
     return begin.date(), end.date(), first_ggrid(begin), first_ggrid(end)
@@ -109,7 +120,9 @@ def range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
 
 async def _roll_to(connection: Connection, end: datetime) -> None:
     known = await rolled_to(connection)
-    begin = max(known - LATE if known else end - KEPT, end - KEPT)
+    late = cast("datetime | None", await connection.fetchval(_LATE_FROM))
+    begin = end - KEPT if known is None else min(known - LATE, late or known)
+    begin = max(begin, end - KEPT)
     while begin < end:
         until = min(begin + _STEP, end)
         await connection.execute(_ROLL, *range_values(begin, until))

@@ -51,8 +51,9 @@ CREATE TABLE history_rollups (
 
 CREATE INDEX history_rollups_bucket ON history_rollups USING brin (bucket);
 
--- Up to when history has been counted.
+-- Up to when history has been counted, and from when it must be counted again because rows came late.
 CREATE TABLE history_rolled (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    rolled_to timestamptz NOT NULL
+    rolled_to timestamptz NOT NULL,
+    late_from timestamptz
 );

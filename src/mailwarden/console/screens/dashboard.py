@@ -1,0 +1,74 @@
+"""The dashboard: how many messages come, how long they take, what happens to them, and why."""
+
+from collections.abc import Sequence
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.console.deployment import Deployment
+from mailwarden.console.page import Page
+from mailwarden.console.rights import Right
+from mailwarden.console.templating import HEADERS
+from mailwarden.console.visit import Visit
+from mailwarden.errors import SchemaViolation
+from mailwarden.history.statistics import Range, StatisticsStore
+from mailwarden.model.outcome import Decision
+from mailwarden.policy.rules import Policy
+
+TITLES = {Range.HOUR: "Last hour", Range.DAY: "Last 24 hours", Range.WEEK: "Last 7 days"}
+# From the bottom of the chart to its top.
+ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, Decision.UNDECIDED)
+
+
+class DashboardScreen:
+    def __init__(self, statistics: StatisticsStore, deployment: Deployment, policy: Policy) -> None:
+        self._statistics = statistics
+        self._deployment = deployment
+        self._policy = policy
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/", Right.OVERVIEW, self.show),
+            Page("GET", "/dashboard/state", Right.OVERVIEW, self.show_state, quiet=True),
+            Page("GET", "/dashboard/decisions", Right.OVERVIEW, self.show_decisions, quiet=True),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        return visit.render("dashboard/index.html", await self._values(visit), titles=TITLES)
+
+    async def show_state(self, visit: Visit) -> web.StreamResponse:
+        """Return the part of the page that changes, for a page that stays open."""
+        return visit.render("dashboard/state.html", await self._values(visit))
+
+    async def show_decisions(self, visit: Visit) -> web.StreamResponse:
+        """Return the numbers of the chart."""
+        statistics = await self._statistics.read(visit.scope, range_of(visit))
+        answer = {
+            "width": int(statistics.width.total_seconds()),
+            "times": [int(bucket.start.timestamp()) for bucket in statistics.buckets],
+            "decisions": [
+                {"name": each, "counts": [bucket.decisions.get(each, 0) for bucket in statistics.buckets]}
+                for each in ORDER
+            ],
+        }
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json", headers=dict(HEADERS))
+
+    async def _values(self, visit: Visit) -> dict[str, object]:
+        range_ = range_of(visit)
+        # What every tenant together does to the guards is for people of the whole deployment.
+        guards = self._deployment.guards() if visit.scope.tenants is None else None
+        return {
+            "range": range_,
+            "statistics": await self._statistics.read(visit.scope, range_),
+            "order": ORDER,
+            "colour": await self._deployment.colour(),
+            "guards": guards,
+            "meanings": self._policy.tags,
+        }
+
+
+def range_of(visit: Visit) -> Range:
+    try:
+        return Range(visit.query.get("range", Range.DAY))
+    except ValueError:
+        raise SchemaViolation(f"A range is one of {', '.join(Range)}.") from None

@@ -1,0 +1,177 @@
+"""Messages: one box to search by, the answer newest first, and new ones as they come.
+
+Everything that is asked stands in the address, so that a search can be kept, sent and opened again.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+from uuid import UUID
+
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.console.page import Page
+from mailwarden.console.rights import Right
+from mailwarden.console.visit import Visit
+from mailwarden.errors import InvalidQuery, SearchTooBroad
+from mailwarden.history.page import Page as Found
+from mailwarden.history.query import MAX_CHARACTERS, Query, read_query
+from mailwarden.history.store import HistoryStore
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.serving.errors import STATUS_OF
+
+ROWS = 50
+ADDRESS = "/console/messages"
+# How far back a search looks, by the word in the address; without one, the first.
+RANGES: Mapping[str, tuple[str, timedelta | None]] = {
+    "7d": ("the last 7 days", timedelta(days=7)),
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last 24 hours", timedelta(hours=24)),
+    "30d": ("the last 30 days", timedelta(days=30)),
+    "all": ("all that is kept", None),
+    "between": ("between two times", None),
+}
+# What the help shows: an operator, an example, and what it finds.
+HELP: Sequence[tuple[str, str]] = (
+    ("from:alice@sender.example", "the address in From, or the envelope's sender"),
+    ("from:sender.example", "every sender of a domain and of those below it; from:<> is the null sender"),
+    ('from:"Jane Doe"', "words of the From's display name"),
+    ("to:bob@acme.example", "a recipient, or a recipient's domain"),
+    ('subject:"gift card"', "words of the subject, side by side; a word without an operator means the same"),
+    ("domain:evil.example", "a domain of a sender, a recipient or a link"),
+    ("ip:192.0.2.0/24", "the address that handed the message over, or its network"),
+    ("tag:url.mismatch", "a tag; several with commas mean any of them"),
+    ("verdict:phishing,malware", "what the message is"),
+    ("decision:quarantine", "what happened to it"),
+    ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
+    ("url:evil.example/login", "the host of a link, or one page; defanged links are understood"),
+    ("hash:9f86d0…", "the SHA-256 of a message or of a part"),
+    ("ggrid:01a1dd…", "one message, by its id"),
+    ("-verdict:clean", "a minus turns any of these round"),
+)
+
+
+class Search(Struct, frozen=True):
+    """What an address asks for, as it was typed."""
+
+    text: str = ""
+    range: str = "7d"
+    since: str = ""
+    until: str = ""
+    before: UUID | None = None
+    seen: UUID | None = None  # the newest message when somebody began to follow
+    tail: bool = False
+
+    def address(self, path: str = ADDRESS, /, **changes: object) -> str:
+        """Return the address of this search with some of it changed; what is empty is left out."""
+        given = {
+            "q": self.text,
+            "range": "" if self.range == "7d" else self.range,
+            "since": self.since if self.range == "between" else "",
+            "until": self.until if self.range == "between" else "",
+            "tail": "1" if self.tail else "",
+            "seen": self.seen or "",
+            "before": self.before or "",
+            **changes,
+        }
+        asked = urlencode({name: str(value) for name, value in given.items() if value})
+        return f"{path}?{asked}" if asked else path
+
+
+class MessagesScreen:
+    def __init__(self, history: HistoryStore) -> None:
+        self._history = history
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/messages", Right.MESSAGES, self.show),
+            Page("GET", "/messages/tail/rows", Right.MESSAGES, self.show_rows, quiet=True),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        """Show the page; a mistake in the search is told beside the box and finds nothing."""
+        status, mistake, query, found = 200, "", Query(), Found(())
+        search = Search(text=visit.query.get("q", "")[: MAX_CHARACTERS + 1])
+        try:
+            search = read_search(visit.query)
+            query = query_of(visit, search)
+            found = await self._history.search(visit.scope, query, search.before, ROWS)
+        except (InvalidQuery, SearchTooBroad) as error:
+            status, mistake = STATUS_OF[type(error)], error.message
+        newest = found.rows[0].ggrid if found.rows else new_ggrid()
+        return visit.render(
+            "messages/index.html",
+            status=status,
+            search=search,
+            conditions=understood(visit, query),
+            found=found,
+            mistake=mistake,
+            newest=newest,
+            ranges=RANGES,
+            help=HELP,
+        )
+
+    async def show_rows(self, visit: Visit) -> web.StreamResponse:
+        """Show the newest rows alone, for a page that follows: late ones find their place among the others."""
+        search = read_search(visit.query)
+        found = await self._history.search(visit.scope, query_of(visit, search), None, ROWS)
+        return visit.render("messages/rows.html", search=search, found=found)
+
+
+def read_search(query: Mapping[str, str]) -> Search:
+    """Return what the address asks for, or raise InvalidQuery."""
+    wanted = query.get("range", "") or "7d"
+    if wanted not in RANGES:
+        raise InvalidQuery(f"There is no time range of that name. There are {', '.join(RANGES)}.")
+    tail = query.get("tail") == "1"
+    return Search(
+        text=query.get("q", ""),
+        range=wanted,
+        since=query.get("since", ""),
+        until=query.get("until", ""),
+        before=None if tail else _place(query, "before"),
+        seen=_place(query, "seen") if tail else None,
+        tail=tail,
+    )
+
+
+def query_of(visit: Visit, search: Search) -> Query:
+    """Return the search as history takes it; names of tenants are those that this person may see."""
+    _, length = RANGES[search.range]
+    since = datetime.now(UTC) - length if length else None
+    until = None
+    if search.range == "between":
+        since, until = _time(search.since, "beginning"), _time(search.until, "end")
+    tenants = {tenant.name: tenant.uid for tenant in visit.tenants}
+    return read_query(search.text, since=since, until=until, tenants=tenants)
+
+
+def understood(visit: Visit, query: Query) -> list[tuple[str, str]]:
+    """Return each term as it was understood: what is looked at, and for what."""
+    return [
+        (
+            f"not {each.operator}" if each.negated else each.operator,
+            visit.tenant_name(UUID(each.value)) if each.operator == "tenant" else each.value,
+        )
+        for each in query.conditions
+    ]
+
+
+def _place(query: Mapping[str, str], name: str) -> UUID | None:
+    text = query.get(name, "")
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidQuery("The place to go on from is no guard request's id.") from None
+
+
+def _time(text: str, name: str) -> datetime | None:
+    """Read a time in UTC as a browser's field writes it."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidQuery(f"The {name} of the time range is a time such as 2026-11-15T08:30.") from None
