@@ -180,7 +180,7 @@ def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleGuest, house: 
     history = root.get(f"/console/lists/sender-block/history?scope={acme}")
     number = re.findall(r"/history/(\d+)\?", history.text)[0]
     change = text_of(root.get(f"/console/lists/sender-block/history/{number}?scope={acme}"))
-    for word in ("delete", f"user:{root.name}", "127.0.0.1", entry, "keep me", "still so"):
+    for word in ("Deletion", f"user:{root.name}", "127.0.0.1", entry, "keep me", "still so"):
         assert word in change
     undone = root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
     assert "done=undone" in undone.headers["Location"]
@@ -221,7 +221,7 @@ def test_a_file_is_imported_after_a_preview_as_one_change(root: ConsoleGuest, ho
         "2031-01-01T00:00:00.000Z",
     )
     history = root.get(f"/console/lists/sender-block/history?scope={acme}")
-    assert "import" in text_of(history)
+    assert "Import" in text_of(history)
     number = re.findall(r"/history/(\d+)\?", history.text)[0]
     root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
     records = {each["entry"]: each for each in house.lists(tenant="acme").entries("sender-block")}
