@@ -4,6 +4,13 @@ from collections.abc import Mapping
 
 # Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages.
 SCREENS: Mapping[str, str] = {
+    "dashboard": "/console/",
+    "dashboard-week": "/console/?range=7d",
+    "messages": "/console/messages",
+    "messages-found": "/console/messages?q=verdict:malware+tenant:acme",
+    "messages-none": "/console/messages?q=subject:nothing&range=between&since=2026-01-01T00:00",
+    "messages-mistake": "/console/messages?q=form:alice",
+    "messages-tail": "/console/messages?tail=1&q=-verdict:clean",
     "health": "/console/health",
     "tenants": "/console/tenants",
     "tenant": "/console/tenants/{acme}",

@@ -57,9 +57,14 @@ class DashboardScreen:
         range_ = range_of(visit)
         # What every tenant together does to the guards is for people of the whole deployment.
         guards = self._deployment.guards() if visit.scope.tenants is None else None
+        statistics = await self._statistics.read(visit.scope, range_)
         return {
             "range": range_,
-            "statistics": await self._statistics.read(visit.scope, range_),
+            "statistics": statistics,
+            "counted": [
+                ("decision", [(each, statistics.decisions[each]) for each in ORDER]),
+                ("verdict", list(statistics.verdicts.items())),
+            ],
             "order": ORDER,
             "colour": await self._deployment.colour(),
             "guards": guards,
