@@ -1,0 +1,126 @@
+"""Five hundred hostile strings in messages, lists and names: every page that shows them shows text and nothing else.
+
+The pages are not named here: a crawler follows every link of the console from the dashboard on, so that a new screen
+is covered from its first link.
+"""
+
+import os
+import re
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from email.message import EmailMessage
+from email.policy import SMTP
+from urllib.parse import urlsplit
+
+import pytest
+
+from mailwarden.access.sessions import COOKIE
+from tests.acceptance.client import wait_until
+from tests.acceptance.console_guest import ConsoleGuest, sign_in
+from tests.acceptance.house import House
+from tests.browser.hostile import COUNT, hostile_strings
+from tests.browser.visitor import Visitor
+
+FULL = bool(os.environ.get("MAILWARDEN_FULL"))
+# How many pages of one kind are opened; a kind is an address with its ids and its values taken out.
+OF_A_KIND = 40 if FULL else 6
+DETAILS = COUNT if FULL else 50
+BATCH = 250
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/)[0-9a-z]{12}(?=/|$)|(?<=/)[0-9]+(?=/|$)")
+
+
+def message_of(text: str) -> bytes:
+    """Return a message that says the text wherever a sender may say something."""
+    message = EmailMessage(policy=SMTP.clone(utf8=False))
+    message["Subject"] = text
+    message["From"] = f'"{_quoted(text)}" <mallory@hostile.example>'
+    message["To"] = f'"{_quoted(text)}" <bob@company.example>'
+    message.set_content(text)
+    message.add_alternative(f"<p><a href='https://hostile.example/'>{text}</a></p>", subtype="html")
+    message.add_attachment(text.encode(), maintype="application", subtype="octet-stream", filename=text)
+    return message.as_bytes()
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+@pytest.fixture(scope="module")
+def planted(stage: House) -> ConsoleGuest:
+    """Plant every string in messages, in lists as entries and comments, and in the names that people choose."""
+    texts = hostile_strings()
+    client = stage.client()
+    envelope = {"envelopeFrom": "mallory@hostile.example", "envelopeRecipients": ["bob@company.example"],
+                "remoteAddress": "192.0.2.66", "senderHelo": "hostile.example"}  # fmt: skip
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda t: client.submit(message_of(t), {"borderMtaData": envelope}), texts))
+    assert {answer.status for answer in answers} == {200}
+    lists = stage.lists("all", "acme")
+    for start in range(0, COUNT, BATCH):
+        some = texts[start : start + BATCH]
+        assert lists.add("subject-block", *({"entry": t, "comment": t} for t in some)).status == 200
+        names = ({"entry": f"h{start + n}.hostile.example", "comment": t} for n, t in enumerate(some))
+        assert lists.add("sender-block", *names).status == 200
+    root = sign_in(stage, "deployment-administrator")
+    for text in [text for text in texts if len(text) <= 100 and text.isprintable()][::25]:
+        fields = {"name": text, "scopes": "lists:read", "bound": stage.tenants["acme"], "lifetime": ""}
+        assert root.post("/console/keys/new", fields).status_code == 303
+        assert root.post("/console/tenants/new", {"name": text}).status_code == 303
+    assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, 30.0, 0.2)
+    return root
+
+
+@pytest.mark.slow
+def test_no_string_of_a_message_or_a_list_comes_to_life_on_any_page(
+    stage: House, planted: ConsoleGuest, visitor: Callable[..., Visitor]
+) -> None:
+    window = visitor()
+    window.carry(COOKIE, planted.cookie)
+    opened = crawl(window, f"/console/lists/subject-block?scope={stage.tenants['acme']}")
+    assert opened["/console/messages/{id}"] >= DETAILS
+    assert len(opened) >= 20
+    shown = window.open("/console/messages?q=domain:hostile.example").content()
+    assert shown.count("&lt;script&gt;") >= 5
+    assert csp_reports(stage) == 0
+
+
+def crawl(window: Visitor, *more: str) -> Counter[str]:
+    """Open the pages that links lead to, each address once; return how many of each kind were opened."""
+    waiting = deque(["/console/", "/console/messages?q=domain:hostile.example", *more])
+    opened: Counter[str] = Counter()
+    seen: set[str] = set(waiting)
+    while waiting:
+        path = waiting.popleft()
+        kind = kind_of(path)
+        if opened[kind] >= (DETAILS if kind == "/console/messages/{id}" else OF_A_KIND):
+            continue
+        response = window.page.goto(window.url + path)
+        assert response is not None
+        assert response.status < 500, path
+        window.look()
+        opened[kind] += 1
+        for link in links_of(window):
+            if link not in seen:
+                seen.add(link)
+                waiting.append(link)
+    return opened
+
+
+def links_of(window: Visitor) -> list[str]:
+    """Return the console's own pages that this page leads to; files to download are left out."""
+    links = window.page.eval_on_selector_all("a[href]", "all => all.map(each => each.href)")
+    parts = [urlsplit(link) for link in links if link.startswith(window.url + "/console/")]
+    return [part._replace(scheme="", netloc="", fragment="").geturl() for part in parts if "/export/" not in part.path]
+
+
+def kind_of(path: str) -> str:
+    return _ID.sub("{id}", urlsplit(path).path)
+
+
+def csp_reports(stage: House) -> float:
+    """Return how often a browser told that the policy stopped something, by abby's own count."""
+    page = stage.client("meter").call("GET", "/metrics").body.decode()
+    return sum(
+        float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith("mailwarden_csp_reports")
+    )
