@@ -1,0 +1,240 @@
+"""Passwords, codes and sessions in a real PostgreSQL: what lets a person in, for how long, how often one may try."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mailwarden.access.account import Account
+from mailwarden.access.login import Logins
+from mailwarden.access.passwords import Passwords
+from mailwarden.access.people import Position, Role
+from mailwarden.access.registry import build_registry
+from mailwarden.access.sealing import Seal
+from mailwarden.access.session_store import SessionStore
+from mailwarden.access.sessions import Notes, SessionLimits, Sessions
+from mailwarden.access.throttle import ADDRESS, NAME, Patience, ThrottleStore
+from mailwarden.database.pool import Database
+from mailwarden.errors import LoginFailed, RateLimited
+from tests.samples.people import ADA, ALL, PASSWORD, PEPPER, PLACE, Office
+
+ROOT = Position(Role.DEPLOYMENT_ADMINISTRATOR)
+
+
+@pytest.fixture
+async def office(database_url: str) -> AsyncIterator[Office]:
+    database = Database(database_url)
+    office = Office(database)
+    yield office
+    office.registry.passwords.close()
+    await database.close()
+
+
+async def execute(office: Office, statement: str) -> None:
+    async with office.database.connection() as connection:
+        await connection.execute(statement)
+
+
+async def test_a_password_and_a_code_let_in_however_the_name_is_written(office: Office) -> None:
+    await office.hire("Ada", ROOT)
+    session, value = await office.log_in("Ada")
+    assert session.user is not None
+    assert session.user.last_login is None or session.user.name == "Ada"
+    found = await office.registry.sessions.find(value)
+    assert found is not None
+    assert (found.user is not None, found.address, found.agent) == (True, "192.0.2.7", "Testfox 1.0")
+    visit, _ = await office.registry.sessions.visit(PLACE)
+    await office.logins.check_password(visit, " aDA ", PASSWORD, PLACE)
+
+
+async def test_a_step_is_accepted_once_even_by_two_at_once(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    office.clock.pass_steps()
+    visits = []
+    for _ in range(2):
+        visit, _ = await office.registry.sessions.visit(PLACE)
+        visits.append((await office.logins.check_password(visit, "ada", PASSWORD, PLACE))[0])
+    code = office.code("ada")
+    tries = [office.logins.check_code(visit, code, PLACE) for visit in visits]
+    done = await asyncio.gather(*tries, return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["LoginFailed", "tuple"]
+
+
+async def test_codes_of_the_step_before_and_after_are_good_and_no_others(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    office.clock.pass_steps(10)
+    for late, good in ((-3, False), (2, False), (1, True)):
+        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = await office.logins.check_password(visit, "ada", PASSWORD, PLACE)
+        office.clock.pass_steps(late)
+        code = office.code("ada")
+        office.clock.pass_steps(-late)
+        if good:
+            await office.logins.check_code(visit, code, PLACE)
+        else:
+            with pytest.raises(LoginFailed):
+                await office.logins.check_code(visit, code, PLACE)
+
+
+async def test_a_code_without_a_password_is_nothing(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    office.clock.pass_steps()
+    visit, _ = await office.registry.sessions.visit(PLACE)
+    with pytest.raises(LoginFailed):
+        await office.logins.check_code(visit, office.code("ada"), PLACE)
+
+
+async def test_a_hash_of_other_parameters_is_made_anew_at_the_login(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    _, before = await office.registry.users.find_name(ALL, "ada") or (None, None)
+    later = build_registry(office.database, PEPPER, passwords=Passwords(rounds=2, memory=64), now=office.clock)
+    visit, _ = await later.sessions.visit(PLACE)
+    await Logins(later).check_password(visit, "ada", PASSWORD, PLACE)
+    _, after = await later.users.find_name(ALL, "ada") or (None, None)
+    assert before is not None
+    assert after is not None
+    assert before != after
+    assert "t=2" in after
+    assert await later.passwords.matches(after, PASSWORD)
+    later.passwords.close()
+
+
+async def test_nothing_that_lets_in_is_stored_as_it_is(office: Office) -> None:
+    session, value = await office.accept(await office.registry.links.create_first(ALL, ADA), "ada")
+    codes = session.notes.shown["codes"].split()
+    async with office.database.connection() as connection:
+        tables = ("people", "sessions", "setup_links", "recovery_codes", "audit", "login_attempts")
+        rows = [str(await connection.fetchval(f"SELECT string_agg(t::text, '|') FROM {table} t")) for table in tables]
+    stored = " ".join(rows)
+    for secret in (PASSWORD, value, office.secrets["ada"], *codes):
+        assert secret not in stored
+        assert secret.encode().hex() not in stored
+
+
+async def test_a_session_ends_when_it_is_idle_and_when_its_time_is_over(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    _, value = await office.log_in("ada")
+    await execute(office, "UPDATE sessions SET last_seen = now() - interval '29 minutes'")
+    assert await office.registry.sessions.find(value) is not None
+    _, idle = await office.log_in("ada")
+    await execute(office, "UPDATE sessions SET last_seen = now() - interval '31 minutes'")
+    assert await office.registry.sessions.find(idle) is None
+    _, over = await office.log_in("ada")
+    await execute(office, "UPDATE sessions SET expires = now()")
+    assert await office.registry.sessions.find(over) is None
+
+
+async def test_the_last_use_is_written_once_a_minute(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    _, value = await office.log_in("ada")
+    sessions = office.registry.sessions
+    first = await sessions.find(value)
+    again = await sessions.find(value)
+    assert first is not None
+    assert again is not None
+    assert first.last_seen == again.last_seen
+    await execute(office, "UPDATE sessions SET last_seen = now() - interval '61 seconds'")
+    await sessions.find(value)
+    touched = await sessions.find(value)
+    assert touched is not None
+    assert touched.last_seen > first.last_seen
+
+
+async def test_what_is_shown_once_is_shown_to_one_of_two_requests(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    session, value = await office.log_in("ada")
+    await office.registry.sessions.show_next(session, {"key": "secret"})
+    found = [await office.registry.sessions.find(value) for _ in range(2)]
+    shown = await asyncio.gather(*(office.registry.sessions.take_shown(each) for each in found if each is not None))
+    assert sorted(map(len, shown)) == [0, 1]
+
+
+async def test_notes_of_one_session_are_not_anothers(office: Office) -> None:
+    one, _ = await office.registry.sessions.visit(PLACE, Notes(name="one"))
+    two, value = await office.registry.sessions.visit(PLACE, Notes(name="two"))
+    async with office.database.connection() as connection:
+        await connection.execute("UPDATE sessions SET notes = $1 WHERE digest = $2", one.sealed, two.digest)
+    found = await office.registry.sessions.find(value)
+    assert found is not None
+    assert found.notes == Notes()
+    other = Sessions(SessionStore(office.database), Seal(b"q" * 32), SessionLimits())
+    stranger = await other.find(value)
+    assert stranger is not None
+    assert stranger.notes == Notes()
+
+
+async def test_visits_of_one_address_stay_few(office: Office) -> None:
+    for _ in range(205):
+        await office.registry.sessions.visit(PLACE)
+    async with office.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM sessions") == 200
+
+
+async def test_attempts_are_counted_before_they_are_made(office: Office) -> None:
+    throttle = ThrottleStore(office.database)
+    tries = [throttle.take(("name:x", NAME)) for _ in range(50)]
+    done = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(each is None for each in done) == NAME.free
+    refused = [each for each in done if each is not None]
+    assert all(isinstance(each, RateLimited) and (each.retry_after or 0) >= 1 for each in refused)
+
+
+async def test_a_wait_doubles_up_to_its_limit_ends_and_is_forgotten(office: Office) -> None:
+    throttle, patience = ThrottleStore(office.database), Patience(1, 4)
+    waits = []
+    for _ in range(5):
+        await throttle.take(("name:y", patience))
+        with pytest.raises(RateLimited) as caught:
+            await throttle.take(("name:y", patience))
+        waits.append(caught.value.retry_after)
+        await execute(office, "UPDATE login_attempts SET blocked_until = now()")
+    assert waits == [1, 2, 4, 4, 4]
+    await execute(office, "UPDATE login_attempts SET last = now() - interval '61 minutes'")
+    await throttle.take(("name:y", patience))
+    with pytest.raises(RateLimited) as caught:
+        await throttle.take(("name:y", patience))
+    assert caught.value.retry_after == 1
+    await throttle.forget("name:y")
+    await throttle.take(("name:y", patience))
+
+
+async def test_guesses_at_many_names_from_one_address_are_slowed_down(office: Office) -> None:
+    outcomes = []
+    for number in range(ADDRESS.free + 2):
+        visit, _ = await office.registry.sessions.visit(PLACE)
+        with pytest.raises((LoginFailed, RateLimited)) as caught:
+            await office.logins.check_password(visit, f"name{number}", PASSWORD, PLACE)
+        outcomes.append(caught.type)
+    assert outcomes[0] is LoginFailed
+    assert outcomes[-1] is RateLimited
+
+
+async def test_a_right_password_does_not_wash_an_address_clean(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    for number in range(10):
+        visit, _ = await office.registry.sessions.visit(PLACE)
+        with pytest.raises(LoginFailed):
+            await office.logins.check_password(visit, f"name{number}", PASSWORD, PLACE)
+    await office.log_in("ada")
+    async with office.database.connection() as connection:
+        query = "SELECT attempts FROM login_attempts WHERE subject LIKE 'address:%'"
+        assert await connection.fetchval(query) == 10
+
+
+async def test_an_account_asks_for_the_password_before_it_changes_a_factor(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    session, value = await office.log_in("ada")
+    account = Account(office.registry)
+    for change in (account.propose_totp(session, "no"), account.renew_recovery_codes(session, "no", PLACE)):
+        with pytest.raises(LoginFailed):
+            await change
+    session = await account.propose_totp(session, PASSWORD)
+    old, office.secrets["ada"] = office.secrets["ada"], session.notes.totp
+    office.clock.pass_steps()
+    await account.prove_totp(session, office.code("ada"), PLACE)
+    await office.log_in("ada")
+    office.secrets["ada"] = old
+    with pytest.raises(LoginFailed):
+        await office.log_in("ada")
+    assert await account.recovery_codes_left(session) == 10
+    assert value

@@ -1,0 +1,29 @@
+"""Sealing: what was sealed is read with the same pepper, for the same purpose, and unchanged; or not at all."""
+
+import pytest
+
+from mailwarden.access.sealing import BrokenSeal, Seal
+
+SEAL = Seal(b"p" * 32)
+
+
+def test_what_was_sealed_is_read_again() -> None:
+    sealed = SEAL.close(b"secret", b"totp:1")
+    assert b"secret" not in sealed
+    assert SEAL.open(sealed, b"totp:1") == b"secret"
+    assert SEAL.close(b"secret", b"totp:1") != sealed
+
+
+def test_anything_else_is_refused() -> None:
+    sealed = SEAL.close(b"secret", b"totp:1")
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for broken, purpose, seal in (
+        (sealed, b"totp:2", SEAL),
+        (sealed, b"totp:1", Seal(b"q" * 32)),
+        (changed, b"totp:1", SEAL),
+        (b"\x02" + sealed[1:], b"totp:1", SEAL),
+        (sealed[:20], b"totp:1", SEAL),
+        (b"", b"totp:1", SEAL),
+    ):
+        with pytest.raises(BrokenSeal):
+            seal.open(broken, purpose)
