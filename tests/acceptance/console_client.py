@@ -34,13 +34,11 @@ class Person:
     def get(self, path: str, **headers: str) -> Answer:
         return self._keep(self.client.call("GET", path, headers={**self._cookies, **headers}))
 
-    def post(
-        self, path: str, csrf: str | None = None, /, headers: dict[str, str] | None = None, **fields: object
-    ) -> Answer:
+    def post(self, path: str, csrf: str | None = None, /, **fields: object) -> Answer:
         """Send a form; without a token it is that of the session's own page."""
         given = {"csrf": self.token() if csrf is None else csrf, **fields}
         data = urlencode(given, doseq=True).encode()
-        headers = {"Content-Type": FORM, **self._cookies, **(headers or {})}
+        headers = {"Content-Type": FORM, **self._cookies}
         return self._keep(self.client.call("POST", path, headers=headers, data=data))
 
     def token(self, path: str = "/console/account") -> str:

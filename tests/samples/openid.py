@@ -31,7 +31,7 @@ class SmallProvider:
     description: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.keys = {
+        self.keys: dict[str, RSAKey | ECKey | OctKey] = {
             "RS256": RSAKey.generate_key(2048, {"kid": "rsa"}, private=True),
             "ES256": ECKey.generate_key("P-256", {"kid": "ec"}, private=True),
             # The public key as the secret of a MAC: what readers fell for who let the token choose.

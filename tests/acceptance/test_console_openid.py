@@ -1,0 +1,109 @@
+"""Signing in by the organisation's own login, through the front door and a provider over TLS."""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from rig.engines import Engines
+from tests.acceptance.console_client import Person, text_of
+from tests.acceptance.house import House, Town, open_house
+from tests.samples.openid import CLIENT, SECRET, SmallProvider
+
+CALLBACK = "/console/login/openid/callback?"
+
+
+@pytest.fixture(scope="module")
+def federated(
+    engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[House, SmallProvider]]:
+    """Return a product whose people an organisation vouches for, and the provider that does."""
+    with open_house(engines, town, tmp_path_factory.mktemp("federated"), start=False) as house:
+        folder = house.product.abby.folder
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(folder / "tls" / "abby.crt", folder / "tls" / "abby.key")
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, daemon=True)
+        thread.start()
+        provider = asyncio.run_coroutine_threadsafe(SmallProvider().start(tls), loop).result(10)
+        (folder / "secrets" / "openid").write_text(SECRET + "\n")
+        openid = {
+            "issuer": provider.issuer,
+            "clientId": CLIENT,
+            "clientSecretFile": "secrets/openid",
+            "roles": {"soc": "analyst", "audit": "auditor"},
+            "title": "Log in with Example Ltd",
+            "ca": "tls/ca.crt",
+        }
+        house.product.abby.configure({"console": {"publicUrl": house.product.url, "openIdConnect": openid}})
+        house.product.start()
+        yield house, provider
+        asyncio.run_coroutine_threadsafe(provider.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def leave(person: Person, provider: SmallProvider, wanted: str = "") -> dict[str, str]:
+    person.get(f"/console/login{wanted}")
+    answer = person.get("/console/login/openid")
+    assert answer.status == 303
+    address = answer.headers["Location"]
+    assert address.startswith(provider.issuer + "/authorize?")
+    return provider.authorize(address)
+
+
+def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[House, SmallProvider]) -> None:
+    house, provider = federated
+    provider.claims = {"sub": "1", "preferred_username": "eve", "roles": ["audit"]}
+    person = Person(house.client().using(None))
+    assert "Log in with Example Ltd" in text_of(person.get("/console/login"))
+    back = leave(person, provider, "?next=/console/people")
+    before = person.cookie
+    answer = person.get(CALLBACK + urlencode(back))
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/people")
+    assert person.cookie != before
+    assert "organisation login" in text_of(person.get("/console/people"))
+    page = text_of(person.get("/console/account"))
+    assert "eve" in page
+    assert "Current password" not in page
+
+
+def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[House, SmallProvider]) -> None:
+    house, provider = federated
+    provider.claims = {"sub": "2", "roles": ["soc"]}
+    victim, thief = Person(house.client().using(None)), Person(house.client().using(None))
+    stolen = leave(thief, provider)
+    # A link with somebody else's answer, which would sign the victim in as the thief.
+    victim.get("/console/login")
+    answer = victim.get(CALLBACK + urlencode(stolen))
+    assert answer.status == 401
+    assert "did not vouch for you" in text_of(answer)
+    assert victim.get("/console/account").status == 303
+    assert Person(house.client().using(None)).get(CALLBACK + urlencode(stolen)).status == 303
+    back = leave(victim, provider)
+    assert victim.get(CALLBACK + urlencode({**back, "state": "x"})).status == 401
+    assert victim.get(CALLBACK + urlencode(back)).status == 401
+    good = leave(victim, provider)
+    assert victim.get(CALLBACK + urlencode(good)).status == 303
+    assert Person(victim.client, cookie=None).get(CALLBACK + urlencode(good)).status == 303
+    assert victim.get("/console/account").status == 200
+
+
+def test_without_a_role_nobody_gets_in(federated: tuple[House, SmallProvider]) -> None:
+    house, provider = federated
+    provider.claims = {"sub": "3", "roles": ["lunch"]}
+    person = Person(house.client().using(None))
+    answer = person.get(CALLBACK + urlencode(leave(person, provider)))
+    assert answer.status == 401
+    assert "no role here" in text_of(answer)
+
+
+def test_without_a_provider_there_is_no_button_and_no_way(house: House) -> None:
+    person = Person(house.client().using(None))
+    assert "/login/openid" not in person.get("/console/login").body.decode()
+    assert person.get("/console/login/openid").status == 404
+    assert urlsplit(person.get("/console/account").headers["Location"]).path == "/console/login"
