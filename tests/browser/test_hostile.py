@@ -6,6 +6,7 @@ is covered from its first link.
 
 import os
 import re
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,11 @@ def message_of(text: str) -> bytes:
     return message.as_bytes()
 
 
+def _writable(text: str) -> str:
+    """Return the text without the invisible characters that no entry may hold; its comment holds them."""
+    return "".join(sign for sign in text if unicodedata.category(sign) != "Cf")
+
+
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
@@ -59,7 +65,7 @@ def planted(stage: House) -> ConsoleGuest:
     lists = stage.lists("all", "acme")
     for start in range(0, COUNT, BATCH):
         some = texts[start : start + BATCH]
-        assert lists.add("subject-block", *({"entry": t, "comment": t} for t in some)).status == 200
+        assert lists.add("subject-block", *({"entry": _writable(t), "comment": t} for t in some)).status == 200
         names = ({"entry": f"h{start + n}.hostile.example", "comment": t} for n, t in enumerate(some))
         assert lists.add("sender-block", *names).status == 200
     root = sign_in(stage, "deployment-administrator")
