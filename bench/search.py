@@ -16,6 +16,8 @@ from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.query import read_query
+from mailwarden.history.rollups import Rollups
+from mailwarden.history.statistics import PostgresqlStatisticsStore, Range
 from mailwarden.history.terms import domain_term
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -134,6 +136,7 @@ async def run(url: str, runs: int) -> tuple[str, float]:
                 )
                 worst = max(worst, (f"{name} ({place})", p95(times)), key=lambda pair: pair[1])
         await _measure_counts(store)
+        worst = max(worst, ("dashboard", await _measure_dashboard(database)), key=lambda pair: pair[1])
     finally:
         await database.close()
     return worst
@@ -151,6 +154,24 @@ async def _measure_counts(store: PostgresqlHistoryStore) -> None:
         exactly = "exactly" if counted.exact else "estimated"
         print(f"impact of sender {number}: {counted.estimate:,} {exactly} in {counting:.0f} ms, ", end="")
         print(f"the newest {len(rows):,} whole in {reading:.0f} ms")
+
+
+async def _measure_dashboard(database: Database) -> float:
+    """Return the p95 of reading what a dashboard shows, asked of the database every time."""
+    began = time.perf_counter()
+    await Rollups(database).roll()
+    print(f"counting eight days of messages took {time.perf_counter() - began:.1f} s", flush=True)
+    slowest = 0.0
+    for range_ in Range:
+        times = []
+        for scope in (ALL, Scope.of(LARGE), Scope.of(SMALL), Scope.of(*made.TENANTS)) * 10:
+            began = time.perf_counter()
+            statistics_ = await PostgresqlStatisticsStore(database, 0).read(scope, range_)
+            times.append((time.perf_counter() - began) * 1000)
+        print(f"dashboard {range_}: p50 {statistics.median(times):.1f} ms  p95 {p95(times):.1f} ms", end="")
+        print(f"  {statistics_.messages:,} messages", flush=True)
+        slowest = max(slowest, p95(times))
+    return slowest
 
 
 def main() -> None:

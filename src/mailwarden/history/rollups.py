@@ -1,7 +1,7 @@
-"""Counts history by five minutes, so that a dashboard reads thousands of counters and not millions of rows.
+"""Counts history by five minutes and by hours, so that a dashboard reads hundreds of counters, not millions of rows.
 
-What is counted comes from the rows themselves and costs their writer nothing. The newest minutes are counted again
-and again, for a row is written when it is finished. Rows that come later still, after an outage, are told of by
+What is counted comes from the rows themselves and costs their writer nothing. The newest minutes are counted twice,
+for a row is written when it is finished. Rows that come later still, after an outage, are told of by
 whoever writes them, and what they belong to is counted once more.
 """
 
@@ -19,10 +19,11 @@ from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 30.0
 BUCKET = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
 KEPT = timedelta(days=8)
-LATE = timedelta(minutes=10)  # longer than any analysis takes
+KEPT_FINE = timedelta(hours=3)  # of what is counted by five minutes
+LATE = timedelta(minutes=5)  # longer than an analysis takes
 EVERYBODY = UUID(int=0)  # under which the whole deployment is counted
-_STEP = timedelta(hours=1)  # counted by one statement
 _LOCK = 0x6D77726F6C6C7570
 
 _log = get_logger("history.rollups")
@@ -37,14 +38,25 @@ SELECT tenant, date_bin('5 minutes', to_timestamp(
 FROM history WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4
 """  # noqa: S608 -- two numbers of ours
 _ROLL = f"""
-INSERT INTO history_rollups (tenant, bucket, counts)
-SELECT coalesce(tenant, '{EVERYBODY}'), bucket, jsonb_object_agg(measure, messages)
+WITH counted AS (SELECT tenant, bucket, measure, count(*) AS messages FROM ({MEASURED}) AS measured GROUP BY 1, 2, 3)
+INSERT INTO history_rollups (tenant, hourly, bucket, counts)
+SELECT tenant, false, bucket, jsonb_object_agg(measure, messages)
 FROM (
-    SELECT tenant, bucket, measure, count(*) AS messages FROM ({MEASURED}) AS measured
-    GROUP BY GROUPING SETS ((tenant, bucket, measure), (bucket, measure))
-) AS counted GROUP BY 1, 2
-ON CONFLICT (tenant, bucket) DO UPDATE SET counts = excluded.counts
+    SELECT * FROM counted
+    UNION ALL SELECT '{EVERYBODY}', bucket, measure, sum(messages) FROM counted GROUP BY 2, 3
+) AS counted GROUP BY tenant, bucket
+ON CONFLICT (tenant, hourly, bucket) DO UPDATE SET counts = excluded.counts
 """  # noqa: S608 -- as above
+_ROLL_HOURS = """
+INSERT INTO history_rollups (tenant, hourly, bucket, counts)
+SELECT tenant, true, hour, jsonb_object_agg(key, messages)
+FROM (
+    SELECT tenant, date_bin('1 hour', bucket, 'epoch') AS hour, key, sum(value::bigint) AS messages
+    FROM history_rollups, jsonb_each_text(counts) WHERE NOT hourly AND bucket >= $1 AND bucket < $2 GROUP BY 1, 2, 3
+) AS counted GROUP BY tenant, hour
+ON CONFLICT (tenant, hourly, bucket) DO UPDATE SET counts = excluded.counts
+"""
+_FORGET = "DELETE FROM history_rollups WHERE hourly AND bucket < $1 OR NOT hourly AND bucket < $2"
 _ROLLED_TO = "SELECT rolled_to FROM history_rolled"
 _LATE_FROM = """
 UPDATE history_rolled SET late_from = NULL FROM (SELECT late_from AS told FROM history_rolled) AS before
@@ -72,7 +84,6 @@ class Rollups:
                 return None
             try:
                 await _roll_to(connection, end)
-                await connection.execute("DELETE FROM history_rollups WHERE bucket < $1", end - KEPT)
             finally:
                 await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
         return end
@@ -98,9 +109,9 @@ class Rollups:
             await asyncio.sleep(self._interval)
 
 
-def floored(moment: datetime) -> datetime:
+def floored(moment: datetime, width: timedelta = BUCKET) -> datetime:
     """Return the beginning of the bucket that the moment is in."""
-    seconds = BUCKET.total_seconds()
+    seconds = width.total_seconds()
     return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
 
 
@@ -121,11 +132,17 @@ def range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
 async def _roll_to(connection: Connection, end: datetime) -> None:
     known = await rolled_to(connection)
     late = cast("datetime | None", await connection.fetchval(_LATE_FROM))
-    begin = end - KEPT if known is None else min(known - LATE, late or known)
-    begin = max(begin, end - KEPT)
+    if known is not None and known >= end and late is None:
+        return
+    begin = end - KEPT if known is None else known - LATE
+    if late is not None:
+        begin = min(begin, floored(late, HOUR))  # what made up an hour may be gone, so the hour is counted whole
+    begin = max(begin, floored(end - KEPT, HOUR))
     while begin < end:
-        until = min(begin + _STEP, end)
+        until = min(floored(begin, HOUR) + HOUR, end)
         await connection.execute(_ROLL, *range_values(begin, until))
+        await connection.execute(_ROLL_HOURS, floored(begin, HOUR), until)
         if known is None or until > known:
             await connection.execute(_REMEMBER, until)
         begin = until
+    await connection.execute(_FORGET, end - KEPT, floored(end - KEPT_FINE, HOUR))

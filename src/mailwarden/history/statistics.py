@@ -3,20 +3,22 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Protocol, cast
 from uuid import UUID
 
 import asyncpg
+import msgspec
 from msgspec import Struct
 
-from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.pool import Connection, Database
 from mailwarden.database.scoped import EVERYTHING, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.durations import percentile
-from mailwarden.history.rollups import BUCKET, EVERYBODY, MEASURED, range_values, rolled_to
+from mailwarden.history.rollups import BUCKET, EVERYBODY, HOUR, MEASURED, floored, range_values, rolled_to
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
 
@@ -26,18 +28,20 @@ TOP_TAGS = 10
 NOW = timedelta(seconds=60)  # over which the present rate is measured
 
 _COUNTED = """
-SELECT date_bin($4, bucket, 'epoch') AS bucket, key AS measure, sum(value::bigint)::bigint AS messages
-FROM history_rollups, jsonb_each_text(counts) WHERE tenant = ANY($1::uuid[]) AND bucket >= $2 AND bucket < $3
-GROUP BY 1, 2
+SELECT bucket, counts FROM history_rollups
+WHERE tenant = ANY($1::uuid[]) AND hourly = $2 AND bucket >= $3 AND bucket < $4
 """
 _UNCOUNTED = f"""
-SELECT date_bin($6, bucket, 'epoch') AS bucket, measure, count(*) AS messages
+SELECT bucket, measure, count(*) AS messages
 FROM ({MEASURED} AND ($5::uuid[] IS NULL OR tenant = ANY($5))) AS measured GROUP BY 1, 2
 """  # noqa: S608 -- the same text as in rollups
 _RATE = """
 SELECT count(*) FROM history WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4
     AND ($5::uuid[] IS NULL OR tenant = ANY($5))
 """
+
+
+Counted = tuple[datetime, str, int]  # the bucket, what is counted, how many messages
 
 
 class Range(StrEnum):
@@ -51,8 +55,8 @@ class Range(StrEnum):
 # How long each is, and the buckets that its chart has.
 _LENGTHS = {
     Range.HOUR: (timedelta(hours=1), BUCKET),
-    Range.DAY: (timedelta(hours=24), timedelta(minutes=30)),
-    Range.WEEK: (timedelta(days=7), timedelta(hours=4)),
+    Range.DAY: (timedelta(hours=24), HOUR),
+    Range.WEEK: (timedelta(days=7), 4 * HOUR),
 }
 
 
@@ -115,7 +119,7 @@ class PostgresqlStatisticsStore:
     async def _read(self, scope: Scope, range_: Range) -> Statistics:
         now = datetime.now(UTC)
         length, width = _LENGTHS[range_]
-        since = _floored_to(now - length + width, width)
+        since = floored(now - length + width, width)
         tenants = None if scope.tenants is None else sorted(scope.tenants)
         first = "SET LOCAL statement_timeout = '2s'; SET LOCAL plan_cache_mode = force_custom_plan"
         async with (
@@ -123,36 +127,43 @@ class PostgresqlStatisticsStore:
             scoped(connection, EVERYTHING, snapshot=True, first=first),
         ):
             try:
-                rows = await _counts(connection, tenants, since, now, width)
+                counts = await _counts(connection, tenants, since, now, hourly=range_ is not Range.HOUR)
                 lately = await connection.fetchval(_RATE, *range_values(now - NOW, now), tenants)
             except asyncpg.QueryCanceledError:
                 raise SearchTooBroad("Counting these messages takes too long.") from None
-        return _statistics(range_, since, now, rows, cast("int", lately) / NOW.total_seconds())
+        return _statistics(range_, since, now, counts, cast("int", lately) / NOW.total_seconds())
 
 
 async def _counts(
-    connection: Connection, tenants: Sequence[UUID] | None, since: datetime, now: datetime, width: timedelta
-) -> list[Row]:
+    connection: Connection, tenants: Sequence[UUID] | None, since: datetime, now: datetime, *, hourly: bool
+) -> Iterator[Counted]:
+    """Return what is counted already, and the newest rows counted just now."""
     known = await rolled_to(connection)
     begin = max(known, since) if known is not None else since
     whose = [EVERYBODY] if tenants is None else [tenant for tenant in tenants if tenant != EVERYBODY]
-    counted = await connection.fetch(_COUNTED, whose, since, begin, width)
-    uncounted = await connection.fetch(_UNCOUNTED, *range_values(begin, now), tenants, width)
-    return [*counted, *uncounted]
+    counted = await connection.fetch(_COUNTED, whose, hourly, since, begin)
+    uncounted = await connection.fetch(_UNCOUNTED, *range_values(begin, now), tenants)
+    return chain(
+        (
+            (cast("datetime", row["bucket"]), measure, messages)
+            for row in counted
+            for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items()
+        ),
+        ((cast("datetime", row["bucket"]), str(row["measure"]), cast("int", row["messages"])) for row in uncounted),
+    )
 
 
-def _statistics(range_: Range, since: datetime, now: datetime, rows: Sequence[Row], rate: float) -> Statistics:
+def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[Counted], rate: float) -> Statistics:
     width = _LENGTHS[range_][1]
     totals: Counter[str] = Counter()
     starts = [since + number * width for number in range(int((now - since) / width) + 1)]
     decisions: dict[datetime, Counter[Decision]] = {start: Counter() for start in starts}
-    for row in rows:
-        measure, messages = str(row["measure"]), cast("int", row["messages"])
+    for bucket, measure, messages in counts:
         totals[measure] += messages
-        kind, colon, name = measure.partition(":")
-        bucket = cast("datetime", row["bucket"])
-        if colon and kind == "decision" and bucket in decisions:
-            decisions[bucket][Decision(name)] += messages
+        if measure.startswith("decision:"):
+            start = floored(bucket, width)
+            if start in decisions:
+                decisions[start][Decision(measure[9:])] += messages
     durations = {int(measure[3:]): count for measure, count in totals.items() if measure.startswith("ms:")}
     tags = Counter({measure: count for measure, count in totals.items() if ":" not in measure})
     return Statistics(
@@ -160,7 +171,7 @@ def _statistics(range_: Range, since: datetime, now: datetime, rows: Sequence[Ro
         since=since,
         until=now,
         width=width,
-        buckets=tuple(Bucket(start, dict(counts)) for start, counts in decisions.items()),
+        buckets=tuple(Bucket(start, dict(counted)) for start, counted in decisions.items()),
         decisions={each: totals[f"decision:{each}"] for each in Decision},
         verdicts={each: totals[f"verdict:{each}"] for each in Verdict},
         tags=tuple(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))[:TOP_TAGS]),
@@ -168,8 +179,3 @@ def _statistics(range_: Range, since: datetime, now: datetime, rows: Sequence[Ro
         p95=percentile(durations, 0.95),
         per_second=rate,
     )
-
-
-def _floored_to(moment: datetime, width: timedelta) -> datetime:
-    seconds = width.total_seconds()
-    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)

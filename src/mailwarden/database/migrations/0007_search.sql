@@ -40,16 +40,17 @@ UPDATE history SET
 -- Days to come get theirs when they are attached.
 CREATE INDEX history_terms ON history USING gin (terms);
 
--- History counted by five minutes: one row for each tenant, and one for the deployment under the nil uuid. What is
--- counted are verdicts, decisions, tags and classes of duration (see history/rollups.py).
+-- History counted by five minutes, and by hours: one row for each tenant, and one for the deployment under the nil
+-- uuid. What is counted are verdicts, decisions, tags and classes of duration (see history/rollups.py).
 CREATE TABLE history_rollups (
     tenant uuid NOT NULL,
+    hourly boolean NOT NULL,
     bucket timestamptz NOT NULL,
     counts jsonb NOT NULL,
-    PRIMARY KEY (tenant, bucket)
+    PRIMARY KEY (tenant, hourly, bucket)
 );
 
-CREATE INDEX history_rollups_bucket ON history_rollups USING brin (bucket);
+CREATE INDEX history_rollups_bucket ON history_rollups (hourly, bucket);
 
 -- Up to when history has been counted, and from when it must be counted again because rows came late.
 CREATE TABLE history_rolled (
