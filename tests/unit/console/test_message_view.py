@@ -1,0 +1,95 @@
+"""What the page of a message is made of."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.console.message_view import checks_of, groups_of, sentence_of, view_of
+from mailwarden.console.screens.analyze import sentence_for
+from mailwarden.errors import Overloaded
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.judgement import Judgement, Reason, Ruling
+from mailwarden.model.listing import ListHit
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.summary import LinkSummary, PartSummary
+from mailwarden.policy.rules import load_policy
+from mailwarden.wire.strict_json import violation_at
+from tests.samples.finished import finished_request
+
+POLICY = load_policy()
+
+
+def reason(analyzer, weight, verdict=Verdict.PHISHING):
+    return Reason(f"{analyzer}.x", analyzer, verdict, weight, f"{analyzer} says {weight}.")
+
+
+def test_the_sentence_says_verdict_reason_and_decision():
+    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It goes to quarantine."
+
+
+def test_the_sentence_names_the_entry_that_decided():
+    request = finished_request()
+    entry = ListHit("sender-allow", "b.example", request.tenant)
+    request = replace(request, ruling=Ruling(Decision.DELIVER, (), (), entry))
+    assert sentence_of(request).endswith("It is delivered: the entry b.example in sender-allow of the tenant decides.")
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_every_decision_has_its_words(decision):
+    request = finished_request()
+    assert sentence_of(replace(request, ruling=Ruling(decision, (), ()))).endswith(".")
+
+
+def test_the_group_that_carries_the_verdict_is_first():
+    reasons = (reason("rspamd", 100, Verdict.SPAM), reason("html", 60), reason("html", 40), reason("authentication", 0))
+    groups = groups_of(Judgement(Verdict.PHISHING, "", reasons, {}, ()))
+    assert [(group.heading, group.weight) for group in groups] == [
+        ("Links and pages", 100),
+        ("Rspamd", 100),
+        ("Who sent it", 0),
+    ]
+
+
+def test_the_checks_of_the_sender_are_in_one_table():
+    findings = (
+        Finding("authentication.dkim-pass", facts={"domain": "a.example"}),
+        Finding("authentication.spf-fail", facts={"domain": "b.example"}),
+        Finding("authentication.aligned", facts={"domain": "a.example", "by": "DKIM"}),
+    )
+    evidence = Evidence((Report("authentication", True, Status.FINISHED, 1.0, findings),))
+    checks = [*checks_of(replace(finished_request(), evidence=evidence))]
+    assert [(check.name, check.result, check.domain) for check in checks] == [
+        ("SPF", "fail", "b.example"),
+        ("DKIM", "pass", "a.example"),
+        ("From", "aligned", "a.example"),
+    ]
+
+
+def test_links_attachments_and_handles():
+    request = finished_request()
+    links = (
+        LinkSummary("Help", "https://help.example/", "help.example"),
+        LinkSummary("www.bank.example", "https://evil.example/", "evil.example"),
+    )
+    parts = (PartSummary("1", "text/html", "", 1, "aa"), PartSummary("2", "application/pdf", "a.pdf", 2, "bb"))
+    view = view_of(replace(request, summary=replace(request.summary, links=links, parts=parts)), POLICY)
+    assert [shown.pretends for shown in view.links] == ["", "www.bank.example"]
+    assert [part.name for part in view.attachments] == ["a.pdf"]
+    entries = [(handle.block, handle.entry) for handle in view.handles]
+    assert entries == [
+        ("sender-block", "alice@sender.example"),
+        ("sender-block", "sender.example"),
+        ("ip-block", "192.0.2.7"),
+        ("url-block", "evil.example"),
+        ("url-block", "help.example"),
+        ("file-hash-block", "bb"),
+    ]
+    assert json.loads(view.json)["ggrid"] == str(request.ggrid)
+
+
+def test_what_is_wrong_with_the_form_is_said_in_its_own_words():
+    assert sentence_for(violation_at("/borderMtaData/envelopeRecipients/0", "Too long")) == (
+        "Look at the recipients: Too long."
+    )
+    assert sentence_for(Overloaded("Full.")) == "Full."
