@@ -23,6 +23,7 @@ from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
 ADDRESS = "/console/messages"
+MAX_NEWER = 20  # pages that an address remembers the way back over
 # How far back a search looks, by the word in the address; without one, the first.
 RANGES: Mapping[str, tuple[str, timedelta | None]] = {
     "7d": ("the last 7 days", timedelta(days=7)),
@@ -60,6 +61,7 @@ class Search(Struct, frozen=True):
     since: str = ""
     until: str = ""
     before: UUID | None = None
+    newer: tuple[str, ...] = ()  # where the newer pages begin, the newest first
     seen: UUID | None = None  # the newest message when somebody began to follow
     tail: bool = False
 
@@ -73,10 +75,21 @@ class Search(Struct, frozen=True):
             "tail": "1" if self.tail else "",
             "seen": self.seen or "",
             "before": self.before or "",
+            "newer": ".".join(self.newer) if self.before else "",
             **changes,
         }
         asked = urlencode({name: str(value) for name, value in given.items() if value})
         return f"{path}?{asked}" if asked else path
+
+    def to_older(self, place: UUID) -> str:
+        """Return the address of the page that begins there, from which this one can be found again."""
+        here = str(self.before) if self.before else "first"
+        return self.address(before=place, newer=".".join((*self.newer, here)[-MAX_NEWER:]))
+
+    def to_newer(self) -> str:
+        """Return the address of the page before this one; of those that nobody remembers, the newest of all."""
+        last = self.newer[-1] if self.newer else "first"
+        return self.address(before="" if last == "first" else last, newer=".".join(self.newer[:-1]))
 
 
 class MessagesScreen:
@@ -130,8 +143,9 @@ def read_search(query: Mapping[str, str]) -> Search:
         range=wanted,
         since=query.get("since", ""),
         until=query.get("until", ""),
-        before=None if tail else _place(query, "before"),
-        seen=_place(query, "seen") if tail else None,
+        before=None if tail else _place(query.get("before", "")),
+        newer=tuple(_checked(each) for each in query.get("newer", "").split(".")[-MAX_NEWER:] if each),
+        seen=_place(query.get("seen", "")) if tail else None,
         tail=tail,
     )
 
@@ -158,8 +172,11 @@ def understood(visit: Visit, query: Query) -> list[tuple[str, str]]:
     ]
 
 
-def _place(query: Mapping[str, str], name: str) -> UUID | None:
-    text = query.get(name, "")
+def _checked(text: str) -> str:
+    return text if text == "first" else str(_place(text))
+
+
+def _place(text: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:

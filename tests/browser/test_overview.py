@@ -1,0 +1,69 @@
+"""The dashboard and the messages in a browser: the chart is drawn, a search goes by keyboard, new messages appear."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mailwarden.access.sessions import COOKIE
+from rig.samples import plain_message
+from tests.acceptance.client import ENVELOPE
+from tests.acceptance.console_guest import sign_in
+from tests.acceptance.house import House
+from tests.browser.visitor import Visitor
+
+# Tells how many points of the chart have the colour of what was delivered.
+GREEN = """() => {
+  const canvas = document.querySelector("[data-decisions] canvas");
+  if (!canvas) return 0;
+  const points = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0;
+  for (let at = 0; at < points.length; at += 4)
+    if (points[at] === 47 && points[at + 1] === 179 && points[at + 2] === 68) found += 1;
+  return found > 50 ? found : 0;
+}"""
+
+
+@pytest.fixture
+def window(stage: House, scanned: dict[str, str], visitor: Callable[..., Visitor]) -> Visitor:
+    window = visitor()
+    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+    return window
+
+
+@pytest.mark.slow
+def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window: Visitor) -> None:
+    page = window.open("/console/?range=1h")
+    page.wait_for_function(GREEN)
+    page.click("[data-theme-switch]")
+    page.wait_for_function(GREEN)
+    page.get_by_text("The same as a table").click()
+    assert page.get_by_role("columnheader", name="quarantine").is_visible()
+    window.look()
+
+
+@pytest.mark.slow
+def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Visitor, scanned: dict[str, str]) -> None:
+    page = window.open("/console/messages")
+    page.focus("#q")
+    page.keyboard.type("verdict:malware tenant:acme")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/console/messages?q=verdict*")
+    links = page.locator(f'a[href="/console/messages/{scanned["malware"]}"]')
+    assert links.count() == 2
+    links.first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/{scanned['malware']}")
+    window.look()
+
+
+@pytest.mark.slow
+def test_a_message_appears_to_whoever_follows_without_a_reload(window: Visitor, stage: House) -> None:
+    page = window.open("/console/messages?q=to:company.example")
+    page.get_by_role("link", name="Follow live").click()
+    page.wait_for_selector("#rows")
+    page.evaluate("window.stayed = true")
+    envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
+    ggrid = stage.client().submit(plain_message(), {"borderMtaData": envelope}).result["ggrid"]
+    page.wait_for_selector(f'tr.mw-new a[href="/console/messages/{ggrid}"]')
+    assert page.evaluate("window.stayed") is True
+    window.look()
