@@ -17,6 +17,7 @@ from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.statements import ARRAY, joined
+from mailwarden.lists.turns import BY_INDEX
 from mailwarden.wire.lists import PublicListsEntry
 
 PAGE = 100
@@ -39,8 +40,11 @@ SELECT {_COLUMNS} FROM list_entries
 WHERE list_id = {_LIST} AND entry > $3 AND (entry >= $5 AND entry < $6 OR entry = $7)
 ORDER BY entry LIMIT $4
 """  # noqa: S608
+# One entry after the other by the index, whatever the planner thinks of the list; see EACH.
 _SOME = f"""
-SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry = ANY ({ARRAY.format(3)}) ORDER BY entry
+SELECT kept.* FROM unnest({ARRAY.format(3)}) AS given (entry) CROSS JOIN LATERAL (
+    SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry = given.entry OFFSET 0
+) AS kept
 """  # noqa: S608
 
 
@@ -75,7 +79,7 @@ class EntryStore:
         in_comment = _folded(msgspec.json.encode(needle).decode()[1:-1])
         async with self._database.connection() as connection:
             try:
-                async with scoped(connection, scope.setting, first=f"SET LOCAL statement_timeout = {SEARCH_MS}"):
+                async with scoped(connection, scope.setting, first=_begin(SEARCH_MS)):
                     return _page_of(await connection.fetch(_SEARCH, *place, needle, in_comment, spelled), limit)
             except asyncpg.QueryCanceledError:
                 rows = await _fetch(connection, scope, _PREFIX, *place, needle, needle + _LAST, spelled)
@@ -101,8 +105,12 @@ class EntryStore:
 
 
 async def _fetch(connection: Connection, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
-    async with scoped(connection, scope.setting, first=f"SET LOCAL statement_timeout = {READ_MS}"):
+    async with scoped(connection, scope.setting, first=_begin(READ_MS)):
         return await connection.fetch(statement, *values)
+
+
+def _begin(milliseconds: int) -> str:
+    return f"SET LOCAL statement_timeout = {milliseconds}; {BY_INDEX}"
 
 
 def _page_of(rows: Sequence[Row], limit: int, *, prefix_only: bool = False) -> EntryPage:

@@ -36,9 +36,16 @@ class Stamp(Struct, frozen=True):
 # own share of a processor. No entry, no JSON string and no time holds these two characters.
 MARK, NULL = "\x1f", "\x1e"
 ARRAY = r"string_to_array(${}, E'\x1f', E'\x1e')"
+# The rows of given entries, each found by the index. PostgreSQL keeps a plan while a list grows; one that was made for
+# a short list would read all of it. OFFSET 0 leaves it no other way, and changes are joined by what was found so.
+EACH = """
+unnest({given}) AS given (entry) CROSS JOIN LATERAL (
+    SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry {locked} OFFSET 0
+) AS kept
+"""
 # One row of an entry as list_changes keeps it; what an update leaves as it is need not be kept.
 _UPDATED = r"""
-string_agg(entry || E'\x1f' || comment || CASE WHEN expires IS NULL THEN '' ELSE E'\x1f' || expires END, E'\x1e')
+string_agg(kept.entry || E'\x1f' || comment || CASE WHEN expires IS NULL THEN '' ELSE E'\x1f' || expires END, E'\x1e')
 """
 _DELETED = r"""
 string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
@@ -65,7 +72,7 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
                                   comments, expiries, replaced)
         SELECT $1, {ARRAY.format(2)}, $12, $5, $6, $10, $11, touched, added, $3, $13,
                CASE WHEN added < touched THEN (
-                   SELECT {_UPDATED} FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)})
+                   SELECT {_UPDATED} FROM {EACH.format(given=ARRAY.format(2), locked="")}
                ) END
         FROM counted
     )
@@ -78,23 +85,35 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
 UPSERTS = {(c, e): _upsert(comments=c, expiries=e) for c in (False, True) for e in (False, True)}
 # The rows were locked by the statement above, in order; these touch only those that differ.
 SET_COMMENTS = f"""
-UPDATE list_entries AS kept SET comment = given.comment
-FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment)
-WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.comment <> given.comment
+WITH changed AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry, given.comment
+    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, comment) CROSS JOIN LATERAL (
+        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
+    ) AS kept
+    WHERE kept.comment <> given.comment
+)
+UPDATE list_entries AS kept SET comment = changed.comment
+FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
 """  # noqa: S608
 SET_EXPIRIES = f"""
-UPDATE list_entries AS kept SET expires = given.expires
-FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires)
-WHERE kept.list_id = $1 AND kept.entry = given.entry AND kept.expires IS DISTINCT FROM given.expires
+WITH changed AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry, given.expires
+    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}) AS given (entry, expires) CROSS JOIN LATERAL (
+        SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0
+    ) AS kept
+    WHERE kept.expires IS DISTINCT FROM given.expires
+)
+UPDATE list_entries AS kept SET expires = changed.expires
+FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
 """  # noqa: S608
 # Where $8 is given, only what expired before it goes: that is asked again once the row is locked.
 DELETE = f"""
 WITH locked AS MATERIALIZED (
-    SELECT entry FROM list_entries
-    WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)}) AND ($8::text IS NULL OR expires < $8)
-    ORDER BY entry FOR UPDATE
+    SELECT kept.list_id, kept.entry FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
+    WHERE $8::text IS NULL OR expires < $8
 ), gone AS (
-    DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = $1 AND kept.entry = locked.entry
+    DELETE FROM list_entries AS kept USING locked
+    WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
     RETURNING kept.*
 ), counted AS MATERIALIZED (
     SELECT array_agg(entry) AS entries, count(*) AS deleted, {_DELETED} AS replaced FROM gone

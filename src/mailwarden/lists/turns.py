@@ -15,8 +15,12 @@ from mailwarden.database.scoped import ScopedTransaction, scoped
 
 PATIENCE_MS = 1_000
 _LOCKS = 1_818_850_164  # names our locks among those of one database
-_SHARED = "SELECT pg_advisory_xact_lock_shared({locks}, {list_id}); SET LOCAL statement_timeout = {patience}"
-_ALONE = "SELECT pg_advisory_xact_lock({locks}, {list_id})"
+# A plan that is made while a list is short is kept while it grows: it must not be one that reads the whole list.
+BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+_SHARED = (
+    "SELECT pg_advisory_xact_lock_shared({locks}, {list_id}); SET LOCAL statement_timeout = {patience}; {by_index}"
+)
+_ALONE = "SELECT pg_advisory_xact_lock({locks}, {list_id}); {by_index}"
 
 T = TypeVar("T")
 
@@ -25,11 +29,11 @@ async def take_turn(
     connection: Connection, setting: str, list_id: int, change: Callable[[ScopedTransaction], Awaitable[T]]
 ) -> T:
     """Run the change in a transaction of that scope, and once more, alone, where others kept it waiting too long."""
-    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, patience=PATIENCE_MS)
+    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, patience=PATIENCE_MS, by_index=BY_INDEX)
     try:
         async with scoped(connection, setting, first=shared) as transaction:
             return await change(transaction)
     except (asyncpg.QueryCanceledError, asyncpg.TransactionRollbackError):
-        alone = _ALONE.format(locks=_LOCKS, list_id=list_id)
+        alone = _ALONE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
     async with scoped(connection, setting, first=alone) as transaction:
         return await change(transaction)

@@ -20,7 +20,7 @@ from mailwarden.lists.changes import KEPT_DAYS
 from mailwarden.lists.expiry import GRACE
 from mailwarden.lists.ledger import CHANGE_COLUMNS, TOLD, Kept, lines_of
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.statements import ARRAY, MARK, NULL, Stamp, joined
+from mailwarden.lists.statements import ARRAY, EACH, MARK, NULL, Stamp, joined
 from mailwarden.lists.turns import take_turn
 
 CHANGE_WAIT = 10.0
@@ -30,15 +30,24 @@ _FIND = f"""
 SELECT {CHANGE_COLUMNS}, list_id, told.entries, comments, expiries, replaced, removed {TOLD} AND told.change = $4
 """
 _LOCK = f"""
-SELECT entry, comment, expires, created, created_by, updated, updated_by, hits, last_hit
-FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)}) ORDER BY entry FOR UPDATE
+SELECT kept.entry, comment, expires, created, created_by, updated, updated_by, hits, last_hit
+FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
 """  # noqa: S608
-_REMOVE = f"DELETE FROM list_entries WHERE list_id = $1 AND entry = ANY ({ARRAY.format(2)})"  # noqa: S608
+_REMOVE = f"""
+WITH locked AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry FROM {EACH.format(given=ARRAY.format(2), locked="FOR UPDATE")}
+)
+DELETE FROM list_entries AS kept USING locked WHERE kept.list_id = locked.list_id AND kept.entry = locked.entry
+"""  # noqa: S608
 _RESET = f"""
+WITH changed AS MATERIALIZED (
+    SELECT kept.list_id, kept.entry, given.comment, given.expires
+    FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
+    CROSS JOIN LATERAL (SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry OFFSET 0) AS kept
+)
 UPDATE list_entries AS kept
-SET comment = given.comment, expires = nullif(given.expires, ''), updated = $5, updated_by = $6
-FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
-WHERE kept.list_id = $1 AND kept.entry = given.entry
+SET comment = changed.comment, expires = nullif(changed.expires, ''), updated = $5, updated_by = $6
+FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
 """  # noqa: S608
 # Somebody may add the same entry at this moment: then theirs stands.
 _RESTORE = f"""
