@@ -52,7 +52,9 @@ def test_a_message_is_analyzed_shown_and_previewed(
 
 def looked_at(window: Visitor, name: str) -> list[str]:
     """Keep a picture and return what stands in somebody's way."""
-    window.page.wait_for_timeout(300)  # a frame is painted a moment after it has loaded
+    if window.page.locator("iframe").count():
+        window.page.locator("iframe").scroll_into_view_if_needed()  # what was never seen is not painted
+        window.page.wait_for_timeout(300)
     window.look()
     window.keep(name)
     wide = [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []

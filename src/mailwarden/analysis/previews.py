@@ -35,7 +35,7 @@ class Previews:
 
     async def of(self, message: Bytes) -> Preview:
         try:
-            async with self._turns, asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._turns:
                 raw = await asyncio.to_thread(message.data)
                 return msgspec.json.decode(await _run(raw), type=Preview)
         except (TimeoutError, OSError, msgspec.MsgspecError) as error:

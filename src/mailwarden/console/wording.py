@@ -1,6 +1,5 @@
-"""How values read on a page: colours of verdicts and decisions, times, sizes, and links that nobody can follow."""
+"""How values read on a page: colours of verdicts and decisions, times and sizes."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -52,7 +51,6 @@ ROLES: Mapping[str, str] = {
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES}
 
-_SCHEME = re.compile(r"^(h)tt(ps?)(?=:)", re.IGNORECASE)
 _UNITS = ("B", "KiB", "MiB", "GiB")
 
 
@@ -64,15 +62,6 @@ def moment_text(moment: datetime | None, absent: str = "never") -> str:
 def moment_value(moment: datetime | None) -> str:
     """Return a time as machines read it."""
     return "" if moment is None else moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def defanged(address: str) -> str:
-    """Return a link or a host so that no reader and no program takes it for one to follow."""
-    scheme, separator, rest = _SCHEME.sub(r"\1xx\2", address).partition("://")
-    if not separator:
-        scheme, rest = "", address
-    host, slash, path = rest.partition("/")
-    return scheme + separator + host.replace(".", "[.]").replace("@", "[@]") + slash + path
 
 
 def file_size(size: int) -> str:

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.findings import ANALYZER, report_of, without_allowed_files, without_allowed_links
+from mailwarden.lists.findings import ANALYZER, hits_told, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.precedence import RIVALS, Match
 from mailwarden.message.urls import host_of
-from mailwarden.model.evidence import Evidence, Finding, Status
+from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
@@ -132,7 +132,7 @@ class Retrial:
         self._edit = edit
         report = next((each for each in request.evidence.reports if each.analyzer == ANALYZER), None)
         self.failed = report is not None and report.status is not Status.FINISHED
-        self._said = [] if report is None else [*_hits_of(report.findings, request.tenant)]
+        self._said = [] if report is None else [*hits_told(report.findings, request.tenant)]
         self._cut = report is not None and any(each.name == "lists.too-many-links" for each in report.findings)
         self._rest = Evidence(tuple(each for each in request.evidence.reports if each.analyzer != ANALYZER))
         told = tuple(hit.value for hit in self._said if hit.list_name in ("url-block", "url-allow"))
@@ -236,16 +236,6 @@ class Retrial:
             if step.step == "profile" and (named := _PROFILE.search(step.outcome)):
                 return Profile(named[1])
         return profiles.get(self.request.tenant, Profile.BALANCED)
-
-
-def _hits_of(findings: Iterable[Finding], tenant: UUID) -> Iterable[ListHit]:
-    """Yield the entries that acted, as far as findings tell them."""
-    for finding in findings:
-        facts = finding.facts
-        if "list" in facts and "entry" in facts:
-            owner = tenant if facts.get("scope") == "tenant" else None
-            said = str(facts["list"]), str(facts["entry"])
-            yield ListHit(*said, owner, str(facts.get("comment", "")), str(facts.get("value", "")), finding.place)
 
 
 def _match(hit: ListHit) -> Match:

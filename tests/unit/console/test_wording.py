@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.console.wording import COLOURS, defanged, file_size, moment_text, moment_value
+from mailwarden.console.wording import COLOURS, file_size, moment_text, moment_value
+from mailwarden.message.urls import defang
 from mailwarden.model.outcome import Decision, Verdict
 
 
@@ -22,7 +23,7 @@ from mailwarden.model.outcome import Decision, Verdict
     ],
 )
 def test_a_link_is_shown_so_that_it_cannot_be_followed(address: str, shown: str) -> None:
-    assert defanged(address) == shown
+    assert defang(address) == shown
 
 
 def test_every_verdict_and_decision_has_a_colour() -> None:
