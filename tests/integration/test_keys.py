@@ -208,10 +208,14 @@ def test_the_command_makes_shows_and_revokes(
     assert "key" not in listed
     assert (listed["id"], listed["scopes"], listed["revoked"]) == (made["id"], ["lists:write"], None)
     assert "until" in run("ls")
+    successor = json.loads(run("rotate", made["id"], "--overlap", "1", "-o", "json"))
+    assert (successor["name"], successor["replaces"]) == ("soar", made["id"])
+    assert successor["key"].startswith(f"mwk_{successor['id']}_")
     assert made["id"] in run("revoke", made["id"])
     assert "revoked" in run("ls")
     where = ["--config", str(tmp_path), "--database-url", database_url]
     assert main(["keys", "revoke", made["id"], *where]) == 2
+    assert main(["keys", "rotate", made["id"], *where]) == 2
     pepper.unlink()
     capsys.readouterr()
     assert main(["keys", "create", "soar", "--scope", "lists:read", "--global", *where]) == 2

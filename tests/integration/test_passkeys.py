@@ -193,7 +193,7 @@ async def test_a_passkey_belongs_to_one_person(office: Office, stick: Authentica
 
 async def test_an_address_has_no_passkeys(office: Office) -> None:
     visit, _ = await office.registry.sessions.visit(PLACE)
-    for site in ("https://127.0.0.1:9081", "https://[::1]:9081"):
+    for site in ("https://127.0.0.1:9081", "https://[::1]:9081", "https://[::1", "https://"):
         assert not Place(site).takes_passkeys
         with pytest.raises(SchemaViolation):
             await office.logins.offer_passkey(visit, Place(site))

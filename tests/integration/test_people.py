@@ -20,6 +20,7 @@ from mailwarden.errors import (
     TenantNotFound,
     UnsuitablePassword,
 )
+from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from tests.samples.people import ADA, ALL, PASSWORD, PLACE, Office
 
@@ -196,3 +197,18 @@ async def test_every_change_stands_in_the_audit_with_before_and_after(office: Of
     assert [moved.details[when]["role"] for when in ("before", "after")] == ["analyst", "auditor"]  # type: ignore[index]
     assert disabled.details["after"]["disabled"] is True  # type: ignore[index]
     assert created.actor.name == "user:own"
+
+
+async def test_links_of_somebody_who_was_moved_or_shut_out_are_good_no_longer(office: Office, acme: UUID) -> None:
+    await office.hire("root", ROOT)
+    mine, maker = Scope.of(acme), Actor("user:boss")
+    boss = await office.hire("boss", Position(Role.TENANT_ADMINISTRATOR, frozenset({acme})))
+    for change in (
+        lambda: office.administration.move(ALL, boss.uid, Position(Role.ANALYST, frozenset({acme})), ADA),
+        lambda: office.administration.disable(ALL, boss.uid, ADA),
+    ):
+        token = await office.administration.invite(mine, Position(Role.ANALYST, frozenset({acme})), "", maker)
+        await office.setups.open(token, PLACE)
+        await change()
+        with pytest.raises(LinkSpent):
+            await office.setups.open(token, PLACE)

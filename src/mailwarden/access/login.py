@@ -77,8 +77,10 @@ class Logins:
         return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
 
     async def check_passkey(self, visit: Session, answer: str, place: Place) -> tuple[Session, str]:
-        """Return the session of the person whose passkey answered the visit's challenge, which is good once."""
-        await self._throttle.take((address_subject(place.address), ADDRESS))
+        """Return the session of the person whose passkey answered the visit's challenge, which is good once.
+
+        Nobody guesses a signature, so attempts are not counted: whoever guesses passwords shuts no passkey out.
+        """
         challenge = await self._sessions.take_challenge(visit)
         passkey = await self._factors.find_passkey(credential_in(answer))
         user = None if passkey is None else await self._users.find(_ALL, passkey.person)
@@ -90,7 +92,6 @@ class Logins:
         counter = read_known(place, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
-        await self._throttle.give_back(address_subject(place.address))
         return await self.complete(visit, user, "passkey", place)
 
     async def complete(

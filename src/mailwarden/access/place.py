@@ -18,7 +18,10 @@ class Place(Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        return urlsplit(self.site).hostname or ""
+        try:
+            return urlsplit(self.site).hostname or ""
+        except ValueError:  # whatever a caller wrote as Host
+            return ""
 
     @property
     def takes_passkeys(self) -> bool:

@@ -120,10 +120,10 @@ class Sessions:
         notes = msgspec.structs.replace(session.notes, shown=shown)
         await self._store.force_notes(session.digest, self._sealed(session.digest, notes))
 
-    async def take_shown(self, session: Session) -> dict[str, str]:
-        """Return what the next page shows, and forget it: of two requests at once one gets it."""
+    async def take_shown(self, session: Session, name: str) -> dict[str, str]:
+        """Return what the next page shows, if that is the one of this name, and forget it: one request gets it."""
         shown = session.notes.shown
-        if not shown:
+        if name not in shown:
             return {}
         notes = msgspec.structs.replace(session.notes, shown={})
         kept = await self.remember(session, notes)

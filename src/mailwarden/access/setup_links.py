@@ -98,7 +98,7 @@ class LinkStore:
             raise Forbidden("Only the whole deployment has a first person.")
         position = Position(Role.DEPLOYMENT_ADMINISTRATOR)
         async with self._database.connection() as connection, connection.transaction():
-            await connection.execute("DELETE FROM setup_links WHERE purpose = 'first-run' OR expires <= now()")
+            await connection.execute("DELETE FROM setup_links WHERE purpose = 'first-run'")
             return await _insert(connection, Purpose.FIRST_RUN, position, actor, hours=FIRST_RUN_HOURS)
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
@@ -186,6 +186,7 @@ async def _insert(
     user: User | None = None,
     hours: int = INVITE_HOURS,
 ) -> str:
+    await connection.execute("DELETE FROM setup_links WHERE expires <= now()")
     token = new_token()
     tenants = sorted(position.tenants)
     person = None if user is None else user.uid

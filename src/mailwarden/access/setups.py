@@ -19,7 +19,6 @@ from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import Notes, Session
 from mailwarden.access.setup_links import Credentials, SetupLink, token_digest
-from mailwarden.access.throttle import ADDRESS, address_subject
 from mailwarden.errors import LinkSpent, LoginFailed, NameTaken
 from mailwarden.model.scope import Scope
 
@@ -34,7 +33,6 @@ class Setups:
         self._links = registry.links
         self._users = registry.users
         self._sessions = registry.sessions
-        self._throttle = registry.throttle
         self._passwords = registry.passwords
         self._pepper = registry.pepper
         self._seal = registry.seal
@@ -43,9 +41,7 @@ class Setups:
 
     async def open(self, token: str, place: Place) -> tuple[Session, str]:
         """Begin a visit that remembers the link; the link itself is not spent by looking at it."""
-        await self._throttle.take((address_subject(place.address), ADDRESS))
         link = await self._links.open(_ALL, token_digest(token))
-        await self._throttle.give_back(address_subject(place.address))
         notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
         return await self._sessions.visit(place, notes)
 
@@ -68,12 +64,10 @@ class Setups:
 
     async def prove_totp(self, visit: Session, code: str, place: Place) -> tuple[Session, str]:
         """Make the person with the authenticator whose code this is; return their first session."""
-        await self._throttle.take((address_subject(place.address), ADDRESS))
         notes = visit.notes
         step = step_of(notes.totp, code, self._now()) if notes.totp and notes.uid else None
         if step is None or notes.uid is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
-        await self._throttle.give_back(address_subject(place.address))
         sealed = self._seal.close(notes.totp.encode(), b"totp:" + notes.uid.bytes)
         return await self._finish(visit, place, "password and code", totp=sealed, step=step)
 

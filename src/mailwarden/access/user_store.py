@@ -106,6 +106,7 @@ class UserStore:
             await connection.execute(
                 "UPDATE people SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
             )
+            await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
             await _record(connection, actor, "people.move", after, {"before": _shown(before), "after": _shown(after)})
         return after
@@ -121,6 +122,7 @@ class UserStore:
             moment = "now()" if disabled else "NULL"
             await connection.execute(f"UPDATE people SET disabled = {moment} WHERE uid = $1", uid)  # noqa: S608
             await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
+            await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
             action = "people.disable" if disabled else "people.enable"
             await _record(connection, actor, action, after, {"before": _shown(before), "after": _shown(after)})
@@ -200,6 +202,11 @@ async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
     if row is None:
         raise PersonNotFound("There is no such person.")
     return user_of(row)
+
+
+async def _withdraw_links(connection: Connection, person: User) -> None:
+    """End the links that a person made: they were good for what the person might then."""
+    await connection.execute("DELETE FROM setup_links WHERE created_by = $1", f"user:{person.name}")
 
 
 async def _keep_an_administrator(connection: Connection, uid: UUID) -> None:

@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> int:
     _write_configuration(folder, arguments, token)
     print(f"configuration  {folder}/{guard.PATH}\n               {folder}/{abby.PATH}")
     print(f"token          {folder}/token (64 hex digits; abby.yml keeps its digest only)")
-    print(f"pepper         {folder}/{PEPPER} (keep it with your backups: API keys are of no use without it)")
+    print(f"pepper         {folder}/{PEPPER} (back it up: without it no API key or authenticator is known)")
     if not arguments.no_database:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")

@@ -1,4 +1,4 @@
-"""`mailwarden keys`: makes API keys of the List API, shows them without their secret, and revokes them."""
+"""`mailwarden keys`: makes API keys of the List API, shows them without their secret, rotates and revokes them."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.errors import CommandError
+from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
 
@@ -46,21 +46,38 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     ls = actions.add_parser("ls", help="show the keys, without their secrets")
     revoke = actions.add_parser("revoke", help="end a key for good, within 5 seconds")
     revoke.add_argument("key_id", metavar="ID", help="the key's id, as `mailwarden keys ls` shows it")
-    for action in (create, ls, revoke):
+    rotate = actions.add_parser("rotate", help="make a key in the place of another and show it, once")
+    rotate.add_argument("key_id", metavar="ID", help="the old key's id, as `mailwarden keys ls` shows it")
+    rotate.add_argument(
+        "--overlap", type=int, default=24, metavar="HOURS", help="how long the old key stays good (default: 24)"
+    )
+    for action in (create, ls, rotate, revoke):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
         add_database_options(action)
 
 
 def _run(options: argparse.Namespace) -> int:
-    return {"create": _create, "ls": _show, "revoke": _revoke}[options.action](options)
+    return {"create": _create, "ls": _show, "rotate": _rotate, "revoke": _revoke}[options.action](options)
 
 
 def _create(options: argparse.Namespace) -> int:
-    config = read(options.config / PATH, AbbyConfig)
-    pepper = read_pepper(options.config / config.api_key_pepper)
+    pepper = _pepper(options)
     scopes = frozenset(map(KeyScope, options.scope))
     wanted = NewKey(options.name, scopes, frozenset(options.tenant), tuple(options.network), options.expires)
     key, text = _ask(options, lambda store: Keys(store, pepper).create(ALL, wanted, operator()))
+    return _show_once(options, key, text)
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    pepper, overlap = _pepper(options), timedelta(hours=options.overlap)
+    try:
+        made = _ask(options, lambda store: Keys(store, pepper).rotate(ALL, options.key_id, overlap, operator()))
+    except (KeyNotFound, SchemaViolation) as error:
+        raise CommandError(f"{error.message} `mailwarden keys ls` shows them.") from None
+    return _show_once(options, *made)
+
+
+def _show_once(options: argparse.Namespace, key: ApiKey, text: str) -> int:
     if options.output == "json":
         _print_json({**_record(key), "key": text})
     else:
@@ -93,6 +110,11 @@ def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T
     return ask_database(options, lambda database: question(KeyStore(database)))
 
 
+def _pepper(options: argparse.Namespace) -> bytes:
+    config = read(options.config / PATH, AbbyConfig)
+    return read_pepper(options.config / config.api_key_pepper)
+
+
 def _moment(text: str) -> datetime:
     if text.endswith("d") and text[:-1].isdigit():
         return datetime.now(UTC) + timedelta(days=int(text[:-1]))
@@ -113,6 +135,8 @@ def _record(key: ApiKey) -> dict[str, object]:
         "expires": key.expires,
         "revoked": key.revoked,
         "lastUsed": key.last_used,
+        "replaces": key.replaces,
+        "replacedBy": key.replaced_by,
     }
 
 

@@ -16,7 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "serve": "Run abby or guard in the foreground until SIGTERM.",
     "scan": "Scan one message and say why it was judged so.",
     "tenants": "Make and show tenants and their recipient domains.",
-    "keys": "Make, show and revoke API keys of the List API.",
+    "keys": "Make, show, rotate and revoke API keys of the List API.",
     "people": "Invite people to the console, show them, and let them in again.",
     "lists": "Show and change lists over the List API, in bulk from files as well.",
     "doctor": "Check every dependency of this host's processes, one line each.",

@@ -28,7 +28,7 @@ class Reception:
         self.setups = Setups(registry, self.logins)
         self.organisation = ""  # what the button of the organisation's login says; without one there is none
         self._openid: OpenId | None = None
-        self._public_url = public_url
+        self._public_url = public_url.lower().removesuffix(":443")  # as browsers write an origin
 
     def offer_openid(self, settings: OpenIdSettings, provider: Provider, title: str) -> None:
         """Let people log in by their organisation's provider as well."""

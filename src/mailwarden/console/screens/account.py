@@ -53,7 +53,7 @@ class AccountScreen:
 
     async def show_codes(self, visit: Visit) -> web.StreamResponse:
         """Show new recovery codes, once."""
-        shown = await self._sessions.take_shown(visit.session)
+        shown = await self._sessions.take_shown(visit.session, SHOWN_CODES)
         return visit.render("account/codes.html", codes=shown.get(SHOWN_CODES, "").split())
 
     async def show_totp(self, visit: Visit) -> web.StreamResponse:

@@ -84,8 +84,8 @@ class KeysScreen:
 
     async def show_made(self, visit: Visit) -> web.StreamResponse:
         """Show the key that was just made; whoever comes again finds it gone."""
-        shown = await self._reception.registry.sessions.take_shown(visit.session)
-        if "key" not in shown:
+        shown = await self._reception.registry.sessions.take_shown(visit.session, "key")
+        if not shown:
             return visit.render("keys/made.html", key=None, text="", curl="")
         key = await self._keys.find(visit.scope, shown["id"])
         return visit.render(

@@ -12,7 +12,7 @@ from mailwarden.console.reception import Reception, with_cookie, without_cookie
 from mailwarden.console.rights import Right
 from mailwarden.console.templating import HEADERS
 from mailwarden.console.visit import Guest, Visit, see_other
-from mailwarden.errors import ProviderUnreachable, LoginFailed, MailwardenError, RateLimited
+from mailwarden.errors import LoginFailed, MailwardenError, ProviderUnreachable, RateLimited
 from mailwarden.serving.errors import STATUS_OF
 
 CODE = LOGIN + "/code"

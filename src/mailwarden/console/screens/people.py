@@ -70,7 +70,7 @@ class PeopleScreen:
 
     async def show_link(self, visit: Visit) -> web.StreamResponse:
         """Show the link that was just made; whoever comes again finds it gone."""
-        shown = await self._sessions.take_shown(visit.session)
+        shown = await self._sessions.take_shown(visit.session, "link")
         return visit.render("people/link.html", link=shown.get("link", ""), whom=shown.get("whom", ""))
 
     async def show_person(self, visit: Visit) -> web.StreamResponse:
