@@ -12,7 +12,15 @@ def test_health_shows_the_guards_their_engines_and_the_configuration_without_sec
     answer = guest.get("/console/health")
     text = text_of(answer)
     assert answer.status_code == 200
-    for word in ("rspamd", "clamav", "serviceProviders.core.hosts", "abby.yml:", "guard.yml:", "scanSources", "default"):
+    for word in (
+        "rspamd",
+        "clamav",
+        "serviceProviders.core.hosts",
+        "abby.yml:",
+        "guard.yml:",
+        "scanSources",
+        "default",
+    ):
         assert word in text
     for secret in (*house.tokens.values(), *house.keys.values()):
         assert secret not in answer.text

@@ -47,13 +47,13 @@ def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
     if analyzer == "rspamd":
         return rspamd.findings_of(rspamd.read_answer(sample.answer.encode()), rspamd.load_symbols())
     raw = path.with_suffix(".eml").read_bytes()
+    given = sample.envelope
+    envelope = Envelope(given.sender, ("bob@south.example",), given.remote_address, given.helo)
     for concluding in CONCLUDING:
         if concluding.name == analyzer:
-            given = sample.envelope
-            envelope = Envelope(given.sender, ("bob@south.example",), given.remote_address, given.helo)
             answers = {"rspamd": EngineAnswer((), symbols=sample.symbols)}
             return concluding.conclude(Known(envelope, summarize(parse_message(raw)), answers))
-    reports = [frame.report for frame in examine(Job(raw))]
+    reports = [frame.report for frame in examine(Job(raw, envelope=envelope))]
     assert not [report.failure for report in reports if report.failure]
     return [finding for report in reports for finding in report.findings if finding.name.startswith(f"{analyzer}.")]
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
-from mailwarden.message.message import Message
+from mailwarden.analysis.view import View
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.model.summary import MessageSummary
@@ -52,7 +52,7 @@ class Known(Struct, frozen=True):
 class LocalAnalyzer(Protocol):
     name: ClassVar[str]
 
-    def examine(self, message: Message) -> Iterable[Finding]: ...
+    def examine(self, view: View) -> Iterable[Finding]: ...
 
 
 class EngineFailed(Exception):

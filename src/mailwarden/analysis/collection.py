@@ -121,7 +121,7 @@ class Collector:
 
         async with asyncio.TaskGroup() as tasks:
             asked = [tasks.create_task(ask(engine)) for engine in self._engines]
-            await self._examine(raw, examination, until)
+            await self._examine(raw, envelope, examination, until)
         answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
         summary = examination.summary or MessageSummary(size=raw.size, sha256="")
         concluded = _conclude(Known(envelope, summary, answers), sound=examination.sound)
@@ -130,13 +130,13 @@ class Collector:
         reports = (*examination.reports.values(), *(task.result()[0] for task in asked), *concluded)
         return Collected(Evidence(reports), summary, examination.sightings)
 
-    async def _examine(self, raw: RawMessage, examination: Examination, until: float) -> None:
+    async def _examine(self, raw: RawMessage, envelope: Envelope, examination: Examination, until: float) -> None:
         """Have a worker look at the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    await self._workers.examine(raw, examination.take, examination.wanted)
+                    await self._workers.examine(raw, examination.take, examination.wanted, envelope)
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:

@@ -13,10 +13,12 @@ from msgspec import Struct
 
 from mailwarden.analysis.registry import LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
+from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
@@ -32,6 +34,7 @@ class Job(Struct, frozen=True, array_like=True):
     raw: bytes
     path: str = ""
     wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
+    envelope: Envelope = NOBODY
 
 
 class Frame(Struct, frozen=True, array_like=True):
@@ -71,8 +74,9 @@ def examine(job: Job) -> Iterator[Frame]:
     )
     if job.wanted:
         yield _sight(message, job.wanted)
+    view = View(message, job.envelope)
     for analyzer in LOCAL:
-        yield Frame(report_of(analyzer.name, partial(analyzer.examine, message)), last=analyzer is LOCAL[-1])
+        yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)), last=analyzer is LOCAL[-1])
 
 
 def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:

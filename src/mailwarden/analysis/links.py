@@ -4,7 +4,6 @@ Security: works on hostile text; every pattern is linear and every text is bound
 """
 
 import re
-from html import unescape
 from ipaddress import ip_address
 
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
@@ -13,12 +12,6 @@ _SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}+(?!@)", re.IGNOR
 _SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}+\.){1,20}+([a-z]{2,24}+))(?:[/:?#]\S{0,500}+)?+$", re.IGNORECASE)
 _AUTHORITY = re.compile(r"\s*+(?:https?|ftp):[/\\]{1,20}+([^/\\?#@]{1,2000}+)@", re.IGNORECASE)
 _NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
-_PLAIN = re.compile(
-    r"\s*+(?:https?://(?:[a-z0-9-]+\.)+[a-z]{2,24}(?::\d{1,5}+)?+(?:[/?#]|\s*+$)|mailto:|tel:|#|cid:|$)"
-)
-_HREF = re.compile(r"""\bhref\s{0,9}+=\s{0,9}+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""")
-_TAG = re.compile(r"<[^>]*+>")
-_ANCHOR = re.compile(r"<a(?=[\s/])")
 
 # What stands alone as `name.ending` is far more often the name of a file than a host.
 _FILE_ENDINGS = frozenset(
@@ -74,29 +67,3 @@ def false_name(href: str) -> str:
     """Return what stands before an at sign in the address of a link, or ""."""
     match = _AUTHORITY.match(href)
     return match[1] if match else ""
-
-
-def all_plain(page: str) -> bool:
-    """Tell, without parsing, that every link of a page is an ordinary one that leads where its text says.
-
-    The page is in lower case. Whatever this cannot follow is not plain: the parser has the last word then.
-    """
-    _, *anchors = _ANCHOR.split(page)
-    return all(map(_is_plain, anchors))
-
-
-def _is_plain(anchor: str) -> bool:
-    """Look at one piece of a page, from after `<a` to before the next."""
-    head, _, rest = anchor.partition(">")
-    count = anchor.count("href")
-    if not count:
-        return True
-    match = _HREF.search(head)
-    href = match[1] or match[2] or match[3] or "" if match else "?"
-    if count > 1 or not _PLAIN.match(href):
-        return False
-    inner = rest.partition("</a")[0]
-    text = _TAG.sub("", inner) if "<" in inner else inner
-    if "&#" in text or "&period" in text:
-        text = unescape(text)
-    return "." not in text or misleading(href, " ".join(text.split())) is None

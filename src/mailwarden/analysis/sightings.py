@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 
-from mailwarden.analysis.analyzers.attachments import is_body
+from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.file_types import is_office_name
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.archives import Member, archive_kind, open_archive

@@ -12,6 +12,8 @@ import msgspec
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.examination import READY, Frame, Job
 from mailwarden.analysis.registry import STRUCTURE
+from mailwarden.analysis.view import NOBODY
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.sightings import Sight
 from mailwarden.telemetry.logs import get_logger
@@ -82,10 +84,13 @@ class Worker(asyncio.Protocol):
     def usable(self) -> bool:
         return not self.killed and self._process is not None and self._process.returncode is None
 
-    async def examine(self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = ()) -> None:
+    async def examine(
+        self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = (), envelope: Envelope = NOBODY
+    ) -> None:
         """Tell `on_frame` each step of one message; one that is late or gone is killed, and WorkerFailed says so."""
         assert self._transport is not None
-        job = Job(b"", str(raw.path), wanted) if raw.path else Job(b"".join(raw.chunks()), wanted=wanted)
+        content, path = (b"", str(raw.path)) if raw.path else (b"".join(raw.chunks()), "")
+        job = Job(content, path, wanted, envelope)
         body = msgspec.msgpack.encode(job)
         self._on_frame, self._done = on_frame, self._loop.create_future()
         self._wait(self._patience.structure)
@@ -186,11 +191,13 @@ class WorkerPool:
         await asyncio.gather(*self._replacing, return_exceptions=True)  # one cancelled halfway would leave a process
         await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
 
-    async def examine(self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = ()) -> None:
+    async def examine(
+        self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = (), envelope: Envelope = NOBODY
+    ) -> None:
         """Have the next free worker look at one message."""
         worker = await self._take()
         try:
-            await worker.examine(raw, on_frame, wanted)
+            await worker.examine(raw, on_frame, wanted, envelope)
         finally:
             if worker.usable:
                 self._idle.put_nowait(worker)

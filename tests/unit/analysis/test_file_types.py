@@ -12,6 +12,7 @@ from mailwarden.analysis.file_types import (
     kind_by_content,
     kind_by_name,
 )
+from mailwarden.analysis.view import View
 from mailwarden.message.message import Message, Part
 
 PROGRAM = b"MZ" + b"\0" * 100
@@ -19,7 +20,7 @@ PROGRAM = b"MZ" + b"\0" * 100
 
 def found(name: str, content: bytes, media_type: str = "application/octet-stream") -> set[str]:
     part = Part("1", media_type, name, "attachment", "", content, "")
-    return {finding.name for finding in AttachmentsAnalyzer().examine(Message(0, "", (), (part,)))}
+    return {finding.name for finding in AttachmentsAnalyzer().examine(View(Message(0, "", (), (part,))))}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,10 @@ def test_a_program_called_a_document_is_disguised():
 
 def test_a_program_in_a_body_without_a_name_is_seen():
     part = Part("0", "text/plain", "", "", "", PROGRAM, "")
-    assert [f.name for f in AttachmentsAnalyzer().examine(Message(0, "", (), (part,)))] == ["attachments.executable"]
+    found = AttachmentsAnalyzer().examine(View(Message(0, "", (), (part,))))
+    assert [finding.name for finding in found] == ["attachments.executable"]
+        "attachments.executable"
+    ]
 
 
 def test_old_office_documents_with_macros_or_a_password_are_seen():

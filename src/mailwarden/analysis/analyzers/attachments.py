@@ -9,15 +9,16 @@ from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
+from mailwarden.analysis.bodies import is_shown
 from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.view import View
 from mailwarden.message.archives import ArchiveReport, Member, archive_kind, open_archive
-from mailwarden.message.message import Message, Part
+from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
 MEMBERS_TOLD = 10  # findings about the files of one archive; more of them say nothing new
 TURNING = frozenset("\u202b\u202d\u202e\u2067")
 
-_BODIES = frozenset({"text/plain", "text/html"})
 _CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
 _OLE_MACROS = "VBA_PROJECT".encode("utf-16-le")
 _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
@@ -26,15 +27,15 @@ _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 class AttachmentsAnalyzer:
     name: ClassVar[str] = "attachments"
 
-    def examine(self, message: Message) -> Iterator[Finding]:
-        for part in message.parts:
+    def examine(self, view: View) -> Iterator[Finding]:
+        for part in view.message.parts:
             yield from examine_part(part)
 
 
 def examine_part(part: Part) -> Iterator[Finding]:
     """Look at the name, then at the content, then into it."""
     kind = kind_by_content(part.content[:HEAD])
-    if _is_shown(part) and kind in {"", WEB_PAGE}:
+    if is_shown(part) and kind in {"", WEB_PAGE}:
         return  # a body; what it says is for other analyzers
     if not kind and file_types.promises_kind(part.name):
         kind = file_types.ask_libmagic(part.content)
@@ -47,15 +48,6 @@ def examine_part(part: Part) -> Iterator[Finding]:
     may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
     if may_hold_files and archive_kind(part.content):
         yield from _look_inside(part, open_archive(part.name, part.content))
-
-
-def is_body(part: Part) -> bool:
-    """Tell a part that readers show as the text of the message from one that they show as a file."""
-    return _is_shown(part) and kind_by_content(part.content[:HEAD]) in {"", WEB_PAGE}
-
-
-def _is_shown(part: Part) -> bool:
-    return part.media_type in _BODIES and not part.name and part.disposition != "attachment"
 
 
 def _look_at_name(part: Part, name: str) -> Iterator[Finding]:

@@ -1,7 +1,5 @@
 """What the HTML of a message shows and does: links that mislead, smuggled files, forms for passwords, redirections.
 
-Most mail has nothing of this, and parsing HTML is dear: a page is parsed only where a quick look over its text
-cannot rule all of it out.
 Security: works on hostile HTML inside a killable worker; findings are bounded, facts are cut.
 """
 
@@ -9,11 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.links import all_plain, false_name, misleading, public_ip
-from mailwarden.message.charsets import decode_text
-from mailwarden.message.html import HtmlDocument, read_html
-from mailwarden.message.limits import LIMITS
-from mailwarden.message.message import Message, Part
+from mailwarden.analysis.links import false_name, misleading, public_ip
+from mailwarden.analysis.view import Page, View
+from mailwarden.message.html import HtmlDocument
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Fact, Finding
 
@@ -21,16 +17,7 @@ MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
 _TOLD = 200  # characters of a fact
 
-_PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
-_PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
-# How the tags begin that load, run, redirect or ask; a page without them has links at most.
-_ACTIVE = frozenset({"scr", "ifr", "fra", "obj", "emb", "are", "svg", "bas"})
-# In these charsets every ASCII character is its own byte, so a quick look needs no decoding.
-_ASCII_BYTES = frozenset({"", "us-ascii", "ascii", "utf-8", "utf8", "iso-8859-1", "iso-8859-15", "windows-1252"})
-_REDIRECTION = re.compile(r"http-equiv\s{0,9}+=\s{0,9}+[\"']?+(?!content-|x-ua-|imagetoolbar|cache-|expires|pragma)")
-_DATA = re.compile(r"data:(?!image/(?:png|gif|jpe?g|webp)\b)[a-z]{1,20}+/")
 _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
-_VEILED_TYPE = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+[a-z]{0,20}+&")  # `password` spelled with entities
 _PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
 _IDLE = re.compile(r"javascript:\s*+(?:void\s*+\(?0?\)?)?;?\s*+$", re.IGNORECASE)
@@ -39,20 +26,15 @@ _IDLE = re.compile(r"javascript:\s*+(?:void\s*+\(?0?\)?)?;?\s*+$", re.IGNORECASE
 class HtmlAnalyzer:
     name: ClassVar[str] = "html"
 
-    def examine(self, message: Message) -> Iterator[Finding]:
-        for part in message.parts:
-            if part.media_type in _PAGE_TYPES or part.name.lower().endswith(_PAGE_ENDINGS):
-                yield from examine_page(part)
+    def examine(self, view: View) -> Iterator[Finding]:
+        for page in view.pages:
+            yield from examine_page(page)
 
 
-def examine_page(part: Part) -> Iterator[Finding]:
-    attached = part.disposition == "attachment" or part.name.lower().endswith(_PAGE_ENDINGS)
-    if not attached and part.charset in _ASCII_BYTES and nothing_to_see(part.content):
-        return
-    text = decode_text(part.content, part.charset)
-    page, lower = read_html(text), text.lower()
+def examine_page(page: Page) -> Iterator[Finding]:
+    part = page.part
     seen: dict[str, set[tuple[Fact, ...]]] = {}
-    for what, facts in _look(page, lower, attached=attached):
+    for what, facts in _look(page.document, page.lower, attached=page.attached):
         known = seen.setdefault(what, set())
         values = tuple(facts.values())
         if values not in known and len(known) < FINDINGS:
@@ -60,22 +42,6 @@ def examine_page(part: Part) -> Iterator[Finding]:
             cut: dict[str, Fact] = {"name": part.name[:_TOLD]} if part.name else {}
             cut |= {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"html.{what}", part.place, cut)
-
-
-def nothing_to_see(content: bytes) -> bool:
-    """Rule out, without parsing, everything that this analyzer looks for."""
-    if len(content) > LIMITS.html or content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return False
-    lower = content.lower().decode("latin-1")
-    tags = {piece[:3] for piece in lower.split("<")}
-    return (
-        tags.isdisjoint(_ACTIVE)
-        and not ("inp" in tags and ("password" in lower or _VEILED_TYPE.search(lower)))
-        and not ("met" in tags and _REDIRECTION.search(lower))
-        and not ("data:" in lower and _DATA.search(lower))
-        and lower.count("href") <= MANY_LINKS
-        and all_plain(lower)
-    )
 
 
 def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:

@@ -1,0 +1,128 @@
+"""One message as analyzers look at it: what is dear to make is made once, when the first of them asks for it.
+
+Security: works on hostile content inside a killable worker; text, pages and links are bounded by the reader's limits.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from msgspec import Struct
+
+from mailwarden.analysis.bodies import is_body
+from mailwarden.message.addresses import Address, first_address, read_addresses
+from mailwarden.message.charsets import decode_text
+from mailwarden.message.html import HtmlDocument, read_html
+from mailwarden.message.limits import LIMITS
+from mailwarden.message.message import Message, Part
+from mailwarden.message.urls import find_urls, host_of, registrable_domain
+from mailwarden.model.envelope import Envelope
+
+MAX_TEXT = 200_000
+MAX_PAGES = 20
+PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
+PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
+
+NOBODY = Envelope("", ())
+
+
+class Page(Struct, frozen=True):
+    """A part that is a web page, parsed; `lower` is its source in lower case."""
+
+    part: Part
+    document: HtmlDocument
+    lower: str
+    attached: bool
+
+
+class SeenLink(Struct, frozen=True):
+    """A link with the text that is seen; `domain` is the one that somebody registered, "" for an address."""
+
+    url: str
+    text: str
+    host: str
+    domain: str
+    place: str
+
+
+class View:
+    """What a local analyzer is given."""
+
+    def __init__(self, message: Message, envelope: Envelope = NOBODY) -> None:
+        self.message = message
+        self.envelope = envelope
+
+    @cached_property
+    def subject(self) -> str:
+        return self.message.header("subject")[:998]
+
+    @cached_property
+    def sender(self) -> Address:
+        """The first mailbox of From, which is what people see."""
+        return first_address(self.message.header("from"))
+
+    @cached_property
+    def reply_to(self) -> Address:
+        return first_address(self.message.header("reply-to"))
+
+    @cached_property
+    def recipients(self) -> tuple[str, ...]:
+        """Whom it is for: the envelope's recipients, or To and Cc where there are none."""
+        if self.envelope.recipients:
+            return self.envelope.recipients
+        values = (*self.message.all_headers("to"), *self.message.all_headers("cc"))
+        return tuple(each.address for value in values for each in read_addresses(value) if each.address)[:1_000]
+
+    @cached_property
+    def files(self) -> tuple[Part, ...]:
+        """The parts that a reader shows as files."""
+        return tuple(part for part in self.message.parts if not is_body(part))
+
+    @cached_property
+    def pages(self) -> tuple[Page, ...]:
+        return tuple(_page(part) for part in self.message.parts if is_page(part))[:MAX_PAGES]
+
+    @cached_property
+    def text(self) -> str:
+        """What a person reads in the body: that of the page where there is one, else the plain text."""
+        shown = [page.document.text for page in self.pages if not page.attached]
+        return ("\n".join(shown) if any(shown) else self.plain_text)[:MAX_TEXT]
+
+    @cached_property
+    def plain_text(self) -> str:
+        """The plain text of the body, as it is."""
+        parts = (part for part in self.message.parts if part.media_type == "text/plain" and is_body(part))
+        return "\n".join(decode_text(part.content[: LIMITS.html], part.charset) for part in parts)[:MAX_TEXT]
+
+    @cached_property
+    def lower_text(self) -> str:
+        """Subject and body in lower case with single spaces, for phrases."""
+        return " ".join(f"{self.subject}\n{self.text}".lower().split())
+
+    @cached_property
+    def links(self) -> tuple[SeenLink, ...]:
+        """Every link of body and attached pages, each address with each text once, within bounds."""
+        seen: dict[tuple[str, str], SeenLink] = {}
+        for url, text, place in self._links():
+            host = host_of(url)
+            if (url, text) not in seen:
+                seen[url, text] = SeenLink(url, text, host, registrable_domain(host), place)
+                if len(seen) >= LIMITS.urls:
+                    break
+        return tuple(seen.values())
+
+    def _links(self) -> Iterator[tuple[str, str, str]]:
+        for page in self.pages:
+            for link in page.document.links:
+                yield link.href, link.text, page.part.place
+        for url in find_urls(self.plain_text):
+            yield url, "", "the text"
+
+
+def is_page(part: Part) -> bool:
+    return part.media_type in PAGE_TYPES or part.name.lower().endswith(PAGE_ENDINGS)
+
+
+def _page(part: Part) -> Page:
+    text = decode_text(part.content, part.charset)
+    attached = part.disposition == "attachment" or part.name.lower().endswith(PAGE_ENDINGS)
+    return Page(part, read_html(text), text.lower(), attached)
