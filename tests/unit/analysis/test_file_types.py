@@ -75,8 +75,6 @@ def test_a_program_in_a_body_without_a_name_is_seen():
     part = Part("0", "text/plain", "", "", "", PROGRAM, "")
     found = AttachmentsAnalyzer().examine(View(Message(0, "", (), (part,))))
     assert [finding.name for finding in found] == ["attachments.executable"]
-        "attachments.executable"
-    ]
 
 
 def test_old_office_documents_with_macros_or_a_password_are_seen():
