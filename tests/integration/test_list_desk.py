@@ -296,3 +296,35 @@ async def test_every_kind_of_value_is_met(database: Database, lists: Lists, name
     await lists.add_entries(GLOBAL, name, [ListEntryInput(entry)], SOAR)
     checked = await Checker(EntryStore(database)).check(GLOBAL, value)
     assert [(match.list_name, match.entry) for match in checked.acting] == [(name, entry)]
+
+
+async def test_telling_again_what_is_so_leaves_nothing_to_undo(desk: ListDesk, lists: Lists, acme: ListScope) -> None:
+    await add(lists, acme, "a.example", comment="same", expires=None)
+    await add(lists, acme, "a.example", "b.example", comment="same", expires=None)
+    newest = (await desk.changes(acme, LIST))[0]
+    _, lines = await desk.change(acme, LIST, newest.number)
+    assert [(line.what, line.before, line.after) for line in lines] == [
+        ("updated", State("same"), State("same")),
+        ("added", None, State("same")),
+    ]
+    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 1
+    assert list(await state(desk, acme)) == ["a.example"]
+
+
+async def test_an_update_that_gives_a_comment_to_some_is_undone_as_well(
+    desk: ListDesk, lists: Lists, acme: ListScope
+) -> None:
+    end = datetime(2031, 1, 1, tzinfo=UTC)
+    await add(lists, acme, "a.example", "b.example", comment="first", expires=end)
+    before = await state(desk, acme)
+    mixed = [ListEntryInput("a.example", "second"), ListEntryInput("b.example", expires=None)]
+    await lists.add_entries(acme, LIST, mixed, SOAR)
+    newest = (await desk.changes(acme, LIST))[0]
+    _, lines = await desk.change(acme, LIST, newest.number)
+    stored = "2031-01-01T00:00:00.000Z"
+    assert [(line.before, line.after) for line in lines] == [
+        (State("first", stored), State("second", stored)),
+        (State("first", stored), State("first")),
+    ]
+    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert await state(desk, acme) == before

@@ -34,7 +34,7 @@ class Kept(Struct, frozen=True, array_like=True):
     """An entry as it was before a change; the later fields are kept of entries that the change took away."""
 
     entry: str
-    comment: str  # a JSON string
+    comment: str = ""  # a JSON string; none where the change told what was so already
     expires: str = ""
     created: str = ""
     created_by: str = ""
@@ -50,19 +50,18 @@ class State(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """What a change did to one entry; None is not there, and `known` False where others changed it at that moment."""
+    """What a change did to one entry; None is not there."""
 
     entry: str
     before: State | None
     after: State | None
     kept: Kept | None = None
-    known: bool = True
 
     @property
     def what(self) -> str:
         if self.after is None:
             return "deleted"
-        return "added" if self.before is None and self.known else "updated"
+        return "added" if self.before is None else "updated"
 
 
 class Change(Struct, frozen=True):
@@ -135,16 +134,14 @@ def lines_of(row: Row) -> Iterator[Line]:
     removed = frozenset(cast("Sequence[str] | None", row["removed"]) or ())
     comments = _given(cast("str | None", row["comments"]), len(entries))
     expiries = _given(cast("str | None", row["expiries"]), len(entries))
-    # Where the counts do not add up, another change came in between: an entry was updated, and nobody knows from what.
-    missing = len(entries) - len(kept)
-    known = missing == cast("int", row["added"])
     for entry, comment, expires in zip(entries, comments, expiries, strict=True):
         old = kept.get(entry)
-        before = None if old is None else State(_text(old.comment), old.expires or None)
+        before = State(_text(old.comment), old.expires or None) if old and old.comment else None
         if action in {"delete", "expire"} or entry in removed:
             yield Line(entry, before, None, old)
         else:
-            yield Line(entry, before, _after(before, comment, expires), old, known=known or old is not None)
+            after = _after(before, comment, expires)
+            yield Line(entry, before if old is None or old.comment else after, after, old)
 
 
 def kept_of(replaced: str | None) -> Mapping[str, Kept]:

@@ -1,7 +1,7 @@
 """The statements that add, update and delete entries, each of which also writes down what it replaced.
 
 What is added or deleted, its line in the audit and its row in list_changes are one statement, so that none is there
-without the others. What an update replaces is read from the state before the statement.
+without the others. What an update replaces it puts aside in the entry itself, from where it is told.
 """
 
 from collections.abc import Sequence
@@ -43,13 +43,15 @@ unnest({given}) AS given (entry) CROSS JOIN LATERAL (
     SELECT * FROM list_entries WHERE list_id = $1 AND entry = given.entry {locked} OFFSET 0
 ) AS kept
 """
-# One row of an entry as list_changes keeps it; what an update leaves as it is need not be kept.
-_UPDATED = r"""
-string_agg(kept.entry || E'\x1f' || comment || CASE WHEN expires IS NULL THEN '' ELSE E'\x1f' || expires END, E'\x1e')
-"""
 _DELETED = r"""
 string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
            || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
+"""
+# What an update finds. Only where both are given for every entry can it tell that nothing changes.
+_FOUND = r"list_entries.comment || E'\x1f' || coalesce(list_entries.expires, '')"
+_FOUND_OTHER = f"""
+CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DISTINCT FROM EXCLUDED.expires
+     THEN {_FOUND} END
 """
 
 
@@ -58,23 +60,22 @@ def _upsert(*, comments: bool, expiries: bool) -> str:
     changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
     changed += ", comment = EXCLUDED.comment" if comments else ""
     changed += ", expires = EXCLUDED.expires" if expiries else ""
-    return f"""
+    changed += f", previous = {_FOUND_OTHER if comments and expiries else _FOUND}"
+    return rf"""
     WITH written AS (
         INSERT INTO list_entries (list_id, entry, comment, created, created_by, updated, updated_by, expires)
         SELECT $1, entry, coalesce(comment, '""'), $5, $6, $5, $6, expires
         FROM unnest({ARRAY.format(2)}, {ARRAY.format(3)}, {ARRAY.format(4)}) AS given (entry, comment, expires)
         ON CONFLICT (list_id, entry) DO UPDATE SET {changed}
-        RETURNING xmax = 0 AS added
+        RETURNING xmax = 0 AS added, entry, previous
     ), counted AS MATERIALIZED (
-        SELECT count(*) AS touched, count(*) FILTER (WHERE added) AS added FROM written
+        SELECT count(*) AS touched, count(*) FILTER (WHERE added) AS added,
+               string_agg(concat_ws(E'\x1f', entry, previous), E'\x1e') FILTER (WHERE NOT added) AS replaced
+        FROM written
     ), noted AS (
         INSERT INTO list_changes (list_id, entries, action, moment, author, address, request_id, touched, added,
                                   comments, expiries, replaced)
-        SELECT $1, {ARRAY.format(2)}, $12, $5, $6, $10, $11, touched, added, $3, $13,
-               CASE WHEN added < touched THEN (
-                   SELECT {_UPDATED} FROM {EACH.format(given=ARRAY.format(2), locked="")}
-               ) END
-        FROM counted
+        SELECT $1, {ARRAY.format(2)}, $12, $5, $6, $10, $11, touched, added, $3, $13, replaced FROM counted
     )
     SELECT added, record_deed($7, $8, 'lists.' || $12, $9, $10, $11,
                               jsonb_build_object('entries', touched, 'added', added))

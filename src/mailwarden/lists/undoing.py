@@ -176,8 +176,10 @@ def plan_undoing(told: Row, now: Mapping[str, Row], moment: str) -> Work:
         untouched = row is not None and (row["updated"], row["updated_by"]) == left_as
         if line.after is None and row is None and line.kept is not None:
             work.restore.append(_extendable(line.kept, moment))
-        elif line.after is None or row is None or not untouched or not line.known:
+        elif line.after is None or row is None or not untouched:
             work.left.append(line.entry)
+        elif line.kept is not None and not line.kept.comment:
+            continue  # it was so before
         elif line.kept is None:
             work.remove.append(line.entry)
             work.replaced.append(_written(row))

@@ -13,9 +13,15 @@ ALTER TABLE list_changes
     ADD COLUMN deleted integer NOT NULL DEFAULT 0,
     ADD COLUMN comments text COMPRESSION lz4, -- given for each entry; U+001E: left as it was
     ADD COLUMN expiries text COMPRESSION lz4, -- the same; an empty one: without an end
-    ADD COLUMN replaced text COMPRESSION lz4, -- entry, comment, expires, created, created_by, hits, last_hit
+    -- Of each entry that was there: itself, comment, expires; of one that is gone also created, created_by, hits, last_hit.
+    -- An entry alone was told anew what it had already.
+    ADD COLUMN replaced text COMPRESSION lz4,
     ADD COLUMN removed text[] COMPRESSION lz4, -- of an undoing, those of its entries that it took away
     ADD COLUMN undoes bigint; -- the change that this one took back
+
+-- What the last update of an entry replaced, comment and expires, where it changed them: an update cannot tell what it
+-- found in any other way, but for reading all its entries once more.
+ALTER TABLE list_entries ADD COLUMN previous text COLLATE "C";
 
 -- Changes of one list, the newest first; and what took a change back.
 CREATE INDEX list_changes_list ON list_changes (list_id, change);
