@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from contextlib import AsyncExitStack, aclosing
+from typing import cast
 
 import msgspec
 import pytest
@@ -221,7 +222,7 @@ async def test_a_caller_who_leaves_gives_the_place_back():
             while True:
                 yield AnalyzerDone("structure", "finished", 1.0, 0, True)
 
-    desk = WatchedAnalyses(Endless(), OneTenant(), long_request_timeout_ms=1_000)
+    desk = WatchedAnalyses(cast("GuardClient", Endless()), OneTenant(), long_request_timeout_ms=1_000)
     for _ in range(MAX_WATCHED + 1):
         going = desk.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
         async with aclosing(going):
