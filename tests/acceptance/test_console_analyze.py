@@ -58,6 +58,23 @@ def test_a_message_can_be_pasted(analyst):
     assert "It goes to quarantine." in text_of(page)
 
 
+def test_a_large_message_is_taken_as_the_api_takes_it(analyst):
+    message = malware_message() + b"\r\n" + b"A" * 6_000_000
+    page = give(analyst, message, **ADDRESS)
+    assert "5.7 MiB" in text_of(page)
+    assert "Malware: " in text_of(page)
+
+
+def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, harmed_engines):
+    harmed_engines.rspamd.stop()
+    page = give(analyst, plain, **ADDRESS)
+    text = text_of(page)
+    assert "rspamd failed" in text
+    assert "Not decided: " in text
+    assert "Nothing is decided." in text
+    assert "Clean: " not in text
+
+
 def test_what_is_not_to_be_stored_leaves_nothing(analyst, house, client):
     lists = house.lists()
     entry = f"{uuid4().hex}.example"

@@ -4,6 +4,7 @@ The answer is a page that grows: its head and an empty table at once, a row as e
 account of the message that its own page gives. So it works without a script.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -27,6 +28,8 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.wire.parameters import read_parameters
 from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import MessageAnalysisRequest
+
+READER_SECONDS = 30.0
 
 _FIELDS = {
     "/borderMtaData/envelopeFrom": "the sender",
@@ -76,18 +79,18 @@ class AnalyzeScreen:
         before, _, rest = page.partition(rows)
         between, _, after = rest.partition(result)
         response = await visit.begin_stream()
-        await response.write(before.encode())
+        await _write(response, before.encode())
         step: Step | MailwardenError = first
         while isinstance(step, AnalyzerDone):
-            await response.write(_filled(visit, "analyze/row.html", step=step))
+            await _write(response, _filled(visit, "analyze/row.html", step=step))
             step = await _next(steps)
-        await response.write(between.encode())
+        await _write(response, between.encode())
         if isinstance(step, FinishedRequest):
             values = shown(visit, view_of(step, self._policy), stored=stored)
-            await response.write(_filled(visit, "analyze/result.html", **values))
+            await _write(response, _filled(visit, "analyze/result.html", **values))
         else:
-            await response.write(_filled(visit, "analyze/failure.html", error=step))
-        await response.write(after.encode())
+            await _write(response, _filled(visit, "analyze/failure.html", error=step))
+        await _write(response, after.encode())
         await response.write_eof()
         return response
 
@@ -100,6 +103,15 @@ async def _next(steps: AsyncGenerator[Step, None]) -> Step | MailwardenError:
         return error
     except StopAsyncIteration:
         return InternalError("The analysis ended without a result.")
+
+
+async def _write(response: web.StreamResponse, piece: bytes) -> None:
+    """Write a piece of the page; who stops reading gives the place at the guards back to those who do not."""
+    try:
+        async with asyncio.timeout(READER_SECONDS):
+            await response.write(piece)
+    except TimeoutError:
+        raise ConnectionResetError("The reader of the page stopped reading.") from None
 
 
 def _filled(visit: Visit, template: str, **values: object) -> bytes:
