@@ -27,8 +27,8 @@ READ_MS = 5_000
 _LAST = "\U0010ffff"  # sorts after every character an entry holds
 
 _COLUMNS = "entry, comment, created, created_by, updated, updated_by, expires, hits, last_hit"
-_COUNTS = "SELECT name, entries FROM lists WHERE tenant IS NOT DISTINCT FROM $1"
-_LIST = "(SELECT list_id FROM lists WHERE tenant IS NOT DISTINCT FROM $1 AND name = $2)"
+_COUNTS = "SELECT name, entries FROM lists WHERE OWN"
+_LIST = "(SELECT list_id FROM lists WHERE OWN AND name = $2)"
 _PAGE = f"SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry > $3 ORDER BY entry LIMIT $4"  # noqa: S608
 _SEARCH = f"""
 SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry > $3
@@ -65,7 +65,7 @@ class EntryStore:
     async def counts(self, scope: ListScope) -> Mapping[str, int]:
         """Return how many entries each list has; a list that was never used is not named."""
         async with self._database.connection() as connection, scoped(connection, scope.setting):
-            rows = await connection.fetch(_COUNTS, scope.tenant)
+            rows = await connection.fetch(scope.own(_COUNTS), scope.tenant)
         return {str(row["name"]): cast("int", row["entries"]) for row in rows}
 
     async def page(
@@ -80,7 +80,9 @@ class EntryStore:
         async with self._database.connection() as connection:
             try:
                 async with scoped(connection, scope.setting, first=_begin(SEARCH_MS)):
-                    return _page_of(await connection.fetch(_SEARCH, *place, needle, in_comment, spelled), limit)
+                    return _page_of(
+                        await connection.fetch(scope.own(_SEARCH), *place, needle, in_comment, spelled), limit
+                    )
             except asyncpg.QueryCanceledError:
                 rows = await _fetch(connection, scope, _PREFIX, *place, needle, needle + _LAST, spelled)
                 return _page_of(rows, limit, prefix_only=True)
@@ -106,7 +108,7 @@ class EntryStore:
 
 async def _fetch(connection: Connection, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
     async with scoped(connection, scope.setting, first=_begin(READ_MS)):
-        return await connection.fetch(statement, *values)
+        return await connection.fetch(scope.own(statement), *values)
 
 
 def _begin(milliseconds: int) -> str:

@@ -20,10 +20,10 @@ CHANGE_COLUMNS = """
 change, moment, author, address, request_id, action, touched, added, deleted, undoes,
 (SELECT max(later.change) FROM list_changes AS later WHERE later.undoes = told.change) AS undone_by
 """
-# The join is the wall: row-level security shows a transaction the lists of its own scope.
+# The list is the wall: row-level security shows a transaction the lists of its own scope.
 TOLD = """
-FROM list_changes AS told JOIN lists USING (list_id)
-WHERE lists.tenant IS NOT DISTINCT FROM $1 AND lists.name = $2 AND told.action <> ''
+FROM list_changes AS told
+WHERE told.list_id = (SELECT list_id FROM lists WHERE OWN AND name = $2) AND told.action <> ''
   AND told.changed > now() - make_interval(days => $3)
 """
 _NEWEST = f"SELECT {CHANGE_COLUMNS} {TOLD} AND ($4::bigint = 0 OR told.change < $4) ORDER BY told.change DESC LIMIT $5"
@@ -107,7 +107,7 @@ class ChangeStore:
     async def _read(self, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
         first = f"SET LOCAL statement_timeout = {READ_MS}"
         async with self._database.connection() as connection, scoped(connection, scope.setting, first=first):
-            return await connection.fetch(statement, *values)
+            return await connection.fetch(scope.own(statement), *values)
 
 
 def change_of(row: Row) -> Change:

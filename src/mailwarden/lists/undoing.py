@@ -98,7 +98,7 @@ class UndoStore:
         """Take a change back as far as its entries are as it left them; raise NotFound where there is none."""
         async with self._database.connection(CHANGE_WAIT) as connection:
             async with scoped(connection, scope.setting):
-                told = await connection.fetchrow(_FIND, scope.tenant, definition.name, KEPT_DAYS, number)
+                told = await connection.fetchrow(scope.own(_FIND), scope.tenant, definition.name, KEPT_DAYS, number)
             if told is None:
                 raise NotFound("There is no such change of this list, or it is too long ago to be undone.")
             undoing = _Undoing(connection, scope, definition, told, stamp)

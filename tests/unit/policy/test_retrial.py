@@ -13,7 +13,6 @@ from mailwarden.lists.precedence import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import HopSummary, LinkSummary, MessageSummary, PartSummary
@@ -177,8 +176,3 @@ def test_an_entry_of_another_tenant_is_another_entry() -> None:
     edit = Edit("sender-block", frozenset({"north.example"}), UUID(int=9), adds=False)
     request = Sample(random.Random(2)).processed(listed("sender-block", "north.example"))
     assert not Retrial(request, edit).met
-
-
-def test_the_words_of_an_outcome() -> None:
-    same = Outcome(Verdict.CLEAN, Decision.DELIVER, Verdict.CLEAN, Decision.DELIVER)
-    assert not same.differs

@@ -1,0 +1,75 @@
+"""Hindsight over real messages: what history keeps of them is enough to tell what an entry does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailwarden.analysis.sightings import find_sightings
+from mailwarden.errors import EntryTooBroad, InvalidEntry
+from mailwarden.lists.acting import EVERYTHING
+from mailwarden.lists.precedence import Match
+from mailwarden.message.parser import parse_message
+from mailwarden.message.summary import summarize
+from mailwarden.message.urls import host_of
+from mailwarden.model.envelope import Envelope, domain_of
+from mailwarden.model.evidence import Evidence, Report, Status
+from mailwarden.model.tenant import Profile
+from tests.unit.lists.shelf import listed
+from tests.unit.policy.test_retrial import Sample, retried
+
+MESSAGES = sorted(Path("tests/analyzers").glob("*/*.eml"))
+ENVELOPE = Envelope("ada@north.example", ("bob@south.example", "ceo@south.example"), "192.0.2.7")
+
+
+class RealSample(Sample):
+    """A message as a worker reads it."""
+
+    def __init__(self, path: Path) -> None:
+        message = parse_message(path.read_bytes())
+        self.profile = Profile.BALANCED
+        self.envelope = ENVELOPE
+        self.summary = summarize(message)
+        self.sightings = find_sightings(message, EVERYTHING)
+        self.evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0),))
+
+
+def entries_for(sample: RealSample) -> Iterator[Match]:
+    """Yield an entry of every list that the message meets, and some that it does not."""
+    texts = [
+        ("sender-block", sample.summary.from_address),
+        ("sender-block", f"*.{domain_of(sample.summary.from_address)}"),
+        ("sender-block", "north.example"),
+        ("ip-block", "192.0.2.0/24"),
+        ("recipient-exempt", "south.example"),
+        ("recipient-exempt", "ceo@south.example"),
+        ("subject-block", sample.summary.subject[3:20]),
+        ("protected-people", f"{sample.summary.from_name} <other@south.example>"),
+        *(("url-block", host_of(url)) for url in sample.sightings.urls),
+        *(("file-hash-block", file.sha256) for file in sample.sightings.files),
+        *(("attachment-block", file.media_type) for file in sample.sightings.files),
+        *(("attachment-block", Path(file.name).suffix) for file in sample.sightings.files if file.name),
+    ]
+    for name, text in dict.fromkeys(texts):
+        try:
+            yield listed(name, text)
+        except (InvalidEntry, EntryTooBroad):
+            continue
+
+
+@pytest.mark.parametrize("path", MESSAGES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_hindsight_of_a_message_is_processing_it(path: Path) -> None:
+    sample = RealSample(path)
+    before = sample.processed()
+    for match in entries_for(sample):
+        after = sample.processed(match)
+        outcome = retried(before, match, (), adds=True, profile=sample.profile)
+        expected = after.judgement.verdict, after.ruling.decision
+        assert (outcome.verdict_after, outcome.decision_after) == expected, match
+
+
+def test_there_are_messages_and_entries_enough() -> None:
+    tried = [match.list_name for path in MESSAGES for match in entries_for(RealSample(path))]
+    assert len(MESSAGES) > 20
+    assert len(tried) > 200
+    assert {"url-block", "file-hash-block", "attachment-block", "protected-people"} <= set(tried)
