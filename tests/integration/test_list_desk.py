@@ -328,3 +328,14 @@ async def test_an_update_that_gives_a_comment_to_some_is_undone_as_well(
     ]
     assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
     assert await state(desk, acme) == before
+
+
+async def test_a_long_list_answers_with_beginnings_first(
+    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(lists, GLOBAL, "evil.example", "mail.evil.example", "other.example")
+    monkeypatch.setattr(entry_store, "LONG", 2)
+    page = await desk.page(GLOBAL, LIST, "evil")
+    assert ([each.entry for each in page.entries], page.prefix_only) == (["evil.example"], True)
+    page = await desk.page(GLOBAL, LIST, "l.evil")
+    assert ([each.entry for each in page.entries], page.prefix_only) == (["mail.evil.example"], False)

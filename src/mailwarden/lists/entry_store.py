@@ -23,6 +23,7 @@ from mailwarden.wire.lists import PublicListsEntry
 PAGE = 100
 MAX_SEARCH = 200
 SEARCH_MS = 1_500
+LONG = 200_000  # entries that cannot be looked through in a moment: what begins with the text is answered first
 READ_MS = 5_000
 _LAST = "\U0010ffff"  # sorts after every character an entry holds
 
@@ -77,14 +78,19 @@ class EntryStore:
             return _page_of(await self._read(scope, _PAGE, *place), limit)
         needle, spelled = _folded(search.strip()[:MAX_SEARCH]), _spelled(definition, search)
         in_comment = _folded(msgspec.json.encode(needle).decode()[1:-1])
+        beginning = *place, needle, needle + _LAST, spelled
         async with self._database.connection() as connection:
+            if await self._is_long(connection, scope, definition):
+                rows = await _fetch(connection, scope, _PREFIX, *beginning)
+                if rows or after:
+                    return _page_of(rows, limit, prefix_only=True)
             try:
                 async with scoped(connection, scope.setting, first=_begin(SEARCH_MS)):
                     return _page_of(
                         await connection.fetch(scope.own(_SEARCH), *place, needle, in_comment, spelled), limit
                     )
             except asyncpg.QueryCanceledError:
-                rows = await _fetch(connection, scope, _PREFIX, *place, needle, needle + _LAST, spelled)
+                rows = await _fetch(connection, scope, _PREFIX, *beginning)
                 return _page_of(rows, limit, prefix_only=True)
 
     async def present(
@@ -100,6 +106,11 @@ class EntryStore:
         """Return the first entries of a list that is short by its nature."""
         rows = await self._read(scope, _PAGE, scope.tenant, definition.name, "", limit)
         return [_entry_of(row) for row in rows]
+
+    @staticmethod
+    async def _is_long(connection: Connection, scope: ListScope, definition: ListDefinition) -> bool:
+        rows = await _fetch(connection, scope, _COUNTS, scope.tenant)
+        return any(row["name"] == definition.name and cast("int", row["entries"]) > LONG for row in rows)
 
     async def _read(self, scope: ListScope, statement: str, *values: object) -> Sequence[Row]:
         async with self._database.connection() as connection:
