@@ -46,6 +46,7 @@ def uid_of(person: Person, name: str) -> str:
 
 
 def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House) -> None:
+    assert "Nobody exists yet" in text_of(Person(hasty.client().using(None)).get("/console/login"))
     link = make_link(hasty, "first")
     spare = Person(hasty.client().using(None))
     spare.follow(spare.get("/console/setup/" + link.rpartition("/")[2]))
@@ -54,6 +55,7 @@ def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House
     assert first.get("/console/people").status == 200
     assert Person(hasty.client().using(None)).get("/console/setup/" + link.rpartition("/")[2]).status == 410
     assert spare.get("/console/setup").status == 410
+    assert "Nobody exists yet" not in text_of(Person(hasty.client().using(None)).get("/console/login"))
     # As long as requests come the session lives, but no longer than it may in all.
     ended = time.monotonic() + 8
     while first.get("/console/people").status == 200:
@@ -142,3 +144,13 @@ def test_people_are_changed_with_the_token_of_the_session_alone(root: Person, ac
         for path in ("new", f"{uid}/role", f"{uid}/link", f"{uid}/disable", f"{uid}/enable", f"links/{uid}/withdraw"):
             assert stranger.post(f"/console/people/{path}", token, role="auditor").status == 403
     assert acme.get("/console/people").status == 200
+
+
+def test_tenants_may_be_typed_where_they_are_too_many_to_choose(house: House, root: Person, acme: Person) -> None:
+    done = root.post("/console/people/new", role="analyst", tenant_names=f"ACME\n{house.tenants['club']}\n")
+    assert link_in(root.follow(done))
+    assert "acme, club" in text_of(root.get("/console/people"))
+    for unknown in ("nowhere", "club"):
+        answer = acme.post("/console/people/new", role="analyst", tenant_names=unknown)
+        assert answer.status == 400
+        assert f"There is no tenant `{unknown}`" in text_of(answer)

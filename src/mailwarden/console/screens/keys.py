@@ -20,6 +20,7 @@ from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, Tenant
 from mailwarden.serving.front_door import Call
 
 KEYS = "/console/keys"
+FEW_TENANTS = 100  # beyond it a tenant is typed, not chosen
 LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year"), ("", "never"))
 OVERLAPS = (
     ("0", "No time: the old one ends now"),
@@ -121,7 +122,13 @@ class KeysScreen:
         bounds = [(GLOBAL, "Every tenant and the global scope")] if visit.scope.tenants is None else []
         bounds += [(str(tenant.uid), tenant.name) for tenant in visit.tenants]
         return visit.render(
-            "keys/new.html", given=given, bounds=bounds, lifetimes=LIFETIMES, scopes=SCOPES, mistake=mistake
+            "keys/new.html",
+            given=given,
+            bounds=bounds,
+            many=len(bounds) > FEW_TENANTS,
+            lifetimes=LIFETIMES,
+            scopes=SCOPES,
+            mistake=mistake,
         )
 
     def _curl(self, call: Call, key: ApiKey, text: str) -> str:
@@ -158,6 +165,15 @@ def tenant_namer(visit: Visit) -> Callable[[Iterable[UUID]], str]:
     return lambda uids: ", ".join(sorted((names.get(uid, str(uid)) for uid in uids), key=str.lower))
 
 
+def named_tenant(visit: Visit, text: str) -> UUID:
+    """Return the tenant of that name or uid, as far as this person may know it."""
+    wanted = text.strip().lower()
+    for tenant in visit.tenants:
+        if wanted in (str(tenant.uid), tenant.name.lower()):
+            return tenant.uid
+    raise SchemaViolation(f"There is no tenant `{text.strip()[:100]}`.")
+
+
 def _scopes(given: Sequence[str]) -> frozenset[KeyScope]:
     try:
         return frozenset(map(KeyScope, given))
@@ -168,10 +184,9 @@ def _scopes(given: Sequence[str]) -> frozenset[KeyScope]:
 def _bound(visit: Visit, given: str) -> frozenset[UUID]:
     if given == GLOBAL and visit.scope.tenants is None:
         return frozenset()
-    tenant = next((tenant.uid for tenant in visit.tenants if str(tenant.uid) == given), None)
-    if tenant is None:
+    if not given:
         raise SchemaViolation("Choose what the key is bound to.")
-    return frozenset({tenant})
+    return frozenset({named_tenant(visit, given)})
 
 
 def _networks(text: str) -> tuple[Network, ...]:

@@ -13,6 +13,7 @@ from mailwarden.console.rights import Right
 from mailwarden.console.templating import HEADERS
 from mailwarden.console.visit import Guest, Visit, see_other
 from mailwarden.errors import LoginFailed, MailwardenError, ProviderUnreachable, RateLimited
+from mailwarden.model.scope import Scope
 from mailwarden.serving.errors import STATUS_OF
 
 CODE = LOGIN + "/code"
@@ -43,7 +44,8 @@ class LoginScreen:
         if found is not None and found.user is not None:
             return see_other(way_back(goal))
         visit, value = await self._reception.greet(guest, goal)
-        return with_cookie(self._render(guest, visit), value)
+        nobody = await self._reception.registry.users.is_empty(Scope.deployment())
+        return with_cookie(self._render(guest, visit, nobody=nobody), value)
 
     async def take_password(self, guest: Guest) -> web.StreamResponse:
         visit = await self._reception.trusted(guest)
@@ -109,12 +111,15 @@ class LoginScreen:
         await self._reception.registry.sessions.end(visit.session)
         return without_cookie(see_other(LOGIN, "signed-out"))
 
-    def _render(self, guest: Guest, visit: Session, *, mistake: str = "", name: str = "") -> web.Response:
+    def _render(
+        self, guest: Guest, visit: Session, *, mistake: str = "", name: str = "", nobody: bool = False
+    ) -> web.Response:
         return guest.render(
             "login/index.html",
             session=visit,
             mistake=mistake,
             name=name,
+            nobody=nobody,
             passkeys=self._reception.place(guest.call).takes_passkeys,
             organisation=self._reception.organisation,
         )

@@ -11,7 +11,7 @@ from mailwarden.console.page import PREFIX, Page
 from mailwarden.console.reception import Reception
 from mailwarden.console.rights import Right
 from mailwarden.console.screens.account import read_uid
-from mailwarden.console.screens.keys import tenant_namer
+from mailwarden.console.screens.keys import FEW_TENANTS, named_tenant, tenant_namer
 from mailwarden.console.screens.login import told
 from mailwarden.console.visit import Visit, see_other
 from mailwarden.console.wording import ROLES
@@ -60,7 +60,12 @@ class PeopleScreen:
 
     async def invite(self, visit: Visit) -> web.StreamResponse:
         form = visit.form
-        given = {"role": form.text("role"), "tenants": form.many("tenants"), "email": form.text("email")}
+        given = {
+            "role": form.text("role"),
+            "tenants": form.many("tenants"),
+            "tenant_names": form.raw("tenant_names"),
+            "email": form.text("email"),
+        }
         try:
             position = _position(visit)
             token = await self._administration.invite(visit.scope, position, form.text("email"), visit.actor)
@@ -116,14 +121,21 @@ class PeopleScreen:
         return see_other(PEOPLE + "/link")
 
     def _render_form(self, visit: Visit, given: Mapping[str, object], mistake: str = "") -> web.Response:
-        return visit.render("people/new.html", given=given, roles=_roles(visit), hints=ROLE_HINTS, mistake=mistake)
+        shown = {"roles": _roles(visit), "hints": ROLE_HINTS, "few": FEW_TENANTS}
+        return visit.render("people/new.html", shown, given=given, mistake=mistake)
 
     def _render_person(self, visit: Visit, person: User, mistake: str = "") -> web.Response:
-        given = {"role": person.role.value, "tenants": [str(uid) for uid in person.tenants]}
+        tenants_of = tenant_namer(visit)
+        given = {
+            "role": person.role.value,
+            "tenants": [str(uid) for uid in person.tenants],
+            "tenant_names": "\n".join(tenants_of([uid]) for uid in person.tenants),
+        }
         return visit.render(
             "people/person.html",
             person=person,
-            tenants_of=tenant_namer(visit),
+            tenants_of=tenants_of,
+            few=FEW_TENANTS,
             given=given,
             roles=_roles(visit),
             hints=ROLE_HINTS,
@@ -144,6 +156,7 @@ def _position(visit: Visit) -> Position:
         tenants = frozenset(UUID(text) for text in visit.form.many("tenants"))
     except ValueError:
         raise SchemaViolation("Choose a role and, where it needs them, tenants.") from None
+    tenants |= {named_tenant(visit, line) for line in visit.form.raw("tenant_names").splitlines() if line.strip()}
     if role is Role.DEPLOYMENT_ADMINISTRATOR:
         tenants = frozenset()
     return Position(role, tenants)
