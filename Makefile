@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists bench-search torture faults-lists docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists bench-search evaluate torture faults-lists docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ bench-lists: ## Measure the List API on 1 and 10 million entries against Postgre
 
 bench-search: ## Measure searches of five million messages, operator by operator (ROWS=number)
 	@$(BIN)/python -m bench.search $(if $(ROWS),--rows $(ROWS))
+
+evaluate: ## Measure detection on a labelled corpus (CORPUS=folder, SPLIT=test|dev, MORE="--rejudge" and the like)
+	@$(BIN)/python -m evaluate $(if $(CORPUS),--corpus $(CORPUS)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture

@@ -120,8 +120,16 @@ def build_engines(config: GuardConfig) -> tuple[EngineAnalyzer, ...]:
 
 @asynccontextmanager
 async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
-    """Start everything guard needs; end it in the opposite order."""
+    """Start everything guard needs, and the doors to it."""
     metrics = Metrics()
+    async with built_house(config, folder, metrics) as (guard, house):
+        settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
+        yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
+
+
+@asynccontextmanager
+async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, House]]:
+    """Start everything behind the doors; end it in the opposite order."""
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size)
         stack.push_async_callback(database.close)
@@ -163,9 +171,7 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
             tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
         )
-        house = House(config, admission, processing, prepare_spool(folder / config.spool))
-        settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
-        yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
+        yield guard, House(config, admission, processing, prepare_spool(folder / config.spool))
 
 
 async def _fed_lists(

@@ -1,0 +1,133 @@
+"""`make evaluate`: scans a labelled corpus through guard's own pipeline, and prints what is caught and what is not."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bench.messages import read_messages
+from evaluate.corpus import Corpus, Sample
+from evaluate.cost import Costs, cost_line, cost_table, processor_time, reported
+from evaluate.page import write_page
+from evaluate.records import RecordFile, Scanned, key_of, newest
+from evaluate.scanning import scan_all
+from evaluate.separation import separating
+from evaluate.tables import (
+    best_findings,
+    cause_tables,
+    finding_table,
+    last_line,
+    left_out_table,
+    result_table,
+    robustness,
+    source_table,
+)
+from evaluate.trial import Judged, try_all
+from mailwarden.model.envelope import Envelope
+from mailwarden.policy.rules import Policy, load_policy
+
+UNPACKED, RESULTS = Path("run/corpus"), Path("run/evaluate")
+TIMED = 1_000  # so many messages of the corpus are timed in this process, one after the other
+BENCH_ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.5", "mail.sender.example")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    arguments = _read_arguments(words)
+    began = time.monotonic()
+    corpus = Corpus(arguments.corpus, arguments.unpacked)
+    policy = load_policy()
+    if arguments.rejudge:
+        file = newest(arguments.results, arguments.split)
+        records = file.read()
+        if key_of(corpus.key, (record.sample for record in records)) not in file.path.stem:
+            _say(f"{file.path} was made by other analyzers than those of now: only the rules are of now")
+    else:
+        file, records = _scan(corpus, arguments)
+    judged = try_all(records, policy)
+    for line in _answer(judged, policy, arguments):
+        print(line)
+    if arguments.findings is None:
+        if not arguments.rejudge:
+            for line in _costs(corpus, records, arguments.bench):
+                print(line)
+        page = arguments.results / "report.html"
+        write_page(page, judged, policy)
+        _say(
+            f"{len(records):,} messages in {time.monotonic() - began:.0f} s; {page} shows them; evidence in {file.path}"
+        )
+        print(last_line(judged))
+    return 0
+
+
+def _scan(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, list[Scanned]]:
+    samples: list[Sample] = corpus.samples(arguments.split, arguments.sample)
+    key = key_of(corpus.key, samples)
+    corpus.unpack()
+    records = scan_all(corpus.posts(samples, time.time()), len(samples))
+    file = RecordFile(arguments.results / f"{arguments.split}-{key}.jsonl")
+    file.write(records)
+    return file, records
+
+
+def _answer(judged: list[Judged], policy: Policy, arguments: argparse.Namespace) -> Iterator[str]:
+    if arguments.findings is not None:
+        yield from finding_table(row for row in separating(judged) if row.name.startswith(arguments.findings))
+        return
+    sections: tuple[tuple[str, Iterable[str]], ...] = (
+        ("What is caught, and the ham that is caught with it", result_table(judged)),
+        ("Every source", source_table(judged)),
+        ("Messages without a verdict", robustness(judged)),
+        ("With one analyzer left out, at FPR 0.5 %", left_out_table(judged, policy)),
+        ("The findings that separate best", finding_table(best_findings(judged))),
+        ("Wrong decisions of the shipped policy", cause_tables(judged)),
+    )
+    for title, lines in sections:
+        yield f"\n{title}"
+        yield from lines
+
+
+def _costs(corpus: Corpus, records: Sequence[Scanned], bench: Path | None) -> Iterator[str]:
+    yield "\nWhat our own analyzers cost (processor time in one process; wall time in the workers, several at once)"
+    large = read_messages(bench)["50k"]
+    yield from cost_table("50 KB messages", [processor_time(raw, BENCH_ENVELOPE) for raw in large])
+    step = max(1, len(records) // TIMED)
+    now = time.time()
+    yield from cost_table("corpus", [_cost_of(corpus, record, now) for record in records[::step]])
+    yield cost_line("corpus, wall time: own analyzers", reported(records))
+
+
+def _cost_of(corpus: Corpus, record: Scanned, now: float) -> Costs:
+    posted = corpus.post(record.sample, now)
+    return processor_time(posted.raw, posted.envelope)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluate",
+        description=__doc__,
+        epilog="Example: python -m evaluate --corpus FOLDER --split dev --sample 500",
+    )
+    parser.add_argument("--corpus", type=Path, required=True, help="folder with MANIFEST.csv and messages.tar.xz")
+    parser.add_argument(
+        "--split", choices=("dev", "test"), default="test", help="dev is for building, test for figures (%(default)s)"
+    )
+    parser.add_argument("--sample", type=int, help="so many messages of the split, for a quick look")
+    parser.add_argument(
+        "--rejudge", action="store_true", help="scan nothing: judge the evidence of the last scan by the rules of now"
+    )
+    parser.add_argument(
+        "--findings", metavar="PREFIX", nargs="?", const="", help="print only how often each finding is met, and end"
+    )
+    parser.add_argument("--bench", type=Path, help="folder with 5k_*.eml and 50k_*.eml to time (default: made here)")
+    parser.add_argument("--unpacked", type=Path, default=UNPACKED, help="where messages are unpacked (%(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where evidence and page go (%(default)s)")
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What is kept of a scanned message, one JSON line each, so that it can be judged again without scanning it."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from evaluate.corpus import Sample
+from mailwarden.model.evidence import Evidence
+
+SOURCES = Path(__file__).parents[1] / "src" / "mailwarden"
+# The rooms whose code makes evidence; policy is not among them, because it is applied anew each time.
+_ROOMS = ("analysis", "message", "guard", "lists")
+
+
+class Scanned(Struct, frozen=True):
+    """One message, everything that was noticed about it, and what others think of it."""
+
+    sample: Sample
+    evidence: Evidence
+    subject: str = ""
+    problem: str = ""  # where guard itself broke: what it said
+    rspamd: float | None = None
+    spamassassin: float | None = None
+
+
+def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:
+    """Return a short name for what the evidence rests on: these messages, and the code that looks at them."""
+    digest = hashlib.sha256(corpus)
+    for room in _ROOMS:
+        for file in sorted((SOURCES / room).rglob("*")):
+            if file.suffix in {".py", ".yml", ".yaml"}:
+                digest.update(file.read_bytes())
+    for sample in samples:
+        digest.update(sample.path.encode())
+    return digest.hexdigest()[:12]
+
+
+class RecordFile:
+    """A file of scanned messages; it appears under its name only when it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, records: Iterable[Scanned]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_suffix(".part")
+        encoder = msgspec.json.Encoder()
+        with part.open("wb") as file:
+            for record in records:
+                file.write(encoder.encode(record) + b"\n")
+        part.replace(self.path)
+
+    def read(self) -> list[Scanned]:
+        decoder = msgspec.json.Decoder(Scanned)
+        with self.path.open("rb") as file:
+            return [decoder.decode(line) for line in file]
+
+
+def newest(folder: Path, split: str) -> RecordFile:
+    """Return the file of the last whole scan of this split."""
+    files = sorted(folder.glob(f"{split}-*.jsonl"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        raise SystemExit(f"{folder} holds no scan of the {split} split; run it once without --rejudge")
+    return RecordFile(files[-1])

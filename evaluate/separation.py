@@ -1,0 +1,92 @@
+"""What does the work: the findings that tell bad from good, and what the missed and the wronged have in common."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from math import log2
+
+from msgspec import Struct
+
+from evaluate.corpus import HAM, PHISHING, SPAM
+from evaluate.trial import Judged
+
+NOTHING = "nothing was found"
+_NAMED = 3
+
+
+class FindingRow(Struct, frozen=True):
+    """How often one finding is met in each class, and how many bits it tells about good or bad."""
+
+    name: str
+    ham: float
+    worst: float
+    worst_subset: str
+    spam: float
+    phishing: float
+    gain: float
+
+
+class Cause(Struct, frozen=True):
+    """Messages that were decided wrongly with the same weightiest reasons."""
+
+    reasons: str
+    count: int
+    subsets: tuple[tuple[str, int], ...]
+
+
+def separating(judged: Sequence[Judged]) -> list[FindingRow]:
+    """Return every finding, the one that separates best first; one that speaks for good mail has a negative gain."""
+    sizes: Counter[str] = Counter()
+    subset_sizes: Counter[str] = Counter()
+    met: dict[str, Counter[str]] = defaultdict(Counter)
+    subsets: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in judged:
+        kind = one.sample.kind
+        if kind not in (HAM, SPAM, PHISHING):
+            continue
+        sizes[kind] += 1
+        subset_sizes[one.sample.subset] += 1
+        for name in one.finding_names:
+            met[name][kind] += 1
+            if kind == HAM:
+                subsets[name][one.sample.subset] += 1
+    rows = []
+    for name, counts in met.items():
+        worst, subset = max(((n / subset_sizes[key], key) for key, n in subsets[name].items()), default=(0.0, ""))
+        good, bad = counts[HAM], counts[SPAM] + counts[PHISHING]
+        gain = information(good, sizes[HAM], bad, sizes[SPAM] + sizes[PHISHING])
+        ham, spam, phishing = (counts[kind] / sizes[kind] if sizes[kind] else 0.0 for kind in (HAM, SPAM, PHISHING))
+        rows.append(FindingRow(name, ham, worst, subset, spam, phishing, gain))
+    return sorted(rows, key=lambda row: -row.gain)
+
+
+def information(good: int, all_good: int, bad: int, all_bad: int) -> float:
+    """Return the mutual information of a finding and badness in bits, both classes taken as equally likely."""
+    if not all_good or not all_bad:
+        return 0.0
+    with_good, with_bad = good / all_good / 2, bad / all_bad / 2
+    total = 0.0
+    for among_good, among_bad in ((with_good, with_bad), (0.5 - with_good, 0.5 - with_bad)):
+        for part in (among_good, among_bad):
+            if part > 0:
+                total += part * log2(part / ((among_good + among_bad) * 0.5))
+    return total if with_bad >= with_good else -total
+
+
+def causes(wrong: Iterable[Judged]) -> list[Cause]:
+    """Group messages by the rules that weighed most, the largest group first."""
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in wrong:
+        groups[reasons_of(one)][one.sample.subset] += 1
+    found = [Cause(reasons, subsets.total(), tuple(subsets.most_common(3))) for reasons, subsets in groups.items()]
+    return sorted(found, key=lambda cause: (-cause.count, cause.reasons))
+
+
+def reasons_of(one: Judged) -> str:
+    """Name the rules that weighed most in this message, with their weights."""
+    if one.scanned.problem:
+        return one.scanned.problem
+    weights: Counter[str] = Counter()
+    for reason in one.judgement.reasons:
+        weights[reason.rule] += reason.weight
+    named = [f"{rule} {weight}" for rule, weight in weights.most_common(_NAMED) if weight > 0]
+    return ", ".join(named) or NOTHING

@@ -1,0 +1,79 @@
+"""Judges stored evidence by the rules of now: the whole of it, or without what one analyzer brought."""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from evaluate.corpus import Sample
+from evaluate.records import Scanned
+from evaluate.scores import score_of
+from mailwarden.model.evidence import Evidence
+from mailwarden.model.judgement import Judgement
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.policy.decide import decide
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import Policy
+
+BALANCED = Assignment(UUID(int=0), AssignedBy.REQUEST)
+HELD = (Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
+
+
+class Judged(Struct, frozen=True):
+    """A message with what the policy says of it."""
+
+    scanned: Scanned
+    judgement: Judgement
+    decision: Decision
+    score: float
+
+    @property
+    def sample(self) -> Sample:
+        return self.scanned.sample
+
+    @property
+    def held(self) -> bool:
+        return self.decision in HELD
+
+    @property
+    def crashed(self) -> bool:
+        """Whether there was no answer worth the name: an error, or a verdict that says so."""
+        return bool(self.scanned.problem) or self.judgement.verdict is Verdict.UNKNOWN
+
+    @property
+    def finding_names(self) -> frozenset[str]:
+        return frozenset(finding.name for _, finding in self.scanned.evidence.findings)
+
+
+def try_all(records: Iterable[Scanned], policy: Policy) -> list[Judged]:
+    return [_try(record, record.evidence, policy) for record in records]
+
+
+def try_without(analyzer: str, judged: Sequence[Judged], policy: Policy) -> list[Judged]:
+    """Judge again as if the analyzer had looked and noticed nothing; only those it noticed something in change."""
+    return [
+        _try(one.scanned, without(one.scanned.evidence, analyzer), policy) if _spoke(one, analyzer) else one
+        for one in judged
+    ]
+
+
+def analyzers_of(judged: Iterable[Judged]) -> list[str]:
+    """Return the analyzers that brought a finding anywhere, by name."""
+    return sorted({name for one in judged for name, _ in one.scanned.evidence.findings})
+
+
+def without(evidence: Evidence, analyzer: str) -> Evidence:
+    return Evidence(
+        tuple(replace(each, findings=()) if each.analyzer == analyzer else each for each in evidence.reports)
+    )
+
+
+def _spoke(one: Judged, analyzer: str) -> bool:
+    return any(report.analyzer == analyzer and report.findings for report in one.scanned.evidence.reports)
+
+
+def _try(record: Scanned, evidence: Evidence, policy: Policy) -> Judged:
+    judgement = judge(evidence, policy)
+    return Judged(record, judgement, decide(judgement, BALANCED, policy).decision, score_of(judgement))
