@@ -1,0 +1,154 @@
+"""Lists as people read them: pages, search, and which lists a value meets."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+from msgspec import UNSET
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.lists import entry_store
+from mailwarden.lists.catalogue import find_list
+from mailwarden.lists.checking import Checker
+from mailwarden.lists.desk import ListDesk
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.ledger import ChangeStore
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.lists.undoing import UndoStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.wire.lists import ListEntryInput
+
+GLOBAL = ListScope()
+ADA = Actor("user:ada", "192.0.2.9", "request-9")
+SOAR = Actor("key:soar", "192.0.2.7", "request-1")
+LIST = "sender-block"
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> ListStore:
+    return ListStore(database, database)
+
+
+@pytest.fixture
+def lists(store: ListStore) -> Lists:
+    return Lists(store)
+
+
+@pytest.fixture
+def desk(database: Database, store: ListStore) -> ListDesk:
+    return ListDesk(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+
+
+@pytest.fixture
+async def acme(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "acme")).uid)
+
+
+@pytest.fixture
+async def other(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "other")).uid)
+
+
+async def add(lists: Lists, scope: ListScope, *entries: str, comment: str | None = None, **more: object) -> None:
+    given = [ListEntryInput(entry, UNSET if comment is None else comment, **more) for entry in entries]  # type: ignore[arg-type]
+    await lists.add_entries(scope, LIST, given, SOAR)
+
+
+async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Database, lists: Lists) -> None:
+    await add(lists, GLOBAL, *(f"n{number:03}.example" for number in range(5)))
+    entries = EntryStore(database)
+    first = await entries.page(GLOBAL, find_list(LIST), limit=3)
+    assert [each.entry for each in first.entries] == ["n000.example", "n001.example", "n002.example"]
+    second = await entries.page(GLOBAL, find_list(LIST), after=first.after, limit=3)
+    assert [each.entry for each in second.entries] == ["n003.example", "n004.example"]
+    assert second.after == ""
+    assert second.entries[0].created_by == "key:soar"
+
+
+async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
+    desk: ListDesk, lists: Lists, acme: ListScope
+) -> None:
+    await add(lists, acme, "evil.example", "mail.evil.example", comment='Ticket "7" of Ada')
+    await add(lists, acme, "plain.example")
+    for search, found in (
+        ("EVIL", ["evil.example", "mail.evil.example"]),
+        ('ticket "7"', ["evil.example", "mail.evil.example"]),
+        ("plain", ["plain.example"]),
+        ("hxxp-is-none", []),
+        ("plain[.]example", ["plain.example"]),
+        ("%", []),
+        ("\x00", []),
+    ):
+        assert [each.entry for each in (await desk.page(acme, LIST, search)).entries] == found
+    assert (await desk.page(GLOBAL, LIST, "evil")).entries == ()
+
+
+async def test_a_search_that_takes_too_long_compares_beginnings_and_says_so(
+    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
+) -> None:
+    await add(lists, GLOBAL, "evil.example", "mail.evil.example")
+    slow = entry_store._SEARCH.replace("AND entry > $3", "AND entry > $3 AND pg_sleep(1) IS NOT NULL")
+    monkeypatch.setattr(entry_store, "_SEARCH", slow)
+    monkeypatch.setattr(entry_store, "SEARCH_MS", 50)
+    page = await desk.page(GLOBAL, LIST, "evil")
+    assert page.prefix_only
+    assert [each.entry for each in page.entries] == ["evil.example"]
+    assert database.up
+
+
+async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployment(
+    database: Database, lists: Lists, acme: ListScope, other: ListScope
+) -> None:
+    checker = Checker(EntryStore(database))
+    await add(lists, GLOBAL, "*.evil.example", comment="feed")
+    await add(lists, other, "mail.evil.example")
+    await lists.add_entries(acme, "sender-allow", [ListEntryInput("a@mail.evil.example")], SOAR)
+    await add(lists, acme, "mail.evil.example", expires=datetime(2020, 1, 1, tzinfo=UTC))
+    checked = await checker.check(acme, "A@mail[.]evil.example")
+    found = {(each.match.list_name, each.match.entry, each.match.tenant): each.expired for each in checked.found}
+    assert found == {
+        (LIST, "mail.evil.example", acme.tenant): True,
+        ("sender-allow", "a@mail.evil.example", acme.tenant): False,
+        (LIST, "*.evil.example", None): False,
+    }
+    assert [match.list_name for match in checked.acting] == ["sender-allow"]
+    assert [match.entry for match in (await checker.check(GLOBAL, "A@mail.evil.example")).acting] == ["*.evil.example"]
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "value"),
+    [
+        ("ip-block", "198.51.100.0/24", "198.51.100.9"),
+        ("subject-block", "/final notice [0-9]+/i", "Final Notice 77 of you"),
+        ("protected-people", "Ada Byron <ada@acme.example>", "byron, ada <x@evil.example>"),
+        ("url-block", "evil.example/login/*", "hxxps://evil[.]example/login/now?x=1"),
+        ("file-hash-block", "a" * 64, "A" * 64),
+        ("attachment-block", ".exe", "x.exe"),
+    ],
+)
+async def test_every_kind_of_value_is_met(database: Database, lists: Lists, name: str, entry: str, value: str) -> None:
+    await lists.add_entries(GLOBAL, name, [ListEntryInput(entry)], SOAR)
+    checked = await Checker(EntryStore(database)).check(GLOBAL, value)
+    assert [(match.list_name, match.entry) for match in checked.acting] == [(name, entry)]
+
+
+async def test_a_long_list_answers_with_beginnings_first(
+    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(lists, GLOBAL, "evil.example", "mail.evil.example", "other.example")
+    monkeypatch.setattr(entry_store, "LONG", 2)
+    page = await desk.page(GLOBAL, LIST, "evil")
+    assert ([each.entry for each in page.entries], page.prefix_only) == (["evil.example"], True)
+    page = await desk.page(GLOBAL, LIST, "l.evil")
+    assert ([each.entry for each in page.entries], page.prefix_only) == (["mail.evil.example"], False)
