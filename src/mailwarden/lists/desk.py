@@ -1,5 +1,6 @@
 """The lists as people work with them: what is in them, what changed, taking a change back, bringing in a file."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -10,6 +11,7 @@ from mailwarden.errors import InvalidEntry, NotFound, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Row, read_text
+from mailwarden.lists.kinds import Entry
 from mailwarden.lists.ledger import Change, ChangeStore, Line
 from mailwarden.lists.plan import Plan, Survey, compare, normalised, survey
 from mailwarden.lists.scope import ListScope
@@ -96,7 +98,10 @@ class ListDesk:
     ) -> Preview:
         """Tell what bringing a text of this form into a list would do; what has no comment or end gets these."""
         definition = find_list(list_name)
-        seen = survey(normalised(definition, read_text(text, form), comment, expires), MAX_IMPORT)
+        # Fifty thousand lines take a second to read: beside the loop, for abby scans meanwhile.
+        seen = await asyncio.to_thread(
+            lambda: survey(normalised(definition, read_text(text, form), comment, expires), MAX_IMPORT)
+        )
         if seen.last is None:
             raise _too_many(definition)
         names = sorted(seen.last)
@@ -110,7 +115,10 @@ class ListDesk:
     async def bring_in(
         self, scope: ListScope, list_name: str, rows: Sequence[Row], actor: Actor, *, action: str = "import"
     ) -> int:
-        """Add or update all rows as one change, or none; return how many there were. Rows are in stored form."""
+        """Add or update all rows as one change, or none; return how many there were.
+
+        Their entries are in stored form, as `preview` gives them.
+        """
         definition = find_list(list_name)
         if len(rows) > MAX_IMPORT:
             raise _too_many(definition)
@@ -118,7 +126,7 @@ class ListDesk:
         if last:
             ordered = [last[entry] for entry in sorted(last)]
             changes = Changes(
-                [definition.normalise(row.entry) for row in ordered],
+                [Entry(row.entry) for row in ordered],
                 [UNSET if row.comment is UNSET else json_text(row.comment) for row in ordered],
                 [time_text(row.expires) if isinstance(row.expires, datetime) else row.expires for row in ordered],
             )

@@ -4,6 +4,7 @@ An undoing is a change like any other: one transaction, one line in the audit, o
 Entries that were changed since are left alone and told.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import cast
@@ -126,7 +127,8 @@ class _Undoing:
     async def run(self, transaction: ScopedTransaction) -> Undone:
         entries = sorted(cast("Sequence[str]", self._told["entries"]))
         rows = await self._connection.fetch(_LOCK, self.list_id, joined(entries))
-        work = plan_undoing(self._told, {cast("str", row["entry"]): row for row in rows}, self._stamp.moment)
+        now = {cast("str", row["entry"]): row for row in rows}
+        work = await asyncio.to_thread(plan_undoing, self._told, now, self._stamp.moment)
         restored = await self._write(work)
         taken = {each.entry for each in work.restore} - restored
         left = tuple(sorted({*work.left, *taken}))
