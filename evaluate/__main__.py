@@ -10,7 +10,8 @@ from bench.messages import read_messages
 from evaluate.corpus import Corpus, Sample
 from evaluate.cost import Costs, cost_line, cost_table, processor_time, reported
 from evaluate.page import write_page
-from evaluate.records import RecordFile, Scanned, key_of, newest
+from evaluate.records import RecordFile, Scanned, key_of, named, newest
+from evaluate.refreshing import refresh
 from evaluate.scanning import scan_all
 from evaluate.separation import separating
 from evaluate.tables import (
@@ -37,27 +38,41 @@ def main(words: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     corpus = Corpus(arguments.corpus, arguments.unpacked)
     policy = load_policy()
-    if arguments.rejudge:
-        file = newest(arguments.results, arguments.split)
-        records = file.read()
-        if key_of(corpus.key, (record.sample for record in records)) not in file.path.stem:
-            _say(f"{file.path} was made by other analyzers than those of now: only the rules are of now")
-    else:
-        file, records = _scan(corpus, arguments)
+    file, records = _stored(corpus, arguments) if arguments.rejudge or arguments.refresh else _scan(corpus, arguments)
     judged = try_all(records, policy)
-    for line in _answer(judged, policy, arguments):
-        print(line)
-    if arguments.findings is None:
-        if not arguments.rejudge:
-            for line in _costs(corpus, records, arguments.bench):
-                print(line)
-        page = arguments.results / "report.html"
-        write_page(page, judged, policy)
-        _say(
-            f"{len(records):,} messages in {time.monotonic() - began:.0f} s; {page} shows them; evidence in {file.path}"
-        )
-        print(last_line(judged))
+    if arguments.findings is not None:
+        _print(finding_table(row for row in separating(judged) if row.name.startswith(arguments.findings)))
+        return 0
+    lines = _print(_sections(judged, policy))
+    if not arguments.rejudge:
+        lines += _print(_costs(corpus, records, arguments.bench))
+    page = arguments.results / "report.html"
+    write_page(page, judged, [*lines, last_line(judged)])
+    took = time.monotonic() - began
+    _say(f"{len(records):,} messages in {took:.0f} s; {page} shows them; their evidence is in {file.path}")
+    _print([last_line(judged)])
     return 0
+
+
+def _print(lines: Iterable[str]) -> list[str]:
+    """Print each line as it comes, and return them all."""
+    printed = []
+    for line in lines:
+        print(line, flush=True)
+        printed.append(line)
+    return printed
+
+
+def _stored(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, list[Scanned]]:
+    """Return what the last scan of the split brought, looked at again by the local analyzers where that is wanted."""
+    file = newest(arguments.results, arguments.split, arguments.sample)
+    records = file.read()
+    if arguments.refresh:
+        corpus.unpack()
+        return file, list(refresh(corpus, records))
+    if key_of(corpus.key, (record.sample for record in records)) not in file.path.stem:
+        _say(f"{file.path} was made by other analyzers than those of now: only the rules are of now")
+    return file, records
 
 
 def _scan(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, list[Scanned]]:
@@ -65,15 +80,12 @@ def _scan(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, li
     key = key_of(corpus.key, samples)
     corpus.unpack()
     records = scan_all(corpus.posts(samples, time.time()), len(samples))
-    file = RecordFile(arguments.results / f"{arguments.split}-{key}.jsonl")
+    file = RecordFile(arguments.results / named(arguments.split, arguments.sample, key))
     file.write(records)
     return file, records
 
 
-def _answer(judged: list[Judged], policy: Policy, arguments: argparse.Namespace) -> Iterator[str]:
-    if arguments.findings is not None:
-        yield from finding_table(row for row in separating(judged) if row.name.startswith(arguments.findings))
-        return
+def _sections(judged: list[Judged], policy: Policy) -> Iterator[str]:
     sections: tuple[tuple[str, Iterable[str]], ...] = (
         ("What is caught, and the ham that is caught with it", result_table(judged)),
         ("Every source", source_table(judged)),
@@ -119,6 +131,11 @@ def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="so many messages of the split, for a quick look")
     parser.add_argument(
         "--rejudge", action="store_true", help="scan nothing: judge the evidence of the last scan by the rules of now"
+    )
+    parser.add_argument(
+        "--refresh",
+        action="store_true",
+        help="as --rejudge, but let the local analyzers of now look again; for building: what engines said stays",
     )
     parser.add_argument(
         "--findings", metavar="PREFIX", nargs="?", const="", help="print only how often each finding is met, and end"

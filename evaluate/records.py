@@ -13,6 +13,7 @@ from mailwarden.model.evidence import Evidence
 SOURCES = Path(__file__).parents[1] / "src" / "mailwarden"
 # The rooms whose code makes evidence; policy is not among them, because it is applied anew each time.
 _ROOMS = ("analysis", "message", "guard", "lists")
+KEY_LENGTH = 12
 
 
 class Scanned(Struct, frozen=True):
@@ -35,7 +36,7 @@ def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:
                 digest.update(file.read_bytes())
     for sample in samples:
         digest.update(sample.path.encode())
-    return digest.hexdigest()[:12]
+    return digest.hexdigest()[:KEY_LENGTH]
 
 
 class RecordFile:
@@ -59,9 +60,14 @@ class RecordFile:
             return [decoder.decode(line) for line in file]
 
 
-def newest(folder: Path, split: str) -> RecordFile:
-    """Return the file of the last whole scan of this split."""
-    files = sorted(folder.glob(f"{split}-*.jsonl"), key=lambda file: file.stat().st_mtime)
+def named(split: str, sample: int | None, key: str) -> str:
+    """Return the name of a scan's file: a sample never passes for the whole split."""
+    return f"{split}-{key}.jsonl" if sample is None else f"{split}-{sample}-{key}.jsonl"
+
+
+def newest(folder: Path, split: str, sample: int | None = None) -> RecordFile:
+    """Return the file of the last finished scan of this split, or of a sample of this size."""
+    files = sorted(folder.glob(named(split, sample, "?" * KEY_LENGTH)), key=lambda file: file.stat().st_mtime)
     if not files:
-        raise SystemExit(f"{folder} holds no scan of the {split} split; run it once without --rejudge")
+        raise SystemExit(f"{folder} holds no such scan of the {split} split; run it once without --rejudge")
     return RecordFile(files[-1])

@@ -6,6 +6,7 @@ in return every finding comes back whole. Nothing is stored, so that no message 
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.metrics import Metrics
-from rig.engines import start_engines
+from rig.engines import Engines, start_engines
 from rig.product import install_product
 
 AT_ONCE = 8
@@ -50,10 +51,14 @@ async def no_score(_: Posted) -> float | None:
 def scan_all(posts: Iterable[Posted], total: int) -> list[Scanned]:
     """Start everything, scan the messages, stop everything."""
     start_logging("evaluate", "error")
+    with start_engines() as engines:
+        return scan_with(engines, posts, total)
+
+
+def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Scanned]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        engines = stack.enter_context(start_engines())
-        product = install_product(folder, engines, engines.postgresql.create_database("evaluate"))
+        product = install_product(folder, engines, engines.postgresql.create_database(f"evaluate_{os.getpid()}"))
         rspamd = BareRspamd(engines.rspamd.address).score
         spamassassin: Ask = no_score
         if has_spamassassin():
