@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     lines = _print(_sections(judged, policy))
     if not arguments.rejudge:
-        lines += _print(_costs(corpus, records, arguments.bench))
+        lines += _print(_costs(corpus, records, arguments.bench or _bench_beside(arguments.corpus)))
     page = arguments.results / "report.html"
     write_page(page, judged, [*lines, last_line(judged)])
     took = time.monotonic() - began
@@ -109,6 +109,11 @@ def _costs(corpus: Corpus, records: Sequence[Scanned], bench: Path | None) -> It
     yield cost_line("corpus, wall time: own analyzers", reported(records))
 
 
+def _bench_beside(corpus: Path) -> Path | None:
+    folder = corpus.parent / "bench"
+    return folder if folder.is_dir() else None
+
+
 def _cost_of(corpus: Corpus, record: Scanned, now: float) -> Costs:
     posted = corpus.post(record.sample, now)
     return processor_time(posted.raw, posted.envelope)
@@ -140,7 +145,9 @@ def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--findings", metavar="PREFIX", nargs="?", const="", help="print only how often each finding is met, and end"
     )
-    parser.add_argument("--bench", type=Path, help="folder with 5k_*.eml and 50k_*.eml to time (default: made here)")
+    parser.add_argument(
+        "--bench", type=Path, help="folder with 5k_*.eml and 50k_*.eml to time (`bench` beside the corpus, or made)"
+    )
     parser.add_argument("--unpacked", type=Path, default=UNPACKED, help="where messages are unpacked (%(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where evidence and page go (%(default)s)")
     return parser.parse_args(words)
