@@ -18,6 +18,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from mailwarden.message.disk_images import walk_iso
 from mailwarden.message.limits import LIMITS, Limits
 
 # Recognised by their first bytes, with the offset of those; these we do not open.
@@ -28,6 +29,8 @@ _SEALED = (
 )  # fmt: skip
 _CHUNK = 262_144
 _KEPT = 16 * 1024 * 1024  # of a member's content for type detection and nested archives
+_MAX_PASSWORDS = 5
+_MAX_LOCKED = 1024 * 1024  # bytes of encrypted files that are deciphered, which Python does slowly
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
            NotImplementedError, RuntimeError, KeyError, OverflowError, IndexError, UnicodeError, AttributeError,
            TypeError)  # fmt: skip  # what the readers of the standard library raise on broken input
@@ -81,12 +84,12 @@ def archive_kind(content: bytes) -> str:
     return "zip" if content.rfind(b"PK\x05\x06", max(len(content) - 65_557, 0)) > 0 else ""
 
 
-def open_archive(name: str, content: bytes, limits: Limits = LIMITS) -> ArchiveReport:
-    """Look into an archive, and into the archives inside it."""
+def open_archive(name: str, content: bytes, limits: Limits = LIMITS, passwords: tuple[str, ...] = ()) -> ArchiveReport:
+    """Look into an archive, and into the archives inside it; `passwords` are tried on small files of a zip."""
     kind = archive_kind(content)
     if not kind:
         return ArchiveReport("")
-    opener = _Opener(limits)
+    opener = _Opener(limits, tuple(password.encode()[:64] for password in passwords[:_MAX_PASSWORDS]))
     try:
         opener.open(kind, name or "attachment", content, 1)
     except _Tripped as tripped:
@@ -97,8 +100,10 @@ def open_archive(name: str, content: bytes, limits: Limits = LIMITS) -> ArchiveR
 
 
 class _Opener:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, passwords: tuple[bytes, ...] = ()) -> None:
         self.limits = limits
+        self._passwords = passwords
+        self._locked = _MAX_LOCKED
         self.members: list[Member] = []
         self.tripped: list[str] = []
         self.unreadable: list[str] = []
@@ -110,6 +115,7 @@ class _Opener:
             raise _Tripped(f"Archives are nested more than {self.limits.archive_depth} deep.")
         readers: dict[str, Callable[[bytes], Iterator[tuple[str, _Stream | None, int]]]] = {
             "zip": self._walk_zip, "tar": _walk_tar, "gzip": _walk_gzip, "bzip2": _walk_bzip2, "xz": _walk_xz,
+            "iso": _walk_iso,
         }  # fmt: skip
         reader = readers.get(kind)
         if reader is None:
@@ -176,7 +182,8 @@ class _Opener:
                 if entry.is_dir():
                     continue
                 if entry.flag_bits & 1:
-                    yield entry.filename, None, entry.compress_size
+                    self.encrypted = True
+                    yield entry.filename, self._unlock(archive, entry), entry.compress_size
                     continue
                 try:
                     stream = archive.open(entry)
@@ -185,6 +192,18 @@ class _Opener:
                     self.members.append(Member(entry.filename[:255], 0))
                     continue
                 yield entry.filename, stream, entry.compress_size
+
+    def _unlock(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Stream | None:
+        """Open a small encrypted file by one of the passwords told; the check is dear, so that few are tried."""
+        for password in self._passwords:
+            self._locked -= entry.compress_size
+            if entry.file_size > _MAX_LOCKED or self._locked < 0:
+                return None
+            try:
+                return io.BytesIO(archive.read(entry, password))
+            except _BROKEN:  # a wrong password is told by a check sum, or by what cannot be unpacked
+                continue
+        return None
 
     def _refuse_overlaps(self, entries: list[zipfile.ZipInfo], size: int) -> None:
         """Refuse files that share bytes: only bombs and tricks do."""
@@ -203,6 +222,11 @@ def _walk_tar(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
             if entry.isreg() and (stream := archive.extractfile(entry)) is not None:
                 # A sparse file claims what the archive does not hold.
                 yield entry.name, stream, len(content) if entry.sparse is None else 1
+
+
+def _walk_iso(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
+    for name, inside in walk_iso(content):
+        yield name, io.BytesIO(inside), len(inside)
 
 
 def _walk_gzip(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:

@@ -1,0 +1,141 @@
+"""The files of a message, opened once for every analyzer: attachments, what archives hold, and messages inside.
+
+Security: works on hostile files inside a killable worker; archives are opened under limits, nothing is written, and
+what is kept of their contents is bounded over the whole message.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.analysis import file_types
+from mailwarden.analysis.bodies import is_shown
+from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
+from mailwarden.analysis.passwords import find_passwords
+from mailwarden.message.archives import ArchiveReport, Member, archive_kind, open_archive
+from mailwarden.message.message import Part
+from mailwarden.message.parser import parse_message
+from mailwarden.message.structure import check_structure
+
+MAX_KEPT = 64 * 1024 * 1024  # of the contents of all archives together
+MAX_FILES = 1_000
+MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
+_MAX_INNER = 50
+
+_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_MAIL_STREAM = "__substg1.0_3701"  # the content of an attachment in a message that Outlook saved
+_NAME_STREAMS = ("__substg1.0_3707001F", "__substg1.0_3704001F", "__substg1.0_3707001E", "__substg1.0_3704001E")
+
+
+class Unpacked(Struct, frozen=True):
+    """One part that is a file: what it is by its content, and what it holds where it is an archive."""
+
+    part: Part
+    kind: str
+    archive: ArchiveReport | None = None
+
+
+class SeenFile(Struct, frozen=True):
+    """One file whose content can be looked at: an attachment, or something inside of one."""
+
+    part: Part
+    name: str
+    content: bytes
+    inside: bool = False
+
+
+def unpack(parts: Iterable[Part], text: str) -> tuple[Unpacked, ...]:
+    """Open every file; `text` is what the message says, where a password may be told."""
+    opened: list[Unpacked] = []
+    passwords: tuple[str, ...] | None = None
+    room = MAX_KEPT
+    for part in parts:
+        kind = kind_by_content(part.content[:HEAD])
+        if is_shown(part) and kind in {"", WEB_PAGE}:
+            continue  # a body; what it says is for other analyzers
+        if not kind and file_types.promises_kind(part.name):
+            kind = file_types.ask_libmagic(part.content)
+        archive = _open(part, kind, ())
+        if archive is not None and archive.encrypted:
+            passwords = find_passwords(text) if passwords is None else passwords
+            archive = _open(part, kind, passwords) if passwords else archive
+        if archive is not None:
+            archive, room = _bound(archive, room)
+        opened.append(Unpacked(part, kind, archive))
+    return tuple(opened)
+
+
+def files_of(unpacked: Iterable[Unpacked]) -> Iterator[SeenFile]:
+    """Yield what can be looked at, within bounds."""
+    count = 0
+    for one in unpacked:
+        for file in _files(one):
+            yield file
+            count += 1
+            if count >= MAX_FILES:
+                return
+
+
+def _files(one: Unpacked) -> Iterator[SeenFile]:
+    yield SeenFile(one.part, one.part.name, one.part.content)
+    for member in one.archive.members if one.archive else ():
+        if member.content:
+            yield SeenFile(one.part, member.path.rpartition(" > ")[2], member.content, inside=True)
+
+
+def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | None:
+    if ending_of(part.name) == "eml" and part.media_type != "message/rfc822":
+        return _open_message(part)
+    if kind == "ole" and ending_of(part.name) in {"msg", "oft"}:
+        return _open_saved_message(part)
+    may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
+    if may_hold_files and archive_kind(part.content):
+        return open_archive(part.name, part.content, passwords=passwords)
+    return None
+
+
+def _bound(archive: ArchiveReport, room: int) -> tuple[ArchiveReport, int]:
+    """Drop the contents for which there is no more room; names, sizes and beginnings stay."""
+    kept: list[Member] = []
+    for member in archive.members:
+        fits = len(member.content) <= room
+        room -= len(member.content) if fits else 0
+        kept.append(member if fits else replace(member, content=b""))
+    return replace(archive, members=tuple(kept)), room
+
+
+def _open_message(part: Part) -> ArchiveReport | None:
+    """Look into a message that is attached as an ordinary file."""
+    if len(part.content) > MAX_MAIL:
+        return None
+    report = check_structure(part.content)
+    if report.tripped:
+        return ArchiveReport("message", tripped=tuple(trip.sentence for trip in report.tripped[:1]))
+    inner = [each for each in parse_message(part.content, report=report).parts if not is_shown(each)]
+    return ArchiveReport("message", tuple(_member(part, each.name, each.content) for each in inner[:_MAX_INNER]))
+
+
+def _open_saved_message(part: Part) -> ArchiveReport | None:
+    """Look into a message that Outlook saved: a compound file with a folder for each attachment."""
+    import olefile  # noqa: PLC0415 - dear to import, and few messages need it
+
+    members: list[Member] = []
+    try:
+        with olefile.OleFileIO(io.BytesIO(part.content)) as ole:
+            for path in ole.listdir()[:5_000]:
+                if not path[-1].startswith(_MAIL_STREAM) or len(members) >= _MAX_INNER:
+                    continue
+                names = (
+                    ole.openstream([*path[:-1], n]).read(1_000) for n in _NAME_STREAMS if ole.exists([*path[:-1], n])
+                )
+                name = next(names, b"").decode("utf-16-le", "replace").rstrip("\0")
+                members.append(_member(part, name, ole.openstream(path).read(MAX_MAIL)))
+    except Exception:  # a broken compound file raises whatever it likes; what was read is looked at
+        return ArchiveReport("message", tuple(members), unreadable=("The saved message is damaged.",))
+    return ArchiveReport("message", tuple(members))
+
+
+def _member(part: Part, name: str, content: bytes) -> Member:
+    return Member(f"{part.name} > {name[:255]}", len(content), head=content[:8_192], content=content)
