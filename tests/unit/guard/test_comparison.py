@@ -81,7 +81,7 @@ def left(*findings: Finding, sightings: Sightings = SIGHTED) -> tuple[Finding, .
 
 
 def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays():
-    about = [Finding("html.ip-link", facts={"url": url}) for url in ("https://good.example/a", "https://bad.example/")]
+    about = [Finding("urls.ip-host", facts={"url": url}) for url in ("https://good.example/a", "https://bad.example/")]
     assert left(*about) == (about[1],)
 
 
@@ -111,7 +111,7 @@ def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed_or_som
 
 
 def test_where_an_analyzer_may_have_left_out_findings_none_of_their_kind_is_dropped():
-    many = [Finding("html.ip-link", "part 1", {"url": "https://good.example/a", "n": number}) for number in range(20)]
+    many = [Finding("urls.ip-host", "part 1", {"url": "https://good.example/a", "n": number}) for number in range(20)]
     assert len(left(*many)) == 20
 
 

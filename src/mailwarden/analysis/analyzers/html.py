@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.links import false_name, misleading, public_ip
+from mailwarden.analysis.links import misleading
 from mailwarden.analysis.view import Page, View
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.urls import host_of
@@ -17,10 +17,8 @@ MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
 _TOLD = 200  # characters of a fact
 
-_CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
 _PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
-_IDLE = re.compile(r"javascript:\s*+(?:void\s*+\(?0?\)?)?;?\s*+$", re.IGNORECASE)
 
 
 class HtmlAnalyzer:
@@ -50,10 +48,8 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
     if len(page.links) > MANY_LINKS:
         yield "many-links", {"count": len(page.links)}
     for link in page.links:
-        yield from _look_at_link(link.href, link.text)
-    for uri in page.data_uris:
-        if match := _CARRIED.match(uri):
-            yield "data-link", {"type": match[1].lower()}
+        if found := misleading(link.href, link.text):
+            yield "link-mismatch", {"shown": found[0], "host": found[1], **_address(link.href)}
     for target in page.refreshes:
         yield "meta-refresh", {"host": host_of(target) or "another page", **_address(target)}
     passwords = [form for form in page.forms if form.has_password]
@@ -65,18 +61,6 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
         yield "script-attachment", {}
     if how := smuggling(lower):
         yield "smuggling", {"how": how}
-
-
-def _look_at_link(href: str, text: str) -> Iterator[tuple[str, dict[str, Fact]]]:
-    if found := misleading(href, text):
-        yield "link-mismatch", {"shown": found[0], "host": found[1], **_address(href)}
-    if href[:11].lower() == "javascript:" and not _IDLE.match(href):
-        yield "javascript-link", {}
-    host = host_of(href)
-    if public_ip(host):
-        yield "ip-link", {"host": host, **_address(href)}
-    if name := false_name(href):
-        yield "userinfo-link", {"userinfo": name[:60], "host": host, **_address(href)}
 
 
 def _address(href: str) -> dict[str, Fact]:

@@ -1,0 +1,123 @@
+"""Where the links of a message lead: behind short addresses, to rented space, to strangers, back to the recipient.
+
+Security: works on hostile links inside a killable worker; links looked at, findings and facts are bounded.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.link_target import Noticed, Ties, look_at_address, merge, ties_of
+from mailwarden.analysis.link_words import load_link_words
+from mailwarden.analysis.links import shown_host
+from mailwarden.analysis.redirections import unwrap
+from mailwarden.analysis.view import View
+from mailwarden.message.html import Link
+from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.evidence import Fact, Finding
+
+MAX_LINKS = 200  # different ones; the first to each host come first
+FINDINGS = 5  # of one kind
+MANY_DOMAINS = 25
+LITTLE_TEXT = 200
+BUTTON = 80  # characters of the text on a button
+_TOLD = 200
+
+_SCRIPT = re.compile(r"\s*+(?:javascript|vbscript):", re.IGNORECASE)
+_IDLE = re.compile(r"\s*+javascript:\s*+(?:void\s*+\(?0?\)?|//)?;?\s*+$", re.IGNORECASE)
+_CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
+
+
+class UrlsAnalyzer:
+    name: ClassVar[str] = "urls"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        counts: Counter[str] = Counter()
+        told: set[tuple[str, Fact]] = set()
+        for (what, facts), place in _notice(view):
+            key = (what, facts.get("host", ""))
+            if key not in told and counts[what] < FINDINGS:
+                told.add(key)
+                counts[what] += 1
+                cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
+                yield Finding(f"urls.{what}", place, cut)
+
+
+def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
+    ties = ties_of(view)
+    for link in chosen_links(view):
+        for noticed in merge(look_at_address(link[0], ties), link[0], _TOLD):
+            yield noticed, link[1]
+    for page in view.pages:
+        for noticed in _look_at_schemes(page.document.links, page.document.data_uris):
+            yield noticed, page.part.place
+    for page in view.pages:
+        if not page.attached:
+            links = [link for link in page.document.links if host_of(link.href)]
+            for noticed in look_at_links(links, ties):
+                yield noticed, page.part.place
+            for noticed in look_at_pictures(view, links, len(page.document.images), ties):
+                yield noticed, page.part.place
+
+
+def chosen_links(view: View) -> tuple[tuple[str, str], ...]:
+    """Return address and place of the links that are looked at: one to each host first, then others, within bounds."""
+    first: dict[str, tuple[str, str]] = {}
+    others: dict[str, tuple[str, str]] = {}
+    for link in view.links:
+        if link.host and first.setdefault(link.host, (link.url, link.place))[0] != link.url:
+            others.setdefault(link.url, (link.url, link.place))
+    return (*first.values(), *others.values())[:MAX_LINKS]
+
+
+def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...]) -> Iterator[Noticed]:
+    for link in links:
+        if _SCRIPT.match(link.href) and not _IDLE.match(link.href):
+            yield "script", {}
+            break
+    for uri in data:
+        if match := _CARRIED.match(uri):
+            yield "data", {"type": match[1].lower()}
+
+
+def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
+    """Look at the links of one page together: where all of them lead, and what their texts promise."""
+    words = load_link_words()
+    hosts = {link.href: host_of(unwrap(link.href)) for link in links}
+    masked = [link for link in links if not shown_host(link.text)]
+    domains = {registrable_domain(host) or host for host in hosts.values()}
+    if len(domains) > MANY_DOMAINS:
+        yield "many-domains", {"count": len(domains)}
+    strangers = [link for link in masked if ties.is_stranger(hosts[link.href])]
+    if not strangers:
+        return
+    told = _told(strangers[0], hosts[strangers[0].href])
+    if len(domains) == 1:
+        yield ("one-stranger" if len(masked) > 1 else "single-stranger"), told
+    elif len(strangers) == len(masked):
+        yield "strangers-only", told
+    for what, pattern in (("button", words.buttons), ("call", words.calls)):
+        for link in strangers:
+            if link.text and len(link.text) <= BUTTON and pattern.search(link.text.lower()):
+                yield what, {"text": link.text[:60], **_told(link, hosts[link.href])}
+                break
+    texts: dict[str, set[bool]] = {}
+    for link in masked:
+        texts.setdefault(link.href, set()).add(bool(words.goodbyes.search(link.text.lower())))
+    if any(len(kinds) > 1 for kinds in texts.values()):
+        yield "false-goodbye", told
+    if len(masked) > 2 and len(texts) == 1:
+        yield "one-address", told
+    if any(link.text in {".", ",", "-", "_", "\u200b"} for link in strangers):
+        yield "hidden-link", told
+
+
+def look_at_pictures(view: View, links: list[Link], pictures: int, ties: Ties) -> Iterator[Noticed]:
+    strangers = [link for link in links if ties.is_stranger(host_of(unwrap(link.href)))]
+    if pictures and strangers and len(view.text) < LITTLE_TEXT:
+        yield "pictures-only", {"host": host_of(unwrap(strangers[0].href))}
+
+
+def _told(link: Link, host: str) -> dict[str, Fact]:
+    return {"host": host, "url": link.href} if len(link.href) <= _TOLD else {"host": host}

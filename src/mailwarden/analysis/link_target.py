@@ -1,0 +1,156 @@
+"""What can be told of the place that a link leads to, from its address alone and from who sent it to whom.
+
+Security: works on hostile addresses; every pattern is linear and bounded, and it never raises.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from mailwarden.analysis.hosts import HostKind, has_cheap_ending, kind_of
+from mailwarden.analysis.link_words import load_link_words
+from mailwarden.analysis.links import false_name, public_ip
+from mailwarden.analysis.recipient_marks import RecipientMarks
+from mailwarden.analysis.redirections import follow, unwrap
+from mailwarden.analysis.view import View
+from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.evidence import Fact
+
+Noticed = tuple[str, dict[str, Fact]]
+
+_LONGEST = 4_096
+_TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
+_RENTED = {
+    HostKind.SHORTENER: "shortener",
+    HostKind.HOSTING: "free-hosting",
+    HostKind.STORAGE: "object-storage",
+    HostKind.DYNAMIC: "dynamic-name",
+    HostKind.FORM: "form-service",
+}
+_AUTHORITY = re.compile(r"\s*+[a-z]{1,10}+:[/\\]{0,9}+([^/\\?#]{0,1000}+)", re.IGNORECASE)
+_PORT = re.compile(r":(\d{1,5}+)$")
+_USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
+_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}+")
+_NUMBERS = re.compile(r"(?:/[0-9]{1,12}+(?:_[a-z]{2})?+){4}")
+_AFFILIATE = re.compile(r"[?&](?:oc|aff_?id|affiliate_?id|offer_?id|s1|s2|sub1|sub_?id1?|aff_sub)=", re.IGNORECASE)
+_HIDDEN_LETTER = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
+_SITE_INSIDES = re.compile(
+    r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
+_VOWELS = frozenset("aeiouy0123456789-")
+
+
+class Ties(Struct, frozen=True):
+    """Whose message it is: the domains of the sender and the recipients, and how a recipient may stand in a link."""
+
+    own: frozenset[str]
+    marks: RecipientMarks
+
+    def is_stranger(self, host: str) -> bool:
+        """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
+        domain = registrable_domain(host)
+        if not domain:
+            return public_ip(host)
+        return domain not in self.own and kind_of(host) not in _TRUSTED
+
+
+def ties_of(view: View) -> Ties:
+    addresses = (view.sender.address, *view.recipients[:100])
+    domains = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
+    return Ties(frozenset(domain for domain in domains if domain), RecipientMarks(view.recipients))
+
+
+def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
+    """Yield what is to be noticed of a link; each place that it leads through is looked at."""
+    real = unwrap(url[:_LONGEST])
+    chain = (real, *follow(real))
+    for position, address in enumerate(chain):
+        host = host_of(address)
+        if not host:
+            continue
+        if position and ties.is_stranger(host) and kind_of(host_of(chain[position - 1])) is not HostKind.SENDING:
+            yield "redirection", {"over": host_of(chain[position - 1]), "host": host}
+        yield from _look_at_host(address, host, ties)
+        if ties.is_stranger(host):
+            yield from _look_at_stranger(address, host, ties)
+
+
+def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
+    if public_ip(host):
+        yield "ip-host", {"host": host}
+    if name := false_name(url):
+        yield "userinfo", {"userinfo": name[:60], "host": host}
+    if (what := _RENTED.get(kind_of(host))) and _domain(host) not in ties.own:
+        yield what, {"host": host}
+    elif host == "docs.google.com" and "/forms/" in url:
+        yield "form-service", {"host": host}
+    if len(_HIDDEN_LETTER.findall(url[:2_000])) >= 6:
+        yield "hidden-letters", {"host": host}
+
+
+def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
+    told: dict[str, Fact] = {"host": host}
+    if has_cheap_ending(host):
+        yield "cheap-ending", told
+    if how := ties.marks.find(url):
+        yield "recipient", {"how": how, **told}
+    authority = _AUTHORITY.match(url)
+    port = _PORT.search(authority[1]) if authority else None
+    if port and port[1] not in _USUAL_PORTS:
+        yield "port", {"port": port[1], **told}
+    tail = url[authority.end() :] if authority else ""
+    words = load_link_words()
+    if word := words.paths.search(unquote(tail).lower()):
+        yield "credential-path", {"word": word.group(), **told}
+    domain = _domain(host)
+    if word := words.hosts.search(host):
+        yield "credential-host", {"word": word.group(), **told}
+    if is_counted(tail):
+        yield "counted", told
+    if _SITE_INSIDES.search(tail):
+        yield "site-insides", told
+    if _NUMBERED.search(host) and not public_ip(host):
+        yield "numbered-host", told
+    if is_random(domain.partition(".")[0]) or any(map(is_random, host.removesuffix(domain).split(".")[:5])):
+        yield "random-host", told
+    if host.removesuffix(domain).count(".") >= 4:
+        yield "deep-host", told
+
+
+def is_counted(tail: str) -> bool:
+    """Tell whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
+    return bool(_NUMBERS.search(tail) or _AFFILIATE.search(tail)) or any(
+        _is_mixed(run) for run in _OPAQUE.findall(tail)[:10]
+    )
+
+
+def _is_mixed(run: str) -> bool:
+    return all(sum(map(test, run)) >= 3 for test in (str.isdigit, str.isupper, str.islower))
+
+
+def is_random(label: str) -> bool:
+    """Tell whether a label of a host cannot be said: many consonants in a row, or letters and digits mixed."""
+    if len(label) < 8 or label.startswith("xn--"):
+        return False
+    changes = sum(left.isdigit() != right.isdigit() for left, right in pairwise(label) if "-" not in (left, right))
+    if changes >= 4:
+        return True
+    run = longest = 0
+    for sign in label:
+        run = 0 if sign in _VOWELS else run + 1
+        longest = max(longest, run)
+    return longest >= 7
+
+
+def merge(noticed: Iterable[Noticed], url: str, told: int) -> Iterator[Noticed]:
+    """Put the link itself to every fact, by which a list may allow it, where it can be told whole."""
+    for what, facts in noticed:
+        yield what, {**facts, "url": url} if len(url) <= told else facts
+
+
+def _domain(host: str) -> str:
+    return registrable_domain(host) or host

@@ -1,0 +1,73 @@
+"""Where a link leads in truth, where its address carries another address within itself.
+
+Security: works on hostile text; unwraps a bounded number of times, every pattern is linear, and it never raises.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from mailwarden.analysis.hosts import HostKind, kind_of
+from mailwarden.message.urls import host_of, registrable_domain
+
+MAX_DEPTH = 4
+_LONGEST = 8_192
+
+_INNER = re.compile(r"(?:https?|ftp):[/\\]{1,4}+[^\s<>\"']{4,4096}+", re.IGNORECASE)
+_BASE64_INNER = re.compile(r"[=/#?](aHR0c[A-Za-z0-9+/_-]{8,2000}+)")
+_AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}+/(?:amp/)(?:s/)?+([a-z0-9-][^\s]{3,2000}+)", re.IGNORECASE)
+_PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
+
+
+def inner_address(url: str) -> str:
+    """Return the address that another carries in its path, query or fragment, or ""."""
+    url = url[:_LONGEST]
+    if amp := _AMP.match(url):
+        return f"https://{amp[1]}"
+    tail = url[9:]
+    if match := _PROOFPOINT.search(tail):
+        return match[1]
+    for text in (tail, unquote(tail)) if "%" in tail else (tail,):
+        if match := _INNER.search(text):
+            return match.group().split("&", 1)[0] if "?" in text[: match.start()] else match.group()
+    if match := _BASE64_INNER.search(tail):
+        return _decode(match[1])
+    return ""
+
+
+def follow(url: str) -> Iterator[str]:
+    """Yield the addresses within an address, outer before inner, where each leads to another organisation."""
+    seen = {registrable_domain(host_of(url))}
+    for _ in range(MAX_DEPTH):
+        url = inner_address(url)
+        host = host_of(url)
+        domain = registrable_domain(host) or host
+        if not host or domain in seen:
+            return
+        seen.add(domain)
+        yield url
+
+
+def unwrap(url: str) -> str:
+    """Return what a gateway put its own address before, and any other address as it is."""
+    for _ in range(MAX_DEPTH):
+        if kind_of(host_of(url)) is not HostKind.GATEWAY:
+            break
+        inner = inner_address(url)
+        if not host_of(inner):
+            break
+        url = inner
+    return url
+
+
+def _decode(text: str) -> str:
+    text = text.replace("-", "+").replace("_", "/")
+    text = text[: len(text) - len(text) % 4] if len(text) % 4 == 1 else text
+    try:
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4)).decode("ascii", "ignore")
+    except (ValueError, binascii.Error):
+        return ""
+    match = _INNER.match(decoded)
+    return match.group() if match else ""
