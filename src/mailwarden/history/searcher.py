@@ -60,7 +60,11 @@ class Found(Struct):
 
     requests: list[FinishedRequest]
     reached: UUID
-    complete: bool = False
+    end: UUID
+
+    @property
+    def complete(self) -> bool:
+        return self.reached <= self.end
 
 
 class Searcher:
@@ -75,7 +79,7 @@ class Searcher:
         clock = _Clock(seconds)
         async with self._reading(STATEMENT_TIMEOUT) as connection:
             span = span_of(query, before, await days_kept(connection))
-            found = Found([], span.high, span.is_empty)
+            found = Found([], span.high, span.low)
             reader = _Reader(connection, scope, query, clauses, found, limit=limit)
             try:
                 await reader.read_newest(span)
@@ -85,7 +89,6 @@ class Searcher:
                     if reader.is_full or not clock.has_time_for_more():
                         return found
                     await reader.read(window, clock)
-                    found.complete = found.reached <= span.low
             except asyncpg.QueryCanceledError:
                 if found.reached == span.high:
                     raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None

@@ -52,6 +52,9 @@ def span_of(query: Query, before: UUID | None, days: set[date]) -> Span:
         high = min(high, first_ggrid(query.until))
     if before is not None:
         high = min(high, before)
+    for condition in query.conditions:
+        if condition.ggrid is not None and not condition.negated:
+            low, high = max(low, condition.ggrid), min(high, UUID(int=condition.ggrid.int + 1))
     return Span(low, max(low, high))
 
 
