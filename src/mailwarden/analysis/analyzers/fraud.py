@@ -1,0 +1,39 @@
+"""What people write who want money sent: transfers, gift cards, wages, inheritances, false charges, blackmail.
+
+The phrases are data in `fraud_phrases.yml`; one alone is an everyday word, so that the rules weigh them together.
+
+Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.coins import find_bitcoin_address
+from mailwarden.analysis.phrases import hear
+from mailwarden.analysis.view import View
+from mailwarden.model.evidence import Finding
+
+# How many phrases of a family are more than chance.
+OFTEN = {"windfall": 2, "inheritance": 2, "stranger": 2, "loan-offer": 2, "charge-notice": 2, "call-us": 2}
+SHORT = 1_500  # characters of a note that somebody types
+_COIN_TEXT = 50_000
+_PHONE = re.compile(
+    r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
+    r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
+)
+
+
+class FraudAnalyzer:
+    name: ClassVar[str] = "fraud"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        yield from hear(view, self.name, OFTEN)
+        if not any(link.host for link in view.links):
+            yield Finding("fraud.no-link")
+            if len(view.text) <= SHORT:
+                yield Finding("fraud.short-note")
+        if phone := _PHONE.search(view.folded_text):
+            yield Finding("fraud.phone-number", facts={"number": phone.group()[:40]})
+        if address := find_bitcoin_address(view.text[:_COIN_TEXT]):
+            yield Finding("fraud.bitcoin-address", facts={"address": address})
