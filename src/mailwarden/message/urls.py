@@ -89,6 +89,11 @@ def registrable_domain(host: str) -> str:
     return str(found) if found else ""
 
 
+def has_known_ending(host: str) -> bool:
+    """Tell whether a name ends as names of the public Internet do."""
+    return _suffixes().publicsuffix(host, accept_unknown=False) is not None
+
+
 def is_public_suffix(domain: str) -> bool:
     """Tell whether a domain is one under which many owners register, such as `co.uk`; unknown names are none."""
     rules = _suffix_rules()

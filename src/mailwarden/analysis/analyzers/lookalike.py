@@ -1,0 +1,98 @@
+"""Senders and links that pass for a well-known name: by the name shown, a domain like its own, its word in another.
+
+The tenants' own protected names are compared by `lists`; here stand the names that everybody knows, which are data.
+
+Security: works on hostile names inside a killable worker; texts and hosts are bounded, facts are cut.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.brands import Brands, load_brands
+from mailwarden.analysis.guises import disguise_of
+from mailwarden.analysis.identity import Identity, read_identity
+from mailwarden.analysis.view import SeenLink, View
+from mailwarden.model.evidence import Fact, Finding
+
+HOSTS = 100  # different ones that are looked at
+FINDINGS = 5  # of one kind
+_TOLD = 120
+
+Imitation = tuple[str, str, dict[str, Fact]]
+
+
+class LookalikeAnalyzer:
+    name: ClassVar[str] = "lookalike"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        brands = load_brands()
+        sender = read_identity(view.message.header("from"))
+        reply = read_identity(view.message.header("reply-to"))
+        told: dict[str, int] = {}
+        found = (*_senders(sender, reply, brands), *_links(view, brands), *_claims(view, sender, brands))
+        for what, place, facts in found:
+            told[what] = told.get(what, 0) + 1
+            if told[what] <= FINDINGS:
+                cut = {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
+                yield Finding(f"lookalike.{what}", place, cut)
+
+
+def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imitation]:
+    """Yield what the address in From, or the one that answers go to, passes for."""
+    for who, place in ((sender, "From"), (reply, "Reply-To")):
+        if not who.domain or (who is reply and reply.organisation == sender.organisation):
+            continue
+        if brand := brands.bare(who.domain):
+            yield "sender-bare", place, {"domain": who.domain, "brand": brand.name}
+        elif brand := brands.imitated_by(who.domain):
+            yield "sender-domain", place, {"domain": who.domain, "brand": brand.name}
+        elif borne := brands.borne_by(who.domain):
+            yield "sender-bears", place, {"domain": who.domain, "brand": borne[0].name}
+    if sender.domain and (brand := brands.token_of(sender.local)) and not brand.owns(sender.domain):
+        yield "local-part", "From", {"address": sender.address, "brand": brand.name}
+
+
+def _links(view: View, brands: Brands) -> Iterator[Imitation]:
+    """Yield the hosts of links that pass for another."""
+    hosts: dict[str, SeenLink] = {}
+    for link in view.links:
+        if link.domain and len(hosts) < HOSTS:
+            hosts.setdefault(link.host, link)
+    for host, link in hosts.items():
+        facts: dict[str, Fact] = {"host": host, **({"url": link.url} if len(link.url) <= 200 else {})}
+        if brand := brands.imitated_by(link.domain):
+            yield "link-domain", link.place, {"brand": brand.name, **facts}
+        elif borne := brands.borne_by(host):
+            yield f"link-{'poses' if borne[1] == 'above' else 'bears'}", link.place, {"brand": borne[0].name, **facts}
+        if "xn--" in host and (how := disguise_of(_shown(host))):
+            yield "link-disguised", link.place, {"how": how, **facts}
+
+
+def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]:
+    """Yield the name that a message bears without coming from, or leading to, whom it belongs to."""
+    domains = {link.domain for link in view.links if link.domain}
+    foreign = any(domain != sender.organisation for domain in domains)
+    named = brands.named_by(sender.name) if sender.name else None
+    if named:
+        facts: dict[str, Fact] = {"brand": named.name, "address": sender.address or "no address"}
+        backed = any(map(named.owns, domains))
+        if not (sender.domain and named.owns(sender.domain)):
+            yield ("name-backed" if backed else "name-links" if foreign else "name"), "From", facts
+        elif foreign and not backed:
+            yield "links-elsewhere", "From", facts
+    if not foreign:
+        return
+    for brand in brands.named_in(view.subject, most=3):
+        if brand is not named and not any(map(brand.owns, (sender.domain, *domains))):
+            yield "subject", "Subject", {"brand": brand.name, "address": sender.address or "no address"}
+
+
+def _shown(host: str) -> str:
+    """Return a host in the letters that people see."""
+    labels = []
+    for label in host.split("."):
+        try:
+            labels.append(label[4:].encode("ascii").decode("punycode") if label.startswith("xn--") else label)
+        except UnicodeError:
+            labels.append(label)
+    return ".".join(labels)

@@ -1,0 +1,172 @@
+"""What is odd about who a message says it is from: the name shown, the address behind it, and where answers go.
+
+Security: works on hostile headers inside a killable worker; names are cut, every pattern is linear, facts are cut.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import ClassVar
+
+from msgspec import Struct, convert
+from ruamel.yaml import YAML
+
+from mailwarden.analysis.guises import disguise_of, reads_as
+from mailwarden.analysis.identity import Identity, is_host, is_private, read_identity
+from mailwarden.analysis.randomness import is_random_label, is_random_local
+from mailwarden.analysis.view import View
+from mailwarden.lists.kinds.domains import free_mail_domains
+from mailwarden.message.urls import registrable_domain
+from mailwarden.model.envelope import domain_of
+from mailwarden.model.evidence import Fact, Finding
+
+_TOLD = 120  # characters of a fact
+MIN_LABEL = 5  # a shorter label of the recipient's domain is found in names by accident
+_ADDRESS = re.compile(r"[a-z0-9._%+=-]{1,64}+@((?:[a-z0-9-]{1,63}+\.){1,8}+[a-z]{2,24}+)")
+_DOMAIN = re.compile(r"(?<![\w@.-])(?:https?://)?+((?:[a-z0-9-]{1,63}+\.){1,8}+[a-z]{2,24}+)(?![\w@-])")
+_PADDING = re.compile(r"[\s\u00a0\u2000-\u200a\u3000\u2800\u3164_]{12}")
+_PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff\u2b50\u26a0]")
+_NUMBERED = re.compile(r"[A-Za-z]{2,20}+(?:_[A-Za-z]{2,20}+){1,3}_\d{4,8}")
+_RELAYED = re.compile(r"\bvia\b")  # relays and mailing lists put the writer's address into the name
+_SERVERS = frozenset({"root", "cron", "daemon", "nobody", "www-data", "mailer-daemon", "postmaster", "apache"})
+
+Oddity = tuple[str, dict[str, Fact]]
+
+
+class _Words(Struct, frozen=True):
+    """Words about senders, as data."""
+
+    roles: tuple[str, ...]
+    endings: frozenset[str]
+    hosted: frozenset[str]
+    rented: frozenset[str]
+
+
+class SenderAnalyzer:
+    name: ClassVar[str] = "sender"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        sender = read_identity(view.message.header("from"))
+        reply = read_identity(view.message.header("reply-to"))
+        for what, facts in (*_name(sender, view), *_address(sender, view), *_reply(sender, reply)):
+            cut = {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
+            yield Finding(f"sender.{what}", "From", cut)
+
+
+def _name(sender: Identity, view: View) -> Iterator[Oddity]:
+    """Yield what is odd about the name that people see."""
+    if sender.torn:
+        yield "torn", {"name": sender.name}
+    shown = reads_as(sender.name)
+    if not shown:
+        return
+    if how := disguise_of(sender.name):
+        yield "disguised-name", {"name": sender.name, "how": how}
+    if _PADDING.search(sender.name):
+        yield "padded-name", {"name": shown}
+    if _PICTURE.search(sender.name):
+        yield "picture-name", {"name": sender.name}
+    address = _ADDRESS.search(shown)
+    if address and _foreign(address[1], sender) and not _RELAYED.search(shown):
+        yield "address-in-name", {"shown": address[0], "address": sender.address}
+    elif not address and (domain := _DOMAIN.search(shown)) and _foreign(domain[1], sender) and is_host(domain[1]):
+        yield "domain-in-name", {"shown": domain[1], "address": sender.address}
+    if recipient := _recipient_in(shown, sender, view):
+        yield "recipient-in-name", {"shown": recipient, "address": sender.address}
+    if sender.organisation in free_mail_domains() and (role := _role(shown)):
+        yield "role-free-mail", {"role": role, "address": sender.address}
+
+
+def _address(sender: Identity, view: View) -> Iterator[Oddity]:
+    """Yield what is odd about the address behind the name."""
+    if not sender.address:
+        if sender.name and "mailer-daemon" not in sender.name.lower():
+            yield "no-address", {"name": sender.name}
+        return
+    if sender.addresses > 1:
+        yield "several", {"count": sender.addresses}
+    if how := disguise_of(sender.address.rpartition("@")[2]):
+        yield "disguised-domain", {"domain": sender.domain, "how": how}
+    if not is_host(sender.domain):
+        if sender.local.lower() not in _SERVERS:
+            yield "broken-domain", {"address": sender.address}
+        return
+    yield from _kinship(sender, view)
+    if not is_private(sender.domain):
+        yield from _choice(sender)
+
+
+def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
+    """Yield how the address stands to those of the envelope."""
+    recipients = {each.lower() for each in view.recipients}
+    if sender.address.lower() in recipients:
+        yield "self", {"address": sender.address}
+    elif sender.domain in {domain_of(each) for each in recipients} and sender.organisation not in free_mail_domains():
+        yield "own-domain", {"domain": sender.domain}
+    envelope = registrable_domain(domain_of(view.envelope.sender))
+    if envelope and envelope != sender.organisation:
+        yield "envelope-elsewhere", {"domain": sender.organisation, "envelope": envelope}
+
+
+def _choice(sender: Identity) -> Iterator[Oddity]:
+    """Yield what the choice of the names tells about who chose them."""
+    words = load_words()
+    if is_random_label(sender.organisation.partition(".")[0]):
+        yield "random-domain", {"domain": sender.domain}
+    if is_random_local(sender.local):
+        yield "random-local", {"address": sender.address}
+    if _NUMBERED.fullmatch(sender.local):
+        yield "numbered-local", {"address": sender.address}
+    if sender.domain.rpartition(".")[2] in words.endings or sender.organisation.partition(".")[2] in words.endings:
+        yield "abused-ending", {"domain": sender.domain}
+    for what, hosts in (("hosted-domain", words.hosted), ("rented-domain", words.rented)):
+        if any(sender.domain.endswith(f".{host}") for host in hosts):
+            yield what, {"domain": sender.domain}
+
+
+def _reply(sender: Identity, reply: Identity) -> Iterator[Oddity]:
+    """Yield where answers go, when that is not where the message says it comes from."""
+    if not reply.address or not sender.address or reply.address.lower() == sender.address.lower():
+        return
+    facts: dict[str, Fact] = {"address": sender.address, "reply": reply.address}
+    if not is_host(reply.domain):
+        yield "reply-broken", facts
+    elif reply.organisation in free_mail_domains():
+        yield "reply-other-free-mail" if sender.organisation in free_mail_domains() else "reply-free-mail", facts
+    elif reply.organisation != sender.organisation:
+        yield "reply-elsewhere", facts
+
+
+def _foreign(shown: str, sender: Identity) -> bool:
+    """Tell whether a name shows the domain of somebody else."""
+    organisation = registrable_domain(shown)
+    return bool(organisation) and organisation != sender.organisation
+
+
+def _recipient_in(shown: str, sender: Identity, view: View) -> str:
+    """Return the recipient's address or organisation where the name bears it and the address is not of it."""
+    for recipient in view.recipients[:20]:
+        organisation = registrable_domain(domain_of(recipient))
+        if not organisation or organisation in free_mail_domains() or organisation == sender.organisation:
+            if recipient.lower() in shown and recipient.lower() != sender.address.lower():
+                return recipient
+            continue
+        label = organisation.partition(".")[0]
+        if recipient.lower() in shown or organisation in shown:
+            return organisation
+        if len(label) >= MIN_LABEL and re.search(rf"(?<![a-z0-9]){re.escape(label)}(?![a-z0-9])", shown):
+            return organisation
+    return ""
+
+
+def _role(shown: str) -> str:
+    """Return the office that a name claims to be, or ""."""
+    padded = f" {' '.join(re.split(r'[^a-z0-9]+', shown))} "
+    return next((role for role in load_words().roles if f" {role} " in padded), "")
+
+
+@cache
+def load_words() -> _Words:
+    text = files("mailwarden.analysis.analyzers").joinpath("sender_words.yml").read_text("utf-8")
+    return convert(YAML(typ="safe").load(text), _Words)
