@@ -53,7 +53,8 @@ SELECT DATE '{day}', ggrid, r.tenant, moment, moment + duration, 'restApi', 'gua
             r.address, '"],"remote_address":"', s.ip, '","helo":"mx.made.example"}},"summary":{{"size":20480,',
             '"sha256":"', sha, '","from_address":"', s.address, '","from_name":"', s.name, '","to":["', r.address,
             '"],"subject":"', j.subject, '","message_id":"<', noise, '@made.example>","parts":[{{"path":"1",',
-            '"media_type":"text/html","name":"","size":9000,"sha256":"', o.part, '"}}],"url_hosts":', to_json(h.hosts), '}},', o.rest), 'UTF8'),
+            '"media_type":"text/html","name":"","size":9000,"sha256":"', o.part, '"}}],"url_hosts":', to_json(h.hosts),
+            '}},', o.rest), 'UTF8'),
        s.ip::inet,
        ARRAY[('x' || left(encode(sha256(convert_to('hash:' || sha, 'UTF8')), 'hex'), 16))::bit(64)::bigint]
             || o.terms || r.terms || s.terms || j.terms || h.terms

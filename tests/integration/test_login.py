@@ -145,7 +145,9 @@ async def test_what_is_shown_once_is_shown_to_one_of_two_requests(office: Office
     session, value = await office.log_in("ada")
     await office.registry.sessions.show_next(session, {"key": "secret"})
     found = [await office.registry.sessions.find(value) for _ in range(2)]
-    shown = await asyncio.gather(*(office.registry.sessions.take_shown(each, "key") for each in found if each is not None))
+    shown = await asyncio.gather(
+        *(office.registry.sessions.take_shown(each, "key") for each in found if each is not None)
+    )
     assert sorted(map(len, shown)) == [0, 1]
 
 
