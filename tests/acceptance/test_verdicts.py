@@ -32,6 +32,11 @@ def with_program() -> bytes:
     return malware_message().replace(EICAR, b"@echo off\r\necho hello").replace(b"minutes.com", b"minutes.bat")
 
 
+def with_odd_archive() -> bytes:
+    """Attach an archive that is called a document and that nobody can open."""
+    return malware_message().replace(EICAR, b"7z\xbc\xaf'\x1c" + b"a" * 60).replace(b"minutes.com", b"minutes.pdf")
+
+
 def nested(depth: int) -> bytes:
     """Nest multiparts deeper than any mail program does."""
     lines = [plain_message().partition(b"Content-Type")[0]]
@@ -54,7 +59,8 @@ ROWS = [
         lambda: message(EXTORTION), "fraud", "quarantine", "quarantine", marks=pytest.mark.contract("2 fraud")
     ),
     pytest.param(spam_message, "spam", "quarantine", "quarantine", marks=pytest.mark.contract("2 spam")),
-    pytest.param(with_program, "suspicious", "deliver", "quarantine", marks=pytest.mark.contract("2 suspicious")),
+    pytest.param(with_program, "blocked", "quarantine", "quarantine", marks=pytest.mark.contract("2 blocked")),
+    pytest.param(with_odd_archive, "suspicious", "deliver", "quarantine", marks=pytest.mark.contract("2 suspicious")),
     pytest.param(
         lambda: message("News of the month.", headers=NEWSLETTER), "bulk", "deliver", "deliver",
         marks=pytest.mark.contract("2 bulk"),
@@ -74,7 +80,7 @@ def test_a_message_is_judged_and_decided_as_its_row_says(client, engines, make, 
 
 @pytest.mark.contract("2 suspicious")
 def test_a_suspicious_message_that_is_delivered_carries_a_warning(client, engines):
-    signed = engines.dns.sign(with_program(), "pass.example")
+    signed = engines.dns.sign(with_odd_archive(), "pass.example")
 
     assert "policy.warn" in client.submit(signed, recipient("acme")).result["tags"]
     assert "policy.warn" not in client.submit(signed, recipient("bank")).result["tags"]

@@ -58,11 +58,22 @@ _PICTURE_BRANDS = frozenset({b"heic", b"heix", b"mif1", b"avif"})
 _PROGRAM_WORDS = ("dosexec", "portable-executable", "x-executable", "x-pie", "x-sharedlib", "mach-binary")
 
 _ENDINGS = {
-    PROGRAM: "exe scr com pif cpl msi msp dll sys ocx jar apk app deb rpm appx msix xll gadget",
-    SCRIPT: "js jse vbs vbe wsf wsh hta bat cmd ps1 psm1 psc1 sct reg inf chm msc scf jnlp iqy slk settingcontent-ms",
-    SHORTCUT: "lnk url desktop website search-ms library-ms",
+    PROGRAM: "exe ex_ scr com pif cpl msi msp mst msix msixbundle dll sys ocx drv jar apk app deb rpm appx appxbundle "
+    "xll gadget appinstaller application diagcab diagpkg",
+    SCRIPT: "js jse mjs vb vbs vbe wsf wsh wsc hta bat cmd ps1 psm1 psc1 sct shb reg inf ins isp chm msc scf jnlp iqy "
+    "slk settingcontent-ms ppkg vxd nsh",
+    SHORTCUT: "lnk url desktop website search-ms searchconnector-ms library-ms theme themepack deskthemepack",
     DISK_IMAGE: "iso img vhd vhdx udf dmg",
 }
+# Types that people do not send to each other, and that attackers do.
+_ATTACKS = (
+    "scr pif cpl xll gadget appinstaller application diagcab diagpkg jse vbe wsf wsh wsc hta sct shb scf chm msc jnlp "
+    "iqy slk settingcontent-ms ppkg lnk website search-ms searchconnector-ms library-ms theme themepack deskthemepack "
+    "vhd vhdx"
+)
+_ATTACK_ENDINGS = frozenset(_ATTACKS.split())
+# Archives that no program of today makes; they are chosen because scanners do not open them.
+_ARCHAIC = frozenset({"ace", "arj", "lzh"})
 _KIND_OF_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
 _HARMLESS = frozenset(_PROMISES) | {"txt", "csv", "htm", "html", "mp4", "xml"}
 _OFFICE_ENDINGS = frozenset({"doc", "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "dotx", "xltx", "ppsx"})
@@ -79,6 +90,21 @@ def ending_of(name: str) -> str:
 def kind_by_name(name: str) -> str:
     """Return how a file behaves by its name: one of the dangerous kinds, or ""."""
     return _KIND_OF_ENDING.get(ending_of(name), "")
+
+
+def is_attack_type(name: str) -> bool:
+    """Tell a type that hardly anybody but attackers sends by mail."""
+    return ending_of(name) in _ATTACK_ENDINGS
+
+
+def is_archaic(name: str, archive: str = "") -> bool:
+    """Tell an archive of a kind that went out of use, by its name or by its content."""
+    return ending_of(name) in _ARCHAIC or archive in _ARCHAIC
+
+
+def is_web_address(name: str) -> bool:
+    """Tell a shortcut to a web page, which is an executable only by where it leads."""
+    return ending_of(name) == "url"
 
 
 def has_double_ending(name: str) -> bool:

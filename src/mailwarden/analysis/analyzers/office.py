@@ -1,0 +1,143 @@
+"""What Office documents can do when they are opened: macros, what they load from elsewhere, DDE, packed files.
+
+Security: works on hostile documents inside a killable worker; what is read of them is bounded, nothing in them is run,
+and facts are cut.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import ClassVar
+
+from mailwarden.analysis import file_types
+from mailwarden.analysis.compound_files import MAX_FILE
+from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.office_documents import ONENOTE, OfficeDocument, onenote_files, read_document
+from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.view import View
+from mailwarden.model.evidence import Finding
+
+_MAX_FINDINGS = 20
+_MAX_DECRYPTED = 2  # documents of one message; a single trial costs a tenth of a second by design
+_DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it and asks nobody
+
+_RUNS_BY_ITSELF = re.compile(
+    r"\b(?:auto_?(?:open|exec|close|exit|new)|document_?(?:open|close|new|beforeclose)|workbook_?(?:open|activate"
+    r"|beforeclose)|workbook_open|app_?documentopen|\w{1,40}_(?:painted|painting|gotfocus|layout|mousemove|onenter)"
+    r")\s{0,5}\(",
+    re.IGNORECASE,
+)
+_REACHES_OUT = re.compile(
+    r"wscript\.shell|shell\.application|\bshell\s{0,3}[(\"]|\bshell\s{1,3}\w|shellexecute|urldownloadtofile|xmlhttp"
+    r"|winhttp\.|adodb\.stream|powershell|\bcmd(?:\.exe)?\s{0,3}/|mshta|regsvr32|rundll32|certutil|bitsadmin|wmic\b"
+    r"|win32_process|createthread|virtualalloc|rtlmovememory|writeprocessmemory|executeexcel4macro|createobject\(chr"
+    r"|callbyname|schedule\.service|internetopen",
+    re.IGNORECASE,
+)
+# In text that a spreadsheet reads: a cell that asks another program, as `=cmd|'/c calc'!A0`.
+_CELL_COMMAND = re.compile(
+    rb"[=+@-][ \t]{0,5}(?:\w{1,20}\()?[\"' ]{0,3}"
+    rb"(?:cmd|powershell|mshta|wscript|rundll32|regsvr32|msexcel)(?:\.exe)?\|",
+    re.IGNORECASE,
+)
+_SCRIPT_STARTS = (b"<script", b"<html", b"<hta", b"@echo", b"powershell", b"cmd ", b"set ", b"dim ", b"var ",
+                  b"on error", b"wscript", b"function ", b"<job", b"<package", b"start ", b"curl ")  # fmt: skip
+
+
+class OfficeAnalyzer:
+    name: ClassVar[str] = "office"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        return islice(self._look(view), _MAX_FINDINGS)
+
+    def _look(self, view: View) -> Iterator[Finding]:
+        trials = _MAX_DECRYPTED
+        for file in view.opened_files:
+            kind = kind_by_content(file.content[:HEAD])
+            ending = file_types.ending_of(file.name)
+            if file.content.startswith(ONENOTE) or ending in {"one", "onepkg"}:
+                yield from _look_at_onenote(file)
+            elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content[:MAX_FILE]):
+                yield _finding("dde", file, program="a command in a cell")
+            elif (document := read_document(file.content, kind)) is not None:
+                yield from _look_at_document(file, document, kind)
+                if document.encrypted and kind == "ole" and trials:
+                    trials -= 1
+                    yield from _look_behind_password(file, find_passwords(f"{view.subject}\n{view.text}"))
+            elif file_types.promises_macros(file.name):
+                yield _finding("macro", file)
+
+
+def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> Iterator[Finding]:
+    if document.macros or file_types.promises_macros(file.name):
+        yield from _look_at_macros(file, document)
+    if document.macro_sheets:
+        yield _finding("macro-sheet", file)
+    for relation, target in document.remote[:3]:
+        what = "remote-template" if relation in {"attachedtemplate", "externallinkpath"} else "remote-object"
+        yield _finding(what, file, target=target)
+    if document.dde:
+        yield _finding("dde", file, program=document.dde)
+    if document.exploit:
+        yield _finding("exploit", file, how=document.exploit)
+    if document.active:
+        yield _finding("active-object", file)
+    for name in document.packages:
+        if kind_by_name(name) or file_types.promises_macros(name):
+            yield _finding("packed-program", file, member=name)
+            break
+    disguised = kind != "rtf" and file.name and not file_types.keeps_promise(file.name, kind)
+    if document.macros and disguised:
+        yield _finding("disguised-macro", file)
+
+
+def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Finding]:
+    yield _finding("macro", file)
+    starts = _RUNS_BY_ITSELF.search(document.code)
+    reaches = _REACHES_OUT.search(document.code)
+    if starts:
+        yield _finding("auto-macro", file, word=starts[0].rstrip("( \t"))
+    if reaches:
+        yield _finding("reaching-macro", file, word=reaches[0])
+
+
+def _look_behind_password(file: SeenFile, told: tuple[str, ...]) -> Iterator[Finding]:
+    """Open an encrypted document by what Excel tries by itself, and by the passwords that the message tells."""
+    for password in (_DEFAULT_PASSWORD, *told[:2]):
+        plain = _decrypt(file.content, password)
+        if plain:
+            if password == _DEFAULT_PASSWORD:
+                yield _finding("default-password", file)
+            kind = kind_by_content(plain[:HEAD])
+            if (document := read_document(plain, kind)) is not None:
+                yield from _look_at_document(file, document, kind)
+            return
+
+
+def _decrypt(content: bytes, password: str) -> bytes:
+    import msoffcrypto  # noqa: PLC0415 - dear to import, and few messages need it
+
+    plain = io.BytesIO()
+    with suppress(Exception):  # a wrong password and a broken document raise what they like
+        document = msoffcrypto.OfficeFile(io.BytesIO(content[:MAX_FILE]))
+        document.load_key(password=password, verify_password=True)
+        document.decrypt(plain)
+        return plain.getvalue()
+    return b""
+
+
+def _look_at_onenote(file: SeenFile) -> Iterator[Finding]:
+    yield _finding("onenote", file)
+    for name, head in onenote_files(file.content[:MAX_FILE]):
+        start = head[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+        if name or kind_by_content(head) in DANGEROUS or start.startswith(_SCRIPT_STARTS):
+            yield _finding("onenote-program", file, member=name or "without a name")
+            return
+
+
+def _finding(what: str, file: SeenFile, **facts: str) -> Finding:
+    told = {"name": file.name or "without a name", "path": file.part.path, **facts}
+    return Finding(f"office.{what}", file.part.place, {key: value[:200] for key, value in told.items()})

@@ -1,0 +1,37 @@
+"""Which passwords a text tells, and which words are none."""
+
+import pytest
+
+from mailwarden.analysis.passwords import MAX_PASSWORDS, find_passwords
+
+
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ("Password: 4471", "4471"),
+        ("the archive password is Autumn26.", "Autumn26"),
+        ("Passwort zum Öffnen: geheim7", "geheim7"),
+        ("Kennwort = x9x9", "x9x9"),
+        ("Mot de passe : soleil", "soleil"),
+        ('PW - "abc123"', "abc123"),
+        ("пароль: 777", "777"),
+        ("Password for the file: 1234", "1234"),
+    ],
+)
+def test_a_password_that_is_told_is_found(text, password):
+    assert find_passwords(text) == (password,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Your password is expired.", "The password is sent separately.", "password is your date of birth",
+        "Forgot password? Visit us.", "the password is not in this message", "Password: https://north.example/reset",
+    ],
+)  # fmt: skip
+def test_where_no_password_is_told_none_is_found(text):
+    assert find_passwords(text) == ()
+
+
+def test_few_passwords_are_kept_of_many():
+    assert len(find_passwords(" ".join(f"password: p{n}" for n in range(5_000)))) == MAX_PASSWORDS
