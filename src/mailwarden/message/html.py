@@ -4,6 +4,7 @@ Security: parses hostile HTML with lexbor inside a killable worker; every list i
 """
 
 import re
+from urllib.parse import urljoin
 
 from msgspec import Struct
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -15,11 +16,24 @@ _HIDDEN_STYLE = re.compile(
     r"opacity\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|text-indent\s{0,9}:\s{0,9}-\d{3}|max-height\s{0,9}:\s{0,9}0(?![.\d]*[1-9])",
     re.IGNORECASE,
 )
+_GONE = re.compile(
+    r"display\s{0,9}:\s{0,9}none|visibility\s{0,9}:\s{0,9}hidden|mso-hide\s{0,9}:\s{0,9}all|"
+    r"opacity\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|text-indent\s{0,9}:\s{0,9}-\d{3}|max-height\s{0,9}:\s{0,9}0(?![.\d]*[1-9])",
+    re.IGNORECASE,
+)
+_TINY = re.compile(r"font(?:-size)?\s{0,9}:\s{0,9}[01](?:\.\d{1,3})?\s{0,3}(?:px|pt|%|;|!|$)", re.IGNORECASE)
+_PALE = re.compile(
+    r"(?<![\w-])color\s{0,9}:\s{0,9}(?:#fff(?:fff)?\b|#f[c-f]f[c-f]f[c-f]\b|white\b|transparent|"
+    r"rgba?\(\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5])",
+    re.IGNORECASE,
+)
+_WHITES = frozenset({"#ffffff", "#fff", "white", "#fefefe"})
 _TAG = re.compile(r"<[a-zA-Z!/]")
 _DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30}+)")
 _REFRESH = re.compile(r"url\s{0,9}=\s{0,9}[\"']?([^\"'\s>]{1,8192})", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _TEXT = 1_000
+_ENOUGH = 20_000  # characters of hidden text that are counted
 _NODES = 200_000
 
 
@@ -47,6 +61,9 @@ class HtmlDocument(Struct, frozen=True):
     images: tuple[str, ...] = ()
     handlers: int = 0  # attributes such as onclick
     hidden: int = 0  # elements whose style hides them
+    gone_text: int = 0  # characters in elements that are not shown
+    tiny_text: int = 0  # characters too small to be seen
+    pale_text: int = 0  # characters in white, on whatever ground
     tags: int = 0
     text: str = ""
     title: str = ""
@@ -91,13 +108,11 @@ class _Reader:
         body = self._parser.body
         title = self._parser.css_first("title")
         base = self._parser.css_first("base[href]")
-        hidden = handlers = 0
-        for node in self._select("[style]"):
-            hidden += bool(_HIDDEN_STYLE.search((node.attributes.get("style") or "")[:4_096]))
-        hidden += len(self._select("[hidden]"))
+        address = (base.attributes.get("href") or "")[: self._limits.url] if base else ""
+        hidden, gone, tiny, pale = self._measure_hidden()
         handlers = len(self._select("[onload], [onclick], [onerror], [onsubmit], [onmouseover], [onfocus]"))
         return HtmlDocument(
-            links=tuple(self._links),
+            links=self._links_on(address),
             forms=forms,
             scripts=scripts,
             frames=tuple(frame for frame in frames if frame),
@@ -106,12 +121,35 @@ class _Reader:
             images=tuple(image for image in images if image),
             handlers=handlers,
             hidden=hidden,
+            gone_text=gone,
+            tiny_text=tiny,
+            pale_text=pale,
             tags=self._tags,
             text=self._read_text(body),
             title=(title.text(deep=True)[:_TEXT].strip() if title else ""),
-            base=(base.attributes.get("href") or "")[: self._limits.url] if base else "",
+            base=address,
             cut=self._cut,
         )
+
+    def _measure_hidden(self) -> tuple[int, int, int, int]:
+        """Return how many elements are hidden, and how many characters are not shown, tiny or white."""
+        hidden = gone = tiny = pale = 0
+        for node in self._select("[style]"):
+            style = (node.attributes.get("style") or "")[:4_096]
+            hidden += bool(_HIDDEN_STYLE.search(style))
+            if _GONE.search(style):
+                gone += _length(node) if gone < _ENOUGH else 0
+            elif _TINY.search(style):
+                tiny += _length(node) if tiny < _ENOUGH and not _sizes_within(node) else 0
+            elif _PALE.search(style) and "background" not in style.lower():
+                pale += len(node.text(deep=False).strip())
+        for node in self._select("[hidden]"):
+            hidden += 1
+            gone += _length(node) if gone < _ENOUGH else 0
+        for node in self._select("font[color]"):
+            if (node.attributes.get("color") or "").lower() in _WHITES:
+                pale += len(node.text(deep=False).strip())
+        return hidden, gone, tiny, pale
 
     def _select(self, selector: str) -> list[LexborNode]:
         found = self._parser.css(selector)
@@ -129,6 +167,12 @@ class _Reader:
             self._links.append(Link(href[: self._limits.url].strip(), text, tag))
         else:
             self._cut = True
+
+    def _links_on(self, base: str) -> tuple[Link, ...]:
+        """Return the links as a browser follows them: those without a host of their own lead to that of the base."""
+        if not base:
+            return tuple(self._links)
+        return tuple(Link(_join(base, link.href), link.text, link.tag) for link in self._links)
 
     def _note(self, node: LexborNode, attribute: str) -> str:
         """Return an address that the message loads; data URIs are noted apart."""
@@ -172,6 +216,24 @@ class _Reader:
                 node.decompose()
         text = body.text(deep=True, separator=" ")
         return _SPACES.sub(" ", text[: self._limits.html_text]).strip()
+
+
+def _join(base: str, href: str) -> str:
+    if href.startswith("#"):
+        return href
+    try:
+        return urljoin(base, href)
+    except ValueError:
+        return href
+
+
+def _sizes_within(node: LexborNode) -> bool:
+    """Tell whether elements inside set their size themselves, as layouts do that close gaps by a size of zero."""
+    return len(node.css('[style*="font" i]')) > 1 or node.css_first("font[size]") is not None
+
+
+def _length(node: LexborNode) -> int:
+    return len(_SPACES.sub(" ", node.text(deep=True)[: 2 * _ENOUGH]).strip())
 
 
 def _visible(node: LexborNode) -> str:

@@ -13,7 +13,7 @@ from mailwarden.analysis.link_words import load_link_words
 from mailwarden.analysis.links import shown_host
 from mailwarden.analysis.redirections import unwrap
 from mailwarden.analysis.view import View
-from mailwarden.message.html import Link
+from mailwarden.message.html import HtmlDocument, Link
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding
 
@@ -57,7 +57,7 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
             links = [link for link in page.document.links if host_of(link.href)]
             for noticed in look_at_links(links, ties):
                 yield noticed, page.part.place
-            for noticed in look_at_pictures(view, links, len(page.document.images), ties):
+            for noticed in look_at_pictures(page.document, links, ties):
                 yield noticed, page.part.place
 
 
@@ -113,9 +113,11 @@ def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
         yield "hidden-link", told
 
 
-def look_at_pictures(view: View, links: list[Link], pictures: int, ties: Ties) -> Iterator[Noticed]:
+def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> Iterator[Noticed]:
+    """Tell where pictures stand in place of text; text that is hidden from people is none."""
     strangers = [link for link in links if ties.is_stranger(host_of(unwrap(link.href)))]
-    if pictures and strangers and len(view.text) < LITTLE_TEXT:
+    shown = len(document.text) - document.gone_text - document.tiny_text - document.pale_text
+    if document.images and strangers and shown < LITTLE_TEXT:
         yield "pictures-only", {"host": host_of(unwrap(strangers[0].href))}
 
 

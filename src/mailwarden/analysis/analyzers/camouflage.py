@@ -1,0 +1,61 @@
+"""What a message says to programs and hides from people: text that is not shown, words torn by invisible signs.
+
+Security: works on hostile text inside a killable worker; what is read is cut, every pattern is linear.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.view import Page, View
+from mailwarden.model.evidence import Finding
+
+NOT_SHOWN = 500  # characters; the line that mailings put before their text for previews is shorter
+TINY = 100
+PALE = 200
+TORN_WORDS = 5
+LETTERS = 200
+BELOW = 50
+_READ = 300_000
+
+# Signs without width inside words of Latin, Greek or Cyrillic letters; joiners belong to other scripts and to emoji.
+_TORN = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ][\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]{1,20}+[A-Za-zÀ-ɏͰ-ӿ]")
+_PREVIEW = re.compile(r"[\s\u00a0\u00ad\u034f\u061c\u115f\u180e\u2007\u200b-\u200f\u2060-\u2064\ufeff]{8,2000}+")
+_LETTER = re.compile(
+    r"&#(?:x0{0,4}(?:[46][1-9a-f]|[57][0-9a])|0{0,4}(?:6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]));", re.IGNORECASE
+)
+_FAR = re.compile(r"(?:<br\s{0,3}/?>(?:\s|&nbsp;){0,20}+){25}")
+_TAGS = re.compile(r"<[^<>]{0,2000}+>")
+
+
+class CamouflageAnalyzer:
+    name: ClassVar[str] = "camouflage"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        for page in view.pages:
+            if not page.attached:
+                yield from _look_at_page(page)
+        if _TORN.search(f"{view.subject} {view.sender.name}"):
+            yield Finding("camouflage.torn-subject")
+        torn = len(_TORN.findall(_PREVIEW.sub(" ", view.text[:_READ])))
+        if torn >= TORN_WORDS:
+            yield Finding("camouflage.torn-words", facts={"count": torn})
+
+
+def _look_at_page(page: Page) -> Iterator[Finding]:
+    place, document = page.part.place, page.document
+    if document.gone_text >= NOT_SHOWN:
+        yield Finding("camouflage.not-shown", place, {"count": document.gone_text})
+    if document.tiny_text >= TINY:
+        yield Finding("camouflage.tiny", place, {"count": document.tiny_text})
+    if document.pale_text >= PALE:
+        yield Finding("camouflage.pale", place, {"count": document.pale_text})
+    source = page.lower[:_READ]
+    if source.count("&#") >= LETTERS:
+        letters = len(_LETTER.findall(source))
+        if letters >= LETTERS:
+            yield Finding("camouflage.letters", place, {"count": letters})
+    if gap := _FAR.search(source):
+        below = len(" ".join(_TAGS.sub(" ", source[gap.end() :]).split()))
+        if below >= BELOW:
+            yield Finding("camouflage.far-below", place, {"count": below})
