@@ -27,6 +27,7 @@ from evaluate.tables import (
 from evaluate.trial import Judged, try_all
 from mailwarden.model.envelope import Envelope
 from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.settings.reader import Mistakes
 
 UNPACKED, RESULTS = Path("run/corpus"), Path("run/evaluate")
 TIMED = 1_000  # so many messages of the corpus are timed in this process, one after the other
@@ -37,7 +38,10 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = _read_arguments(words)
     began = time.monotonic()
     corpus = Corpus(arguments.corpus, arguments.unpacked)
-    policy = load_policy()
+    try:
+        policy = load_policy()
+    except Mistakes as mistakes:  # the rules are what is being worked on
+        raise SystemExit(str(mistakes)) from None
     file, records = _stored(corpus, arguments) if arguments.rejudge or arguments.refresh else _scan(corpus, arguments)
     judged = try_all(records, policy)
     if arguments.findings is not None:

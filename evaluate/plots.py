@@ -41,7 +41,7 @@ def _svg(width: int, height: int, drawn: Iterable[str]) -> str:
 
 def _place(rate: float, caught: float) -> tuple[float, float]:
     across = (log10(max(rate, LEAST)) - log10(LEAST)) / -log10(LEAST)
-    return MARGIN + across * (WIDTH - MARGIN - 10), HEIGHT - MARGIN - caught * (HEIGHT - 2 * MARGIN)
+    return MARGIN + across * (WIDTH - MARGIN - 24), HEIGHT - MARGIN - caught * (HEIGHT - 2 * MARGIN)
 
 
 def _steps(curve: Curve) -> str:
@@ -61,7 +61,7 @@ def _axes(title: str) -> str:
         lines.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{100 * rate:g}%</text>')
     for caught in (0.0, 0.25, 0.5, 0.75, 1.0):
         left, y = _place(LEAST, caught)
-        lines.append(f'<line x1="{left}" x2="{WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        lines.append(f'<line x1="{left}" x2="{WIDTH - 24}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
         lines.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * caught:g}%</text>')
     middle = MARGIN + (WIDTH - MARGIN) / 2
     lines.append(

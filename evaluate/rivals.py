@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+import socket
 from pathlib import Path
 
 from evaluate.corpus import Posted
@@ -44,12 +45,11 @@ class SpamAssassin(ServerProcess):
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
-        command = ["spamd", "-L", "-x", "-i", HOST, "-p", str(self.port), "-m", "4", "--cf", "use_bayes 0"]
+        command = ["spamd", "-L", "-x", "-s", "stderr", "-i", HOST, "-p", str(self.port), "-m", "4"]
+        command += ["--cf", "use_bayes 0"]
         super().__init__("spamd", command, folder / "spamd.log", self.answers, deadline=PATIENCE)
 
     def answers(self) -> bool:
-        import socket  # noqa: PLC0415 - only where it is installed
-
         with socket.create_connection((HOST, self.port), 2.0) as connection:
             connection.sendall(b"PING SPAMC/1.5\r\n\r\n")
             return b"PONG" in connection.recv(100)
