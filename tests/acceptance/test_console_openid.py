@@ -41,10 +41,16 @@ def federated(
         house.product.abby.configure({"console": {"publicUrl": house.product.url, "openIdConnect": openid}})
         house.product.start()
         yield house, provider
-        asyncio.run_coroutine_threadsafe(provider.stop(), loop).result(10)
+        house.product.abby.stop()  # so that nothing holds a connection open
+        asyncio.run_coroutine_threadsafe(end(provider), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+async def end(provider: SmallProvider) -> None:
+    await provider.stop()
+    await asyncio.sleep(0.5)  # until the last connections have said goodbye
 
 
 def leave(person: Person, provider: SmallProvider, wanted: str = "") -> dict[str, str]:
