@@ -13,7 +13,7 @@ from msgspec import Struct
 from mailwarden.analysis.analyzer import EngineAnswer, Known
 from mailwarden.analysis.analyzers import clamav, rspamd
 from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import CONCLUDING, LOCAL
+from mailwarden.analysis.registry import CONCLUDING, LOCAL, YARA
 from mailwarden.message.parser import parse_message
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
@@ -22,6 +22,7 @@ from mailwarden.policy.rules import load_policy
 from mailwarden.settings.reader import read
 
 HERE = Path(__file__).parent
+EXAMPLE = HERE.parents[1] / "deploy" / "yara"  # an operator's rules, of which the product has none itself
 SAMPLES = sorted(HERE.glob("*/*.yml"))
 NAMES = [*(local.name for local in LOCAL), *(concluding.name for concluding in CONCLUDING), "rspamd", "clamav"]
 RULED = {name for rule in load_policy().rules for name in rule.needs}
@@ -56,6 +57,13 @@ def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
     reports = [frame.report for frame in examine(Job(raw, envelope=envelope))]
     assert not [report.failure for report in reports if report.failure]
     return [finding for report in reports for finding in report.findings if finding.name.startswith(f"{analyzer}.")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_rules():
+    assert YARA.load(EXAMPLE) == ()
+    yield
+    YARA.unload()
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -11,10 +11,12 @@ import socket
 import struct
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
 from mailwarden.analysis.examination import READY, Job, examine
+from mailwarden.analysis.registry import YARA
 from mailwarden.telemetry.memory import settle_memory
 
 _LENGTH = struct.Struct(">I")
@@ -33,10 +35,17 @@ def main() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with socket.socket(fileno=os.dup(0)) as parent:
         os.dup2(2, 1)  # what a library prints must not be read as a frame
+        _load_rules(sys.argv[2] if len(sys.argv) > 2 else "")
         settle_memory()
         parent.sendall(READY)
         while job := _read_job(parent):
             _serve(job, parent)
+
+
+def _load_rules(folder: str) -> None:
+    """Load the operator's rules; what is wrong was told at the start, and the others go on speaking."""
+    for problem in YARA.load(Path(folder)) if folder else ():
+        sys.stderr.write(f"{problem.file}:{problem.line}: {problem.sentence}\n")
 
 
 def _read_job(parent: socket.socket) -> Job | None:

@@ -59,10 +59,10 @@ class Worker(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, memory: int, patience: Patience) -> "Worker":
+    async def start(cls, memory: int, patience: Patience, rules: str = "") -> "Worker":
         """Start the process and wait until it is ready for its first message."""
         ours, theirs = socket.socketpair()
-        command = (sys.executable, "-m", "mailwarden.analysis.worker", str(memory))
+        command = (sys.executable, "-m", "mailwarden.analysis.worker", str(memory), rules)
         with theirs:
             process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), stdout=theirs.fileno())
         worker = cls(patience)
@@ -174,8 +174,10 @@ class Worker(asyncio.Protocol):
 class WorkerPool:
     """A fixed number of workers; who ends is replaced in the background."""
 
-    def __init__(self, count: int, memory: int, patience: Patience) -> None:
+    def __init__(self, count: int, memory: int, patience: Patience, rules: str = "") -> None:
+        """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules."""
         self._count = count
+        self._rules = rules
         self._memory = memory
         self._patience = patience
         self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
@@ -231,7 +233,7 @@ class WorkerPool:
                 return
 
     async def _add(self) -> None:
-        worker = await Worker.start(self._memory, self._patience)
+        worker = await Worker.start(self._memory, self._patience, self._rules)
         if self._stopped:
             await worker.end()
             return

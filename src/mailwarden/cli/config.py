@@ -6,6 +6,7 @@ from pathlib import Path
 from mailwarden.abby import config as abby
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.guard import config as guard
+from mailwarden.guard.own_rules import rule_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 
@@ -18,9 +19,12 @@ def check(folder: Path) -> list[Mistake]:
             continue
         found = True
         try:
-            read(folder / path, kind)
+            config = read(folder / path, kind)
         except Mistakes as error:
             mistakes += error.mistakes
+            continue
+        if isinstance(config, guard.GuardConfig):
+            mistakes += rule_mistakes(config, folder)
     if not found:
         problem = f"holds neither {guard.PATH} nor {abby.PATH}; make them with `mailwarden init {folder}`"
         mistakes.append(Mistake(str(folder), 1, "", problem))

@@ -88,6 +88,12 @@ class Lists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = "lists"
 
 
+class Yara(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    rules: Annotated[
+        str, Meta(description="Folder of your own YARA rules (`*.yar`), each file a namespace; none if empty.")
+    ] = ""
+
+
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
     port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 9785
 
@@ -136,6 +142,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     workers: Workers = Workers()
     history: History = History()
     lists: Lists = Lists()
+    yara: Yara = Yara()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()

@@ -1,0 +1,82 @@
+"""What the operator's own YARA rules match: every decoded part, and the files inside of archives.
+
+Security: scans hostile bytes inside a killable worker; contents, matches and time are bounded, and a scan that does
+not end in time is a failure of this analyzer, never a message without findings.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from mailwarden.analysis.view import View
+from mailwarden.analysis.yara_rules import Problem, compile_rules
+from mailwarden.message.message import Part
+from mailwarden.model.evidence import Fact, Finding
+
+if TYPE_CHECKING:
+    import yara_x
+
+SCAN_SECONDS = 1  # for one content; the deadline of the worker stands behind it
+MESSAGE_SECONDS = 3.0
+MAX_CONTENT = 32 * 1024 * 1024
+MAX_MATCHES = 20
+_META_TOLD = ("description", "author", "reference", "severity", "verdict")
+# What a rule may say in its meta `verdict`; each has a finding of its own, because weights are policy.
+VERDICTS = frozenset({"malware", "phishing", "fraud", "spam"})
+_MILD = frozenset({"info", "low", "medium"})
+
+
+class YaraAnalyzer:
+    """Matches nothing until rules are loaded; a worker loads them before its first message."""
+
+    name: ClassVar[str] = "yara"
+
+    def __init__(self) -> None:
+        self._rules: yara_x.Rules | None = None
+
+    def load(self, folder: Path) -> tuple[Problem, ...]:
+        """Compile the rules of a folder; return what is wrong with them."""
+        self._rules, problems = compile_rules(folder)
+        return problems
+
+    def unload(self) -> None:
+        self._rules = None
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        if self._rules is None:
+            return
+        import yara_x  # noqa: PLC0415 - dear to import, and most have no rules of their own
+
+        scanner = yara_x.Scanner(self._rules)
+        scanner.set_timeout(SCAN_SECONDS)
+        deadline = time.monotonic() + MESSAGE_SECONDS
+        seen: set[tuple[str, str]] = set()
+        for name, part, content in _contents(view):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the rules took longer than {MESSAGE_SECONDS:g} s")
+            for rule in scanner.scan(content[:MAX_CONTENT]).matching_rules:
+                key = (rule.namespace, rule.identifier)
+                if key not in seen and len(seen) < MAX_MATCHES:
+                    seen.add(key)
+                    yield from _findings(rule, name, part)
+
+
+def _contents(view: View) -> Iterator[tuple[str, Part, bytes]]:
+    for part in view.message.parts:
+        yield part.name, part, part.content
+    for file in view.opened_files:
+        if file.inside:
+            yield file.name, file.part, file.content
+
+
+def _findings(rule: "yara_x.Rule", name: str, part: Part) -> Iterator[Finding]:
+    """Tell the match, and once more under the verdict for which the rule argues."""
+    meta = {str(key): str(value) for key, value in rule.metadata[:50]}
+    facts: dict[str, Fact] = {"rule": rule.identifier[:200], "namespace": rule.namespace[:200]}
+    facts |= {key: meta[key][:200] for key in _META_TOLD if meta.get(key)}
+    facts |= {"name": name[:200] or "without a name", "path": part.path}
+    yield Finding("yara.match", part.place, facts)
+    verdict = meta.get("verdict", "").lower()
+    if verdict in VERDICTS and meta.get("severity", "").lower() not in _MILD:
+        yield Finding(f"yara.{verdict}", part.place, facts)

@@ -1,0 +1,29 @@
+"""The operator's own YARA rules as the configuration names them: where they are, and every mistake in them."""
+
+from pathlib import Path
+
+from mailwarden.analysis.yara_rules import compile_rules, rule_files
+from mailwarden.guard.config import GuardConfig
+from mailwarden.settings.reader import Mistake, Mistakes
+
+
+def rules_folder(config: GuardConfig, folder: Path) -> str:
+    """Return the folder of rules, or "" where there are none."""
+    return str(folder / config.yara.rules) if config.yara.rules else ""
+
+
+def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:
+    """Return every mistake in the rules; a folder that is named and empty is one too."""
+    if not config.yara.rules:
+        return []
+    rules = folder / config.yara.rules
+    _, problems = compile_rules(rules)
+    if not problems and not rule_files(rules):
+        return [Mistake(str(rules), 1, "", "holds no rules: put *.yar files there, or leave yara.rules out")]
+    return [Mistake(problem.file, problem.line, "", problem.sentence) for problem in problems]
+
+
+def check_rules(config: GuardConfig, folder: Path) -> None:
+    """Refuse to start with rules that are wrong: what an operator relies on must not be left out in silence."""
+    if mistakes := rule_mistakes(config, folder):
+        raise Mistakes(mistakes)

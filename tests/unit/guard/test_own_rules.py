@@ -1,0 +1,59 @@
+"""The operator's YARA rules are checked before guard starts, and a worker goes by them."""
+
+import pytest
+
+from mailwarden.analysis.collection import Content
+from mailwarden.analysis.examination import Frame
+from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.cli.config import check
+from mailwarden.guard.config import PATH, GuardConfig, Yara
+from mailwarden.guard.own_rules import check_rules, rule_mistakes, rules_folder
+from mailwarden.settings.reader import Mistakes
+
+RULE = 'rule needle { meta: verdict = "malware" strings: $a = "needle" condition: $a }'
+NAMED = GuardConfig(yara=Yara("yara"))
+
+
+@pytest.fixture
+def rules(tmp_path):
+    (tmp_path / "yara").mkdir()
+    return tmp_path / "yara"
+
+
+def test_without_rules_there_is_nothing_to_check(tmp_path):
+    check_rules(GuardConfig(), tmp_path)
+    assert rules_folder(GuardConfig(), tmp_path) == ""
+
+
+def test_every_mistake_is_told_with_its_place(rules, tmp_path):
+    (rules / "own.yar").write_text(f"{RULE}\nrule a {{ condition: b }}\nrule c {{ condition: d }}", "utf-8")
+    assert [mistake.line for mistake in rule_mistakes(NAMED, tmp_path)] == [2, 3]
+    with pytest.raises(Mistakes, match=r"own\.yar:2: unknown identifier"):
+        check_rules(NAMED, tmp_path)
+
+
+def test_a_folder_without_rules_is_a_mistake(rules, tmp_path):
+    with pytest.raises(Mistakes, match="holds no rules"):
+        check_rules(NAMED, tmp_path)
+
+
+def test_config_check_looks_at_the_rules_too(rules, tmp_path):
+    (tmp_path / PATH).parent.mkdir(parents=True)
+    (tmp_path / PATH).write_text("yara:\n  rules: yara\n", "utf-8")
+    (rules / "own.yar").write_text("rule a { condition: b }", "utf-8")
+    assert [mistake.file for mistake in check(tmp_path)] == [str(rules / "own.yar")]
+    (rules / "own.yar").write_text(RULE, "utf-8")
+    assert check(tmp_path) == []
+
+
+async def test_a_worker_goes_by_the_rules(rules, tmp_path):
+    (rules / "own.yar").write_text(RULE, "utf-8")
+    pool = WorkerPool(1, 1_024, Patience(), rules_folder(NAMED, tmp_path))
+    await pool.start()
+    try:
+        frames: list[Frame] = []
+        await pool.examine(Content(b"Subject: hay\r\n\r\na needle\r\n"), frames.append)
+    finally:
+        await pool.stop()
+    found = [finding.name for frame in frames for finding in frame.report.findings]
+    assert {"yara.match", "yara.malware"} <= set(found)
