@@ -20,6 +20,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import Policy
 
 BEST = 10
+ENOUGH = 5  # false positives that a rate must allow before one message more or less stops deciding it
 _HEAD = f"{'':28}" + "".join(f"{kind:>10}" for kind in CAUGHT) + f"{'ham FPR':>10}{'+fixture':>10}  worst source of ham"
 
 
@@ -29,6 +30,10 @@ def percent(part: float | None) -> str:
 
 def result_table(judged: Sequence[Judged]) -> Iterator[str]:
     """Yield what is caught by whom at each threshold."""
+    ham = sum(one.sample.kind == HAM for one in judged)
+    if ham * GOAL_RATE < ENOUGH:
+        allowed = int(ham * GOAL_RATE)
+        yield f"Too few for a figure: {ham} messages of ham, of which {allowed} may exceed at {100 * GOAL_RATE:g} %"
     yield _HEAD
     yield _row("mailwarden as shipped", figures_shipped(judged))
     for rate in RATES:

@@ -63,6 +63,11 @@ def test_tables_name_every_source_and_every_rival_that_was_asked():
     assert all(name in text for name in ("newsletters", "bec-simulated", "fixture", "torture"))
 
 
+def test_too_little_ham_is_told():
+    assert "0 may exceed" in next(iter(result_table([*HAM[:100], *BAD])))
+    assert "Too few" not in "\n".join(result_table(EVERYTHING))
+
+
 def test_an_analyzer_left_out_is_judged_as_if_it_had_seen_nothing():
     policy = policy_of(form=("phishing", 100))
     some = try_all([scanned("phishing", "html.form"), scanned("ham")], policy)
