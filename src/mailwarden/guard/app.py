@@ -24,9 +24,13 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
+from mailwarden.guard.relationship import Relationship
 from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.history.acquaintance import Acquaintance
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.retention import Retention
 from mailwarden.history.rollups import Rollups
 from mailwarden.history.writer import HistoryWriter
@@ -134,17 +138,20 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         database = Database(config.database.url, config.database.pool_size)
         stack.push_async_callback(database.close)
         store = PostgresqlHistoryStore(database)
-        retention = Retention(store, config.history.retention_days)
+        relationships = RelationshipStore(database)
+        retention = Retention(store, config.history.retention_days, relationships=relationships)
         retention.start()
         stack.push_async_callback(retention.stop)
         rollups = Rollups(database)
         rollups.start()
         stack.push_async_callback(rollups.stop)
-        history = HistoryWriter(store, config.history.buffer, metrics)
+        acquaintance = Acquaintance(relationships)
+        history = HistoryWriter(store, config.history.buffer, metrics, acquaintance.learn)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
         lists = await _fed_lists(config, folder, database, metrics, stack)
-        workers = WorkerPool(config.workers.effective_count, config.workers.memory, _patience(config))
+        rules = rules_folder(config, folder)
+        workers = WorkerPool(config.workers.effective_count, config.workers.memory, _patience(config), rules)
         stack.push_async_callback(workers.stop)
         await workers.start()
         engines = build_engines(config)
@@ -165,6 +172,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines),
+            relationship=Relationship(acquaintance),
             comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
             policy=load_policy(),
             history=history,
@@ -225,6 +233,7 @@ async def _serve(config: GuardConfig, folder: Path) -> None:
 def run_guard(folder: Path) -> int:
     """Run guard with the configuration in the folder until SIGTERM; return the exit code."""
     config = read(folder / PATH, GuardConfig)
+    check_rules(config, folder)
     start_logging("guard", config.log.level)
     uvloop.run(_serve(config, folder.resolve()))
     return 0

@@ -5,13 +5,16 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.collection import Collector, Observer, ignore
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Comparison
+from mailwarden.guard.relationship import Relationship
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Assignment
@@ -42,6 +45,7 @@ class Processing:
         *,
         guard: str,
         collector: Collector,
+        relationship: Relationship,
         comparison: Comparison,
         policy: Policy,
         history: HistoryWriter,
@@ -50,6 +54,7 @@ class Processing:
     ) -> None:
         self._guard = guard
         self._collector = collector
+        self._relationship = relationship
         self._comparison = comparison
         self._policy = policy
         self._history = history
@@ -66,6 +71,11 @@ class Processing:
         # Look: every analyzer says what it noticed, or that it could not finish.
         wanted = await self._comparison.prepare(tenant)
         collected = await self._collector.collect(request.raw, request.envelope, request.deadline, wanted, observe)
+
+        # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
+        report = await self._relationship.report(tenant, request.envelope, collected.summary)
+        collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
+        observe(report)
 
         # Compare: which entries of the lists act on the message. Of rivals only the winner does.
         compared = self._comparison.compare(tenant, request.envelope, collected, wanted)
@@ -98,7 +108,7 @@ class Processing:
             profile=request.assignment.profile,
         )
 
-        # Remember: off the hot path, so that a slow or absent database costs no scan.
+        # Keep: off the hot path, so that a slow or absent database costs no scan.
         if request.stored:
             self._history.save(finished)
             self._comparison.count(compared)

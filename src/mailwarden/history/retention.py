@@ -6,11 +6,13 @@ from datetime import timedelta
 
 from mailwarden.errors import MailwardenError
 from mailwarden.history.partitions import today
+from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 3_600.0
+ACQUAINTED_DAYS = 400  # after which who has written to whom is forgotten, unless it was seen again
 
 _log = get_logger("history.retention")
 
@@ -18,8 +20,15 @@ _log = get_logger("history.retention")
 class Retention:
     """Looks once an hour; several guards may do so at once, for a day can only be dropped once."""
 
-    def __init__(self, store: HistoryStore, days: int, interval: float = INTERVAL) -> None:
+    def __init__(
+        self,
+        store: HistoryStore,
+        days: int,
+        interval: float = INTERVAL,
+        relationships: RelationshipStore | None = None,
+    ) -> None:
         self._store = store
+        self._relationships = relationships
         self._days = days
         self._interval = interval
         self._task: asyncio.Task[None] | None = None
@@ -33,6 +42,12 @@ class Retention:
         kept = await self._store.kept_days(Scope.deployment())
         limits = {tenant: today() - timedelta(days=days) for tenant, days in kept.items() if days < self._days}
         return await self._store.forget_of_tenants(Scope.deployment(), limits) if limits else 0
+
+    async def forget_relationships(self) -> int:
+        """Forget who has not written to whom for long; return how many pairs that were."""
+        if self._relationships is None:
+            return 0
+        return await self._relationships.forget(Scope.deployment(), today() - timedelta(days=ACQUAINTED_DAYS))
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="history retention")
@@ -51,6 +66,8 @@ class Retention:
                     _log.info("history_forgotten", days=days)
                 if messages := await self.forget_of_tenants():
                     _log.info("history_of_tenants_forgotten", messages=messages)
+                if pairs := await self.forget_relationships():
+                    _log.info("relationships_forgotten", pairs=pairs)
             except MailwardenError as error:
                 _log.warning("history_not_forgotten", reason=error.message)
             except Exception:

@@ -7,6 +7,7 @@ rows wait, and beyond the buffer the oldest are dropped and counted.
 import asyncio
 import random
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from mailwarden.errors import StorageUnavailable
@@ -20,14 +21,17 @@ BATCH = 200
 PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows a statement instead of two
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
 
+Learner = Callable[[Sequence[FinishedRequest]], Awaitable[None]]
+
 _log = get_logger("history.writer")
 
 
 class HistoryWriter:
     """Takes finished guard requests from the loop that scans and brings them to the store."""
 
-    def __init__(self, store: HistoryStore, buffer: int, metrics: Metrics) -> None:
+    def __init__(self, store: HistoryStore, buffer: int, metrics: Metrics, learn: Learner | None = None) -> None:
         self._store = store
+        self._learn = learn  # is shown each batch that was kept
         self._buffer = buffer
         self._queue: deque[FinishedRequest] = deque()
         self._in_hand: deque[FinishedRequest] = deque()
@@ -100,7 +104,16 @@ class HistoryWriter:
                 _log.exception("history_lost", rows=len(self._in_hand))
                 self._finish(kept=0)
             else:
+                await self._show(list(self._in_hand))
                 self._finish(kept)
+
+    async def _show(self, batch: list[FinishedRequest]) -> None:
+        """Let the learner see what was kept; what it cannot take is no reason to stop."""
+        if self._learn:
+            try:
+                await self._learn(batch)
+            except Exception:
+                _log.exception("history_not_learned", rows=len(batch))
 
     async def _send(self, batch: list[FinishedRequest]) -> int:
         self._on_its_way = True

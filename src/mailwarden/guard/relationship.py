@@ -1,0 +1,38 @@
+"""What it means that a tenant has, or has never, heard from a sender before: two findings beside the analyzers'."""
+
+import time
+from collections.abc import Iterator
+from uuid import UUID
+
+from mailwarden.history.acquaintance import Acquaintance, Acquainted
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Finding, Report, Status
+from mailwarden.model.summary import MessageSummary
+
+RELATIONSHIP = "relationship"
+# A memory younger or emptier than this has heard from nobody, which says nothing about a sender.
+RIPE_DAYS, RIPE_MESSAGES = 7, 200
+KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
+
+
+class Relationship:
+    def __init__(self, acquaintance: Acquaintance) -> None:
+        self._acquaintance = acquaintance
+
+    async def report(self, tenant: UUID, envelope: Envelope, summary: MessageSummary) -> Report:
+        """Return the report; where nothing could be asked it is skipped, and never required."""
+        started = time.perf_counter()
+        known = await self._acquaintance.ask(tenant, summary.from_address, envelope.recipients)
+        took = round((time.perf_counter() - started) * 1000, 3)
+        if known is None:
+            return Report(RELATIONSHIP, required=False, status=Status.SKIPPED, milliseconds=took)
+        found = tuple(findings_of(known, summary.from_address))
+        return Report(RELATIONSHIP, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
+
+
+def findings_of(known: Acquainted, sender: str) -> Iterator[Finding]:
+    if known.sender.messages == 0 and known.answer.messages == 0:
+        if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
+            yield Finding("relationship.first-contact", "From", {"address": sender[:200]})
+    elif known.sender.days >= KNOWN_DAYS and known.sender.messages >= KNOWN_MESSAGES:
+        yield Finding("relationship.known-sender", "From", {"address": sender[:200], "count": known.sender.messages})

@@ -1,0 +1,90 @@
+"""Who has written to whom, in PostgreSQL: counts under digests, one row for each pair of a tenant."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.database.pool import Database
+from mailwarden.model.scope import Scope
+
+MOST = 1_000_000  # beyond which nobody counts
+FORGET_BATCH = 5_000
+
+_SALT = "SELECT salt FROM relationship_salt"
+_KNOWN = "SELECT pair, messages, days FROM relationships WHERE tenant = $1 AND pair = ANY($2::bytea[])"
+_LEARN = """
+INSERT INTO relationships AS known (tenant, pair, messages, days, first_seen, last_seen)
+SELECT tenant, pair, messages, 1, day, day
+FROM unnest($1::uuid[], $2::bytea[], $3::integer[], $4::date[]) AS given (tenant, pair, messages, day)
+ON CONFLICT (tenant, pair) DO UPDATE SET
+    messages = least(known.messages + EXCLUDED.messages, $5),
+    days = known.days + (EXCLUDED.last_seen > known.last_seen)::integer,
+    last_seen = greatest(known.last_seen, EXCLUDED.last_seen)
+"""
+_FORGET = """
+DELETE FROM relationships WHERE (tenant, pair) IN (
+    SELECT tenant, pair FROM relationships WHERE last_seen < $1 AND ($2::uuid[] IS NULL OR tenant = ANY($2)) LIMIT $3
+)
+"""
+
+
+class Bond(Struct, frozen=True):
+    """How often, and on how many days, a pair has been seen."""
+
+    messages: int = 0
+    days: int = 0
+
+
+class Sighting(Struct, frozen=True, order=True):
+    """One pair that was seen so often on a day."""
+
+    tenant: UUID
+    pair: bytes
+    day: date
+    messages: int
+
+
+class RelationshipStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def salt(self, scope: Scope) -> bytes:
+        """Return what the digests of this deployment are made with."""
+        async with self._database.connection() as connection:
+            salt = await connection.fetchval(_SALT)
+        return salt if isinstance(salt, bytes) else b""
+
+    async def known(self, scope: Scope, tenant: UUID, pairs: Sequence[bytes], wait: float) -> Mapping[bytes, Bond]:
+        """Return what is known of these pairs; one that is not there has never been seen."""
+        if not scope.allows(tenant):
+            return {}
+        async with self._database.connection(wait) as connection:
+            rows = await connection.fetch(_KNOWN, tenant, list(pairs))
+        return {bytes(row["pair"]): Bond(int(row["messages"]), int(row["days"])) for row in rows}  # type: ignore[call-overload]
+
+    async def learn(self, scope: Scope, sightings: Sequence[Sighting]) -> None:
+        """Count the sightings; in the same order in every guard, so that two cannot wait for each other."""
+        rows = sorted(each for each in sightings if scope.allows(each.tenant))
+        if not rows:
+            return
+        columns = (
+            [each.tenant for each in rows],
+            [each.pair for each in rows],
+            [each.messages for each in rows],
+            [each.day for each in rows],
+        )
+        async with self._database.connection() as connection:
+            await connection.execute(_LEARN, *columns, MOST)
+
+    async def forget(self, scope: Scope, before: date) -> int:
+        """Forget the pairs that were not seen since that day, in steps that hold nobody up; return how many went."""
+        tenants = None if scope.tenants is None else list(scope.tenants)
+        gone = 0
+        async with self._database.connection() as connection:
+            while True:
+                done = int((await connection.execute(_FORGET, before, tenants, FORGET_BATCH)).rpartition(" ")[2])
+                gone += done
+                if done < FORGET_BATCH:
+                    return gone
