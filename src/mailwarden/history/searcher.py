@@ -1,7 +1,7 @@
 """Searches history in PostgreSQL: newest first, over as little of it as the answer needs, and never for long.
 
-What is frequent is found by walking back over the newest rows; what is rare by the index of terms, in windows of
-days that double. Between two windows the clock is looked at: a search that takes long answers what it has, and how
+What is frequent is found by walking back over the newest rows; what is rare by the index of terms, in windows that
+grow. Between two windows the clock is looked at: a search that takes long answers what it has, and how
 far it came. The planner is told which of the two ways to go, for it cannot know how terms go together.
 """
 
@@ -24,7 +24,7 @@ from mailwarden.history.page import Count
 from mailwarden.history.partitions import days_kept
 from mailwarden.history.query import Query
 from mailwarden.history.records import decode
-from mailwarden.history.spans import Span, span_of, windows
+from mailwarden.history.spans import GROWTH, Span, span_of, windows
 from mailwarden.model.ggrid import day_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -85,7 +85,7 @@ class Searcher:
                 await reader.read_newest(span)
                 if clauses.indexed and not reader.is_full:
                     await connection.execute(_INDEX)
-                for window in windows(Span(span.low, found.reached), by_days=clauses.indexed):
+                for window in windows(Span(span.low, found.reached)):
                     if reader.is_full or not clock.has_time_for_more():
                         return found
                     await reader.read(window, clock)
@@ -104,7 +104,7 @@ class Searcher:
             span = span_of(query, None, await days_kept(connection))
             whole = span.seconds
             try:
-                for window in windows(span, by_days=True):
+                for window in windows(span):
                     if time.monotonic() - began > seconds / 2:
                         break
                     counted += cast("int", await connection.fetchval(sql, *window.values, 1, *clauses.values))
@@ -125,7 +125,7 @@ class Searcher:
 
 
 class _Clock:
-    """Knows when to stop: windows double, so the next one takes about twice as long as the last."""
+    """Knows when to stop: windows grow, and the next one takes as much longer than the last."""
 
     def __init__(self, seconds: float) -> None:
         self._last = time.monotonic()
@@ -134,7 +134,7 @@ class _Clock:
     def has_time_for_more(self) -> bool:
         now = time.monotonic()
         self._last, took = now, now - self._last
-        return now + 2 * took < self._end
+        return now + GROWTH * took < self._end
 
 
 class _Reader:

@@ -11,7 +11,8 @@ from mailwarden.history.query import Query
 from mailwarden.model.ggrid import first_ggrid, moment_of
 
 _MOMENT = timedelta(milliseconds=1)
-_HOUR = timedelta(hours=1)
+FIRST_WINDOW = timedelta(hours=2)
+GROWTH = 3
 _DAY = timedelta(days=1)
 
 
@@ -58,16 +59,14 @@ def span_of(query: Query, before: UUID | None, days: set[date]) -> Span:
     return Span(low, max(low, high))
 
 
-def windows(span: Span, *, by_days: bool) -> Iterator[Span]:
-    """Yield the span from its end to its beginning in windows that double: of whole days, or of hours."""
-    step, high = (_DAY if by_days else _HOUR), span.high
+def windows(span: Span) -> Iterator[Span]:
+    """Yield the span from its end to its beginning in windows, each GROWTH times as long as the one before."""
+    step, high = FIRST_WINDOW, span.high
     now = datetime.now(UTC)
     while high > span.low:
-        end = min(_moment(high), now)
-        begin = _start((end - _MOMENT - (step - _DAY)).date()) if by_days else end - step
-        low = max(first_ggrid(begin), span.low)
+        low = max(first_ggrid(min(_moment(high), now) - step), span.low)
         yield Span(low, high)
-        high, step = low, 2 * step
+        high, step = low, GROWTH * step
 
 
 def _start(day: date) -> datetime:
