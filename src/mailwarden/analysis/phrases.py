@@ -23,7 +23,7 @@ from mailwarden.model.evidence import Fact, Finding
 MEMORY = 64 * 1024 * 1024
 TOLD = 80
 _GAP = "[^.!?]{0,40}"
-_ASCII_WORD = re.compile(r"[a-z0-9(]")
+_LATIN = re.compile(r"[a-z0-9]|\\d")
 
 
 class _Set(Protocol):
@@ -77,15 +77,30 @@ class PhraseBook:
 
 class _Phrase:
     def __init__(self, family: str, phrase: str) -> None:
-        pieces = tuple(piece.strip() for piece in fold(phrase).split(".."))
         self.family = family
-        self.pieces = (_begin(pieces[0]), *pieces[1:])
+        self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
         self.pattern = _GAP.join(self.pieces)
 
 
 def _begin(piece: str) -> str:
-    """Let what begins with a Latin letter begin at a word."""
-    return rf"\b(?:{piece})" if _ASCII_WORD.match(piece) else piece
+    """Let what begins with a Latin letter or a digit begin at a word."""
+    return rf"\b(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else piece
+
+
+def _starts(piece: str) -> Iterator[str]:
+    """Yield how a piece may begin: a group at its front begins as any of its alternatives does."""
+    if not piece.startswith("("):
+        yield piece
+        return
+    depth = 0
+    start = 1
+    for place, sign in enumerate(piece):
+        depth += (sign == "(") - (sign == ")")
+        if (sign == "|" and depth == 1) or (sign == ")" and depth == 0):
+            yield from _starts(piece[start:place])
+            start = place + 1
+        if depth == 0:
+            return
 
 
 @cache

@@ -1,0 +1,49 @@
+"""What makes people follow a link: a locked account, a full mailbox, a parcel, a prize, and no time to think.
+
+The phrases are data in `lures_phrases.yml`. Honest services write of such things too, so that what counts is how many
+lures come together, whether they press, and whether their links lead away from the sender.
+
+Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.phrases import hear
+from mailwarden.analysis.view import View
+from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.model.evidence import Finding
+
+SEVERAL = 2
+MANY = 3
+LONG = 8_000  # characters of a text that mentions everything at some point
+# How many phrases of a family are more than chance.
+OFTEN = {"account-trouble": 2, "verify-request": 2, "mailbox-quota": 2, "mail-held": 2, "parcel": 2, "prize": 2}
+# What presses and points, but is no lure by itself.
+_MANNERS = frozenset({"lures.deadline", "lures.click", "lures.impersonal"})
+
+
+class LuresAnalyzer:
+    name: ClassVar[str] = "lures"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        found = list(hear(view, self.name, OFTEN))
+        yield from found
+        lures = [each for each in found if each.name not in _MANNERS and not each.name.endswith("-often")]
+        if not lures or len(view.folded_text) > LONG:
+            return
+        words = ", ".join(str(each.facts["words"]) for each in lures[:MANY])[:200]
+        yield Finding("lures.any", facts={"words": words})
+        if len(lures) >= SEVERAL:
+            yield Finding("lures.several", facts={"words": words})
+        if len(lures) >= MANY:
+            yield Finding("lures.many", facts={"words": words})
+        if domain := _elsewhere(view):
+            yield Finding("lures.foreign-links", facts={"domain": domain})
+
+
+def _elsewhere(view: View) -> str:
+    """Return where the links lead when none of them leads to the sender's own domain, or ""."""
+    own = registrable_domain(normalize_host(view.sender.domain))
+    domains = [link.domain or link.host for link in view.links if link.host]
+    return domains[0][:100] if domains and own not in domains else ""
