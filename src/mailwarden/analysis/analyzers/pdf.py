@@ -1,0 +1,89 @@
+"""What the PDF files of a message do when they are opened, and where they lead.
+
+Security: works on hostile files inside a killable worker; files, pages, bytes and time are bounded, nothing is run.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import ClassVar
+
+from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
+from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.pdf_pages import PdfPages, read_pages
+from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
+from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.view import View
+from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.evidence import Fact, Finding
+
+MAX_FILES = 5
+MAX_LINKS = 20  # that are looked at
+LITTLE_TEXT = 800
+FEW_PAGES = 2
+_TOLD = 200
+
+_ACTIONS = {"script": "script", "launch": "launch", "submits": "form", "media": "media"}
+
+
+class PdfAnalyzer:
+    name: ClassVar[str] = "pdf"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        documents = (file for file in view.opened_files if kind_by_content(file.content[:HEAD]) == "pdf")
+        for file in islice(documents, MAX_FILES):
+            yield from _look_at(file, view)
+
+
+def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
+    scan = scan_pdf(file.content)
+    told: dict[str, Fact] = {"name": file.name[:_TOLD] or "without a name"}
+    place = file.part.place
+    for action in sorted(scan.actions & _ACTIONS.keys()):
+        yield Finding(f"pdf.{_ACTIONS[action]}", place, told)
+    if "script" in scan.actions and "opens" in scan.actions:
+        yield Finding("pdf.script-at-opening", place, told)
+    if scan.disguised:
+        yield Finding("pdf.disguised-name", place, {**told, "word": scan.disguised[0][:_TOLD]})
+    if "embedded" in scan.actions:
+        programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS]
+        if programs:
+            yield Finding("pdf.embedded-program", place, {**told, "member": programs[0][:_TOLD]})
+        else:
+            yield Finding("pdf.embedded-file", place, told)
+    if "encrypted" in scan.actions:
+        yield from _look_at_lock(file, view, told)
+        return
+    yield from _look_at_links(file, scan, ties_of(view))
+
+
+def _look_at_lock(file: SeenFile, view: View, told: dict[str, Fact]) -> Iterator[Finding]:
+    """Tell whether the file asks for a password, and whether the message tells it."""
+    if read_pages(file.content).locked:
+        yield Finding("pdf.locked", file.part.place, told)
+        if find_passwords(f"{view.subject}\n{view.text}"):
+            yield Finding("pdf.locked-with-password", file.part.place, told)
+
+
+def _look_at_links(file: SeenFile, scan: PdfScan, ties: Ties) -> Iterator[Finding]:
+    links = [link for link in scan.links if host_of(link)]
+    strangers = [link for link in links if ties.is_stranger(host_of(link))]
+    place = f"link in {file.part.place}"
+    seen: set[str] = set()
+    for link in strangers[:MAX_LINKS]:
+        for what, facts in look_at_address(link, ties):
+            if what not in seen:
+                seen.add(what)
+                cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
+                yield Finding(f"urls.{what}", place, cut | ({"url": link} if len(link) <= _TOLD else {}))
+    domains = {registrable_domain(host_of(link)) for link in links}
+    if strangers and len(domains) == 1:
+        pages = read_pages(file.content)
+        if _is_bait(pages):
+            host = host_of(strangers[0])
+            yield Finding("pdf.bait", file.part.place, {"name": file.name[:_TOLD], "host": host})
+
+
+def _is_bait(pages: PdfPages) -> bool:
+    """Tell whether a document is a page or two with next to no text: something to click and nothing to read."""
+    return not pages.locked and 0 < pages.number <= FEW_PAGES and pages.letters < LITTLE_TEXT
