@@ -3,7 +3,18 @@
 from mailwarden.analysis.analyzer import ConcludingAnalyzer, LocalAnalyzer
 from mailwarden.analysis.analyzers.attachments import AttachmentsAnalyzer
 from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
+from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
+from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
+from mailwarden.analysis.analyzers.lookalike import LookalikeAnalyzer
+from mailwarden.analysis.analyzers.lures import LuresAnalyzer
+from mailwarden.analysis.analyzers.office import OfficeAnalyzer
+from mailwarden.analysis.analyzers.pdf import PdfAnalyzer
+from mailwarden.analysis.analyzers.pictures import PicturesAnalyzer
+from mailwarden.analysis.analyzers.sender import SenderAnalyzer
+from mailwarden.analysis.analyzers.shortcuts import ShortcutsAnalyzer
+from mailwarden.analysis.analyzers.urls import UrlsAnalyzer
+from mailwarden.analysis.analyzers.yara import YaraAnalyzer
 
 # What the worker does itself before any analyzer: the structure check and the parse report like analyzers.
 STRUCTURE = "structure"
@@ -11,7 +22,24 @@ MESSAGE = "message"
 # What it does only where lists are in use that may meet something in the message.
 SIGHTINGS = "sightings"
 
-LOCAL: tuple[LocalAnalyzer, ...] = (AttachmentsAnalyzer(), HtmlAnalyzer())
+# The operator's own rules; a worker loads them at its start.
+YARA = YaraAnalyzer()
+
+LOCAL: tuple[LocalAnalyzer, ...] = (
+    AttachmentsAnalyzer(),
+    OfficeAnalyzer(),
+    ShortcutsAnalyzer(),
+    YARA,
+    HtmlAnalyzer(),
+    CamouflageAnalyzer(),
+    UrlsAnalyzer(),
+    PicturesAnalyzer(),
+    PdfAnalyzer(),
+    SenderAnalyzer(),
+    LookalikeAnalyzer(),
+    FraudAnalyzer(),
+    LuresAnalyzer(),
+)
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)
 
 # Every analyzer is required: what one of them could not look at may be what matters.

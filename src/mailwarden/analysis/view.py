@@ -9,6 +9,8 @@ from functools import cached_property
 from msgspec import Struct
 
 from mailwarden.analysis.bodies import is_body
+from mailwarden.analysis.folding import fold
+from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import HtmlDocument, read_html
@@ -18,6 +20,7 @@ from mailwarden.message.urls import find_urls, host_of, registrable_domain
 from mailwarden.model.envelope import Envelope
 
 MAX_TEXT = 200_000
+MAX_FOLDED = 30_000
 MAX_PAGES = 20
 PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
 PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
@@ -78,6 +81,16 @@ class View:
         return tuple(part for part in self.message.parts if not is_body(part))
 
     @cached_property
+    def unpacked(self) -> tuple[Unpacked, ...]:
+        """The parts that are files, each opened where it is an archive."""
+        return unpack(self.message.parts, f"{self.subject}\n{self.text}")
+
+    @property
+    def opened_files(self) -> Iterator[SeenFile]:
+        """Yield the files and the files inside of them whose content can be looked at."""
+        return files_of(self.unpacked)
+
+    @cached_property
     def pages(self) -> tuple[Page, ...]:
         return tuple(_page(part) for part in self.message.parts if is_page(part))[:MAX_PAGES]
 
@@ -97,6 +110,11 @@ class View:
     def lower_text(self) -> str:
         """Subject and body in lower case with single spaces, for phrases."""
         return " ".join(f"{self.subject}\n{self.text}".lower().split())
+
+    @cached_property
+    def folded_text(self) -> str:
+        """The beginning of subject and body as phrases are compared with it: folded, cut."""
+        return fold(f"{self.subject[:500]} . {self.text[:MAX_FOLDED]}")
 
     @cached_property
     def links(self) -> tuple[SeenLink, ...]:

@@ -1,0 +1,61 @@
+"""Where shortcuts lead: commands that they run, files that they load from elsewhere, servers that they greet.
+
+Security: works on hostile files inside a killable worker; what is read of them is bounded, nothing is followed, and
+facts are cut.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import ClassVar
+
+from mailwarden.analysis.file_types import kind_by_name
+from mailwarden.analysis.shortcut_files import Shortcut, read_shortcut
+from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.view import View
+from mailwarden.message.urls import host_of
+from mailwarden.model.evidence import Finding
+
+_MAX_FINDINGS = 10
+_INTERPRETERS = re.compile(
+    r"(?i)\b(?:cmd|powershell|pwsh|mshta|wscript|cscript|rundll32|regsvr32|msiexec|certutil|bitsadmin|curl|forfiles"
+    r"|conhost|schtasks|installutil|msbuild|wmic|hh|explorer|bash|sh|python\d?|ftp|ssh)(?:\.exe)?\b"
+)
+_SERVER = re.compile(
+    r"(?i)(?:\\\\|file:/{2,5})(?!(?:localhost|127\.0\.0\.1)\b)[\w.-]{1,200}(?:@\w{1,10})?[\\/]|^(?:smb|ftp|dav)s?:"
+)
+_WEB = re.compile(r"(?i)https?://")
+
+
+class ShortcutsAnalyzer:
+    name: ClassVar[str] = "shortcuts"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        return islice(_look(view), _MAX_FINDINGS)
+
+
+def _look(view: View) -> Iterator[Finding]:
+    for file in view.opened_files:
+        if (shortcut := read_shortcut(file.name, file.content)) is not None:
+            yield from _look_at(file, shortcut)
+
+
+def _look_at(file: SeenFile, shortcut: Shortcut) -> Iterator[Finding]:
+    target, words = shortcut.target, f"{shortcut.target} {shortcut.arguments}"
+    is_address = bool(_WEB.match(target))
+    if not is_address and _INTERPRETERS.search(words):
+        yield _finding("command", file, shortcut)
+    if _SERVER.search(words) or (not is_address and _WEB.search(words)):
+        yield _finding("remote-file", file, shortcut)
+    elif is_address and kind_by_name(target.partition("?")[0].partition("#")[0].rpartition("/")[2]):
+        yield _finding("remote-program", file, shortcut)
+    if _SERVER.search(shortcut.icon):
+        yield _finding("greeting", file, shortcut)
+
+
+def _finding(what: str, file: SeenFile, shortcut: Shortcut) -> Finding:
+    told = {"name": file.name or "without a name", "path": file.part.path, "target": shortcut.target}
+    told |= {"arguments": shortcut.arguments} if shortcut.arguments else {}
+    told |= {"icon": shortcut.icon} if what == "greeting" else {}
+    told |= {"host": host} if (host := host_of(shortcut.target)) else {}
+    return Finding(f"shortcuts.{what}", file.part.place, {key: value[:200] for key, value in told.items()})
