@@ -1,5 +1,6 @@
 """Who has written to whom, in a real PostgreSQL: learned from good messages, asked under a deadline, forgotten."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
 from mailwarden.guard.relationship import Relationship
-from mailwarden.history.acquaintance import Acquaintance, pair_of
+from mailwarden.history.acquaintance import Acquaintance, Acquainted, pair_of
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.partitions import today
 from mailwarden.history.relationship_store import Bond, RelationshipStore, Sighting
@@ -98,7 +99,7 @@ async def test_another_tenant_knows_nothing_of_it(store: RelationshipStore) -> N
     known = await Acquaintance(store).ask(uuid4(), ADA, [BOB])
     assert known is not None
     assert known.sender == known.tenant == Bond()
-    assert await store.known(Scope.of(uuid4()), TENANT, [b"x" * 16], 1.0) == {}
+    assert await store.known(Scope.of(uuid4()), [(TENANT, pair_of(await store.salt(ALL), TENANT, ADA, ""))]) == {}
 
 
 async def test_no_address_stands_in_the_table(store: RelationshipStore, database_url: str) -> None:
@@ -118,7 +119,7 @@ async def test_what_was_not_seen_for_long_is_forgotten(store: RelationshipStore)
     await store.learn(ALL, [old, new])
     retention = Retention(MemoryHistoryStore(), 30, relationships=store)
     assert await retention.forget_relationships() == 1
-    assert list(await store.known(ALL, TENANT, [old.pair, new.pair], 1.0)) == [new.pair]
+    assert list(await store.known(ALL, [(TENANT, old.pair), (TENANT, new.pair)])) == [new.pair]
 
 
 async def test_the_writer_of_history_shows_what_it_kept(store: RelationshipStore) -> None:
@@ -130,6 +131,20 @@ async def test_the_writer_of_history_shows_what_it_kept(store: RelationshipStore
     known = await acquaintance.ask(TENANT, ADA, [BOB])
     assert known is not None
     assert known.sender.messages == 1
+
+
+async def test_a_crowd_is_asked_for_together_and_what_came_late_is_kept(store: RelationshipStore) -> None:
+    acquaintance = Acquaintance(store)
+    senders = [f"{number}@north.example" for number in range(300)]
+
+    async def ask_all() -> list[Acquainted | None]:
+        return await asyncio.gather(*(acquaintance.ask(TENANT, sender, [BOB]) for sender in senders))
+
+    until = time.monotonic() + 20
+    while not all(await ask_all()):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    await acquaintance.stop()
 
 
 async def test_without_the_database_nothing_is_told_and_nobody_waits() -> None:

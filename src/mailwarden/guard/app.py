@@ -146,6 +146,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         rollups.start()
         stack.push_async_callback(rollups.stop)
         acquaintance = Acquaintance(relationships)
+        stack.push_async_callback(acquaintance.stop)
         history = HistoryWriter(store, config.history.buffer, metrics, acquaintance.learn)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)

@@ -13,7 +13,10 @@ MOST = 1_000_000  # beyond which nobody counts
 FORGET_BATCH = 5_000
 
 _SALT = "SELECT salt FROM relationship_salt"
-_KNOWN = "SELECT pair, messages, days FROM relationships WHERE tenant = $1 AND pair = ANY($2::bytea[])"
+_KNOWN = """
+SELECT pair, messages, days FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant, pair)
+JOIN relationships USING (tenant, pair)
+"""
 _LEARN = """
 INSERT INTO relationships AS known (tenant, pair, messages, days, first_seen, last_seen)
 SELECT tenant, pair, messages, 1, day, day
@@ -30,7 +33,7 @@ DELETE FROM relationships WHERE (tenant, pair) IN (
 """
 
 
-class Bond(Struct, frozen=True):
+class Bond(Struct, frozen=True, order=True):
     """How often, and on how many days, a pair has been seen."""
 
     messages: int = 0
@@ -56,12 +59,13 @@ class RelationshipStore:
             salt = await connection.fetchval(_SALT)
         return salt if isinstance(salt, bytes) else b""
 
-    async def known(self, scope: Scope, tenant: UUID, pairs: Sequence[bytes], wait: float) -> Mapping[bytes, Bond]:
-        """Return what is known of these pairs; one that is not there has never been seen."""
-        if not scope.allows(tenant):
+    async def known(self, scope: Scope, asked: Sequence[tuple[UUID, bytes]]) -> Mapping[bytes, Bond]:
+        """Return what is known of these pairs of tenants; one that is not there has never been seen."""
+        seen = [(tenant, pair) for tenant, pair in asked if scope.allows(tenant)]
+        if not seen:
             return {}
-        async with self._database.connection(wait) as connection:
-            rows = await connection.fetch(_KNOWN, tenant, list(pairs))
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_KNOWN, [tenant for tenant, _ in seen], [pair for _, pair in seen])
         return {bytes(row["pair"]): Bond(int(row["messages"]), int(row["days"])) for row in rows}  # type: ignore[call-overload]
 
     async def learn(self, scope: Scope, sightings: Sequence[Sighting]) -> None:
