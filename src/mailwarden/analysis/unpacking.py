@@ -25,6 +25,7 @@ MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
 _MAX_INNER = 50
 
 _CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
 _MAIL_STREAM = "__substg1.0_3701"  # the content of an attachment in a message that Outlook saved
 _NAME_STREAMS = ("__substg1.0_3707001F", "__substg1.0_3704001F", "__substg1.0_3707001E", "__substg1.0_3704001E")
 
@@ -53,7 +54,7 @@ def unpack(parts: Iterable[Part], text: str) -> tuple[Unpacked, ...]:
     room = MAX_KEPT
     for part in parts:
         kind = kind_by_content(part.content[:HEAD])
-        if is_shown(part) and kind in {"", WEB_PAGE}:
+        if is_shown(part) and kind in {"", WEB_PAGE} and _EMBEDDED not in part.path:
             continue  # a body; what it says is for other analyzers
         if not kind and file_types.promises_kind(part.name):
             kind = file_types.ask_libmagic(part.content)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
-from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import Unpacked
 from mailwarden.analysis.view import View
@@ -24,6 +24,8 @@ TURNING = frozenset("\u202b\u202d\u202e\u2067")
 _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 # Put together here, so that no file of ours holds it.
 _EICAR = rb"X5O!P%@AP[4\PZX54(P^)7CC)7}$" + b"EICAR-STANDARD-" + b"ANTIVIRUS-TEST-FILE!$H+H*"
+
+_GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
 
 
 class AttachmentsAnalyzer:
@@ -46,6 +48,8 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
     yield from _look_at_kind(part, one.kind)
     if is_test_file(part.content):
         yield _finding("test-file", part)
+    if _GTUBE in part.content[:HEAD]:
+        yield _finding("test-spam", part)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
     if one.archive is not None:

@@ -19,6 +19,7 @@ _TOLD = 200  # characters of a fact
 
 _PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
+_LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
 
 
 class HtmlAnalyzer:
@@ -77,6 +78,8 @@ def smuggling(lower: str) -> str:
         return "it saves a decoded blob"
     if "document.write" in lower and ("atob(" in lower or "unescape(" in lower) and _LONG_BASE64.search(lower):
         return "it writes a decoded page"
+    if ("document.write" in lower or "innerhtml" in lower or "eval(" in lower) and _LONG_CODES.search(lower):
+        return "it writes a page from codes"
     if ".download" in lower and "data:application/" in lower and ".click(" in lower:
         return "it downloads a file from a data address"
     return ""
