@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.messages import read_messages
 from evaluate.corpus import Corpus, Sample
-from evaluate.cost import Costs, cost_line, cost_table, processor_time, reported
+from evaluate.cost import Costs, cost_line, cost_table, own, processor_time, reported
 from evaluate.page import write_page
 from evaluate.records import RecordFile, Scanned, key_of, named, newest
 from evaluate.refreshing import refresh
@@ -106,6 +106,7 @@ def _sections(judged: list[Judged], policy: Policy) -> Iterator[str]:
 def _costs(corpus: Corpus, records: Sequence[Scanned], bench: Path | None) -> Iterator[str]:
     yield "\nWhat our own analyzers cost (processor time in one process; wall time in the workers, several at once)"
     large = read_messages(bench)["50k"]
+    yield cost_line("the first message, which has data loaded", [own(processor_time(large[0], BENCH_ENVELOPE))])
     yield from cost_table("50 KB messages", [processor_time(raw, BENCH_ENVELOPE) for raw in large])
     step = max(1, len(records) // TIMED)
     now = time.time()

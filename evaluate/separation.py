@@ -3,13 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from math import log2
+from statistics import median
 
 from msgspec import Struct
 
 from evaluate.corpus import HAM, PHISHING, SPAM
 from evaluate.trial import Judged
 
-NOTHING = "nothing was found"
+NOTHING = "nothing weighs"
 _NAMED = 3
 
 
@@ -26,10 +27,11 @@ class FindingRow(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """Messages that were decided wrongly with the same weightiest reasons."""
+    """Messages that were decided wrongly with the same weightiest rule, and the score in the middle of them."""
 
-    reasons: str
+    rule: str
     count: int
+    score: float
     subsets: tuple[tuple[str, int], ...]
 
 
@@ -73,20 +75,36 @@ def information(good: int, all_good: int, bad: int, all_bad: int) -> float:
 
 
 def causes(wrong: Iterable[Judged]) -> list[Cause]:
-    """Group messages by the rules that weighed most, the largest group first."""
-    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    """Group messages by the rule that weighed most, the largest group first."""
+    groups: dict[str, list[Judged]] = defaultdict(list)
     for one in wrong:
-        groups[reasons_of(one)][one.sample.subset] += 1
-    found = [Cause(reasons, subsets.total(), tuple(subsets.most_common(3))) for reasons, subsets in groups.items()]
-    return sorted(found, key=lambda cause: (-cause.count, cause.reasons))
+        weights = _weights(one)
+        groups[one.scanned.problem or (max(weights, key=lambda rule: weights[rule]) if weights else NOTHING)].append(
+            one
+        )
+    found = [
+        Cause(
+            rule,
+            len(group),
+            median(one.score for one in group),
+            tuple(Counter(one.sample.subset for one in group).most_common(_NAMED)),
+        )
+        for rule, group in groups.items()
+    ]
+    return sorted(found, key=lambda cause: (-cause.count, cause.rule))
+
+
+def _weights(one: Judged) -> Counter[str]:
+    """Return what each rule weighs against this message."""
+    weights: Counter[str] = Counter()
+    for reason in one.judgement.reasons:
+        weights[reason.rule] += reason.weight
+    return Counter({rule: weight for rule, weight in weights.items() if weight > 0})
 
 
 def reasons_of(one: Judged) -> str:
     """Name the rules that weighed most in this message, with their weights."""
     if one.scanned.problem:
         return one.scanned.problem
-    weights: Counter[str] = Counter()
-    for reason in one.judgement.reasons:
-        weights[reason.rule] += reason.weight
-    named = [f"{rule} {weight}" for rule, weight in weights.most_common(_NAMED) if weight > 0]
+    named = [f"{rule} {weight}" for rule, weight in _weights(one).most_common(_NAMED)]
     return ", ".join(named) or NOTHING

@@ -14,7 +14,7 @@ from evaluate.figures import (
     rspamd_score,
     spamassassin_score,
 )
-from evaluate.separation import NOTHING, Cause, FindingRow, causes, separating
+from evaluate.separation import Cause, FindingRow, causes, separating
 from evaluate.trial import Judged, analyzers_of, try_without
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import Policy
@@ -131,7 +131,7 @@ def cause_tables(judged: Sequence[Judged]) -> Iterator[str]:
         "ham that is quarantined": wronged(judged),
     }
     for title, some in groups.items():
-        yield f"{title}: {len(some)}, by their weightiest reasons"
+        yield f"{title}: {len(some)}, by the rule that weighs most"
         found = causes(some)
         yield from (f"  {_told(cause)}" for cause in found[:BEST])
         if len(found) > BEST:
@@ -140,7 +140,7 @@ def cause_tables(judged: Sequence[Judged]) -> Iterator[str]:
 
 def _told(cause: Cause) -> str:
     subsets = ", ".join(f"{name} {count}" for name, count in cause.subsets)
-    return f"{cause.count:5}  {cause.reasons if cause.reasons != NOTHING else 'nothing weighs'}  ({subsets})"
+    return f"{cause.count:5}  {cause.rule:34} score {cause.score:6.1f}  ({subsets})"
 
 
 def last_line(judged: Sequence[Judged], learned: Sequence[Judged] | None = None) -> str:

@@ -95,9 +95,9 @@ def test_information_is_none_where_both_classes_have_it_alike():
 def test_wrong_decisions_are_grouped_by_what_weighed():
     policy = policy_of(link=("phishing", 30))
     some = try_all([scanned("phishing"), scanned("phishing"), scanned("phishing", "html.link")], policy)
-    assert [(cause.reasons, cause.count) for cause in causes(missed(some, ["phishing"]))] == [
-        (NOTHING, 2),
-        ("html.link 30", 1),
+    assert [(cause.rule, cause.count, cause.score) for cause in causes(missed(some, ["phishing"]))] == [
+        (NOTHING, 2, 0),
+        ("html.link", 1, 30),
     ]
     assert len(wronged(EVERYTHING)) == 5
     assert any("ham that is quarantined: 5" in line for line in cause_tables(EVERYTHING))
