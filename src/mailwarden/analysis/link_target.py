@@ -30,6 +30,8 @@ _RENTED = {
     HostKind.DYNAMIC: "dynamic-name",
     HostKind.FORM: "form-service",
 }
+# A known organisation is misused by strangers; a service that counts clicks does what it is there for.
+_REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
 _AUTHORITY = re.compile(r"\s*+[a-z]{1,10}+:[/\\]{0,9}+([^/\\?#]{0,1000}+)", re.IGNORECASE)
 _PORT = re.compile(r":(\d{1,5}+)$")
 _USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
@@ -52,16 +54,29 @@ class Ties(Struct, frozen=True):
 
     def is_stranger(self, host: str) -> bool:
         """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
+        kind = kind_of(host)
+        if kind in _RENTED:
+            return _domain(host) not in self.own
         domain = registrable_domain(host)
         if not domain:
             return public_ip(host)
-        return domain not in self.own and kind_of(host) not in _TRUSTED
+        return domain not in self.own and (kind not in _TRUSTED or bool(_NUMBERED.search(host)))
 
 
 def ties_of(view: View) -> Ties:
     addresses = (view.sender.address, *view.recipients[:100])
     domains = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
     return Ties(frozenset(domain for domain in domains if domain), RecipientMarks(view.recipients))
+
+
+def destination(url: str) -> str:
+    """Return where a link leads in truth, past gateways and past known organisations that lead on to anybody."""
+    url = unwrap(url[:_LONGEST])
+    for inner in follow(url):
+        if kind_of(host_of(url)) is not HostKind.KNOWN:
+            break
+        url = inner
+    return url
 
 
 def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
@@ -72,8 +87,9 @@ def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
         host = host_of(address)
         if not host:
             continue
-        if position and ties.is_stranger(host) and kind_of(host_of(chain[position - 1])) is not HostKind.SENDING:
-            yield "redirection", {"over": host_of(chain[position - 1]), "host": host}
+        over = host_of(chain[position - 1]) if position else ""
+        if over and ties.is_stranger(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirection")):
+            yield what, {"over": over, "host": host}
         yield from _look_at_host(address, host, ties)
         if ties.is_stranger(host):
             yield from _look_at_stranger(address, host, ties)
@@ -88,6 +104,8 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield what, {"host": host}
     elif host == "docs.google.com" and "/forms/" in url:
         yield "form-service", {"host": host}
+    if load_link_words().kits.search(url):
+        yield "mailing-kit", {"host": host}
     if len(_HIDDEN_LETTER.findall(url[:2_000])) >= 6:
         yield "hidden-letters", {"host": host}
 

@@ -16,6 +16,7 @@ class LinkWords(Struct, frozen=True):
     goodbyes: re.Pattern[str]
     paths: re.Pattern[str]
     hosts: re.Pattern[str]
+    kits: re.Pattern[str]
 
 
 class _File(Struct, frozen=True):
@@ -24,6 +25,7 @@ class _File(Struct, frozen=True):
     goodbyes: str
     paths: str
     hosts: str
+    kits: tuple[str, ...]
 
 
 @lru_cache(maxsize=1)
@@ -36,6 +38,7 @@ def load_link_words() -> LinkWords:
         goodbyes=_pattern(_words(read.goodbyes)),
         paths=_whole(_words(read.paths)),
         hosts=_whole(_words(read.hosts)),
+        kits=re.compile("|".join(read.kits)),
     )
 
 

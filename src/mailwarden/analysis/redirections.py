@@ -16,7 +16,12 @@ MAX_DEPTH = 4
 _LONGEST = 8_192
 
 _INNER = re.compile(r"(?:https?|ftp):[/\\]{1,4}+[^\s<>\"']{4,4096}+", re.IGNORECASE)
-_BASE64_INNER = re.compile(r"[=/#?](aHR0c[A-Za-z0-9+/_-]{8,2000}+)")
+_BASE64_INNER = re.compile(r"[=/#?](?:a1)?+(aHR0c[A-Za-z0-9+/_-]{8,2000}+)")
+# Services that write the address after their own number, without its scheme.
+_BARE_INNER = re.compile(
+    r"https?://(?:[a-z0-9-]{1,63}\.){0,3}(?:pstmrk\.it/3s|mandrillapp\.com/track/click/\d{1,20})/([a-z0-9-]{1,63}\.[^\s?&]{2,500}+)",
+    re.IGNORECASE,
+)
 _AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}+/(?:amp/)(?:s/)?+([a-z0-9-][^\s]{3,2000}+)", re.IGNORECASE)
 _PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
 
@@ -26,6 +31,8 @@ def inner_address(url: str) -> str:
     url = url[:_LONGEST]
     if amp := _AMP.match(url):
         return f"https://{amp[1]}"
+    if bare := _BARE_INNER.match(url):
+        return f"https://{unquote(bare[1])}"
     tail = url[9:]
     if match := _PROOFPOINT.search(tail):
         return match[1]
@@ -69,5 +76,5 @@ def _decode(text: str) -> str:
         decoded = base64.b64decode(text + "=" * (-len(text) % 4)).decode("ascii", "ignore")
     except (ValueError, binascii.Error):
         return ""
-    match = _INNER.match(decoded)
+    match = _INNER.match(unquote(decoded))
     return match.group() if match else ""

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.link_target import Noticed, Ties, look_at_address, merge, ties_of
+from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
 from mailwarden.analysis.link_words import load_link_words
 from mailwarden.analysis.links import shown_host
-from mailwarden.analysis.redirections import unwrap
 from mailwarden.analysis.view import View
 from mailwarden.message.html import HtmlDocument, Link
 from mailwarden.message.urls import host_of, registrable_domain
@@ -84,7 +83,7 @@ def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...]) -> Iterator
 def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
     """Look at the links of one page together: where all of them lead, and what their texts promise."""
     words = load_link_words()
-    hosts = {link.href: host_of(unwrap(link.href)) for link in links}
+    hosts = {link.href: host_of(destination(link.href)) for link in links}
     masked = [link for link in links if not shown_host(link.text)]
     domains = {registrable_domain(host) or host for host in hosts.values()}
     if len(domains) > MANY_DOMAINS:
@@ -115,10 +114,10 @@ def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
 
 def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> Iterator[Noticed]:
     """Tell where pictures stand in place of text; text that is hidden from people is none."""
-    strangers = [link for link in links if ties.is_stranger(host_of(unwrap(link.href)))]
+    strangers = [link for link in links if ties.is_stranger(host_of(destination(link.href)))]
     shown = len(document.text) - document.gone_text - document.tiny_text - document.pale_text
     if document.images and strangers and shown < LITTLE_TEXT:
-        yield "pictures-only", {"host": host_of(unwrap(strangers[0].href))}
+        yield "pictures-only", {"host": host_of(destination(strangers[0].href))}
 
 
 def _told(link: Link, host: str) -> dict[str, Fact]:
