@@ -9,6 +9,7 @@ import pytest
 
 from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.examination import Frame
+from mailwarden.analysis.registry import LOCAL
 from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status
@@ -40,7 +41,7 @@ def pid_of(workers: WorkerPool) -> int:
 
 async def test_a_worker_reports_each_step_in_order(pool):
     frames = await examine(pool, PLAIN)
-    assert [frame.report.analyzer for frame in frames] == ["structure", "message", "attachments", "html"]
+    assert [frame.report.analyzer for frame in frames] == ["structure", "message", *(local.name for local in LOCAL)]
     assert all(frame.report.status is Status.FINISHED for frame in frames)
     assert frames[1].summary
     assert frames[1].summary.subject == "lunch"
