@@ -21,13 +21,14 @@ _ESCAPED_NAME = re.compile(rb"/[A-Za-z0-9]{0,30}+#[0-9a-fA-F]{2}[A-Za-z0-9#]{0,6
 _URI = re.compile(rb"/URI\s{0,4}(?:\(((?:[^()\\]|\\.){1,4000}+)\)|<([0-9a-fA-F\s]{8,8000}+)>)", re.DOTALL)
 _FILE = re.compile(rb"/(?:UF|F)\s{0,4}(?:\(((?:[^()\\]|\\.){1,500}+)\)|<([0-9a-fA-F\s]{8,1000}+)>)", re.DOTALL)
 _BACKSLASH = re.compile(rb"\\(.)", re.DOTALL)
+# Only long words: short ones such as /JS stand in packed pictures by accident.
 _WORDS = {
-    "script": re.compile(rb"/(?:JavaScript|JS)\b"),
+    "script": re.compile(rb"/JavaScript\b"),
     "launch": re.compile(rb"/S\s{0,4}/Launch\b"),
-    "opens": re.compile(rb"/(?:OpenAction|AA)\b"),
+    "opens": re.compile(rb"/OpenAction\b|/AA\s{0,4}<<"),
     "embedded": re.compile(rb"/EmbeddedFiles?\b"),
     "submits": re.compile(rb"/SubmitForm\b"),
-    "media": re.compile(rb"/(?:RichMedia|Movie|Sound|3D)\b"),
+    "media": re.compile(rb"/RichMedia\b"),
     "encrypted": re.compile(rb"/Encrypt\b"),
 }
 

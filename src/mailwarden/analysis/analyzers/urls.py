@@ -17,6 +17,7 @@ from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_LINKS = 200  # different ones; the first to each host come first
+MAX_TOGETHER = 2_000  # links of one page that are looked at together
 FINDINGS = 5  # of one kind
 MANY_DOMAINS = 25
 LITTLE_TEXT = 200
@@ -53,7 +54,7 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
             yield noticed, page.part.place
     for page in view.pages:
         if not page.attached:
-            links = [link for link in page.document.links if host_of(link.href)]
+            links = [link for link in page.document.links[:MAX_TOGETHER] if host_of(link.href)]
             for noticed in look_at_links(links, ties):
                 yield noticed, page.part.place
             for noticed in look_at_pictures(page.document, links, ties):

@@ -1,0 +1,101 @@
+"""Where a link leads is told from its address, whatever is wrapped around it, and nothing raises."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailwarden.analysis.hosts import HostKind, has_cheap_ending, kind_of
+from mailwarden.analysis.link_target import Ties, destination, is_counted, is_random, look_at_address
+from mailwarden.analysis.recipient_marks import RecipientMarks
+from mailwarden.analysis.redirections import follow, unwrap
+
+TIES = Ties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
+
+
+def noticed(url: str) -> set[str]:
+    return {what for what, _ in look_at_address(url, TIES)}
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [
+        ("bit.ly", HostKind.SHORTENER),
+        ("a.b.pages.dev", HostKind.HOSTING),
+        ("sites.google.com", HostKind.HOSTING),
+        ("www.google.com", HostKind.KNOWN),
+        ("x.blob.core.windows.net", HostKind.STORAGE),
+        ("eur01.safelinks.protection.outlook.com", HostKind.GATEWAY),
+        ("notbit.ly", HostKind.OTHER),
+        ("", HostKind.OTHER),
+    ],
+)
+def test_a_host_is_known_by_the_longest_name_above_it(host, kind):
+    assert kind_of(host) is kind
+
+
+def test_cheap_endings_are_those_of_one_or_two_names():
+    assert has_cheap_ending("shop.top")
+    assert has_cheap_ending("a.sa.com")
+    assert not has_cheap_ending("top")
+    assert not has_cheap_ending("top.example")
+
+
+@pytest.mark.parametrize(
+    ("url", "inner"),
+    [
+        ("https://www.google.com/url?q=https%3A%2F%2Fthief.example%2Fa&sa=D", "https://thief.example/a"),
+        ("https://www.google.co.uk/amp/s/thief.example/a", "https://thief.example/a"),
+        ("https://www.bing.com/ck/a?!&&p=1&u=a1aHR0cHM6Ly90aGllZi5leGFtcGxlL2E&ntb=1", "https://thief.example/a"),
+        ("https://track.pstmrk.it/3s/thief.example%2Fa/3TIB/x", "https://thief.example/a/3TIB/x"),
+        ("https://far.example/?u=%68%74%74%70://thief.example/", "http://thief.example/"),
+    ],
+)
+def test_the_address_inside_an_address_is_found(url, inner):
+    assert next(follow(url)) == inner
+
+
+def test_an_address_of_the_same_organisation_inside_is_no_redirection():
+    assert list(follow("https://www.north.example/?next=https://shop.north.example/")) == []
+
+
+def test_a_gateway_is_taken_off_and_a_known_organisation_is_passed():
+    wrapped = "https://eur01.safelinks.protection.outlook.com/?url=https%3A%2F%2Fwww.north.example%2Fa&data=05"
+    assert unwrap(wrapped) == "https://www.north.example/a"
+    assert noticed(wrapped) == set()
+    assert destination("https://l.facebook.com/l.php?u=https%3A%2F%2Fthief.example%2Fa") == "https://thief.example/a"
+
+
+@pytest.mark.parametrize(
+    ("url", "how"),
+    [
+        ("https://thief.example/?e=bob@south.example", "plain"),
+        ("https://thief.example/?e=BOB%40SOUTH.example", "plain"),
+        ("https://thief.example/#Ym9iQHNvdXRoLmV4YW1wbGU", "base64"),
+        ("https://thief.example/626f6240736f7574682e6578616d706c65", "hexadecimal"),
+        ("https://thief.example/?e=ada@north.example", ""),
+    ],
+)
+def test_a_recipient_is_found_however_it_is_written(url, how):
+    assert TIES.marks.find(url) == how
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:3000/", "http://10.0.0.1:8888/a", "https://www.north.example/login", "#x"]
+)
+def test_machines_at_home_and_ones_own_pages_are_no_strangers(url):
+    assert noticed(url) == set()
+
+
+def test_words_are_no_marks_and_names_that_can_be_said_are_not_random():
+    assert not is_counted("/Getting_Started_with_the_Ferries_2026/index.html")
+    assert is_counted("/x/aB3dE5gH7jK9mN1pQ3sT5vW7")
+    assert not is_random("northferries")
+    assert is_random("zytqxzwrtp")
+
+
+@given(st.text(max_size=300))
+def test_no_text_breaks_the_look_at_an_address(text):
+    for url in (text, f"http://{text}", f"https://a.example/?u={text}", f"https://www.google.com/url?q=http://{text}"):
+        noticed(url)
+        destination(url)
+        TIES.marks.find(url)
