@@ -8,10 +8,12 @@ Security: works on hostile names inside a killable worker; texts and hosts are b
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.analyzers.sender import choices_of
 from mailwarden.analysis.brands import Brands, load_brands
 from mailwarden.analysis.guises import disguise_of
-from mailwarden.analysis.identity import Identity, read_identity
+from mailwarden.analysis.identity import Identity, is_host, is_private, read_identity
 from mailwarden.analysis.view import SeenLink, View
+from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.model.evidence import Fact, Finding
 
 HOSTS = 100  # different ones that are looked at
@@ -78,6 +80,8 @@ def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]
         backed = any(map(named.owns, domains))
         if not (sender.domain and named.owns(sender.domain)):
             yield ("name-backed" if backed else "name-links" if foreign else "name"), "From", facts
+            if not backed and _is_anybodys(sender):
+                yield "name-anybody", "From", facts
         elif foreign and not backed:
             yield "links-elsewhere", "From", facts
     if not foreign:
@@ -85,6 +89,14 @@ def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]
     for brand in brands.named_in(view.subject, most=3):
         if brand is not named and not any(map(brand.owns, (sender.domain, *domains))):
             yield "subject", "Subject", {"brand": brand.name, "address": sender.address or "no address"}
+
+
+def _is_anybodys(sender: Identity) -> bool:
+    """Tell whether the address is one that no house of a name would write from."""
+    if is_private(sender.domain):
+        return False
+    free = sender.organisation in free_mail_domains()
+    return free or sender.torn or not is_host(sender.domain) or any(choices_of(sender))
 
 
 def _shown(host: str) -> str:

@@ -94,7 +94,7 @@ def _address(sender: Identity, view: View) -> Iterator[Oddity]:
         return
     yield from _kinship(sender, view)
     if not is_private(sender.domain):
-        yield from _choice(sender)
+        yield from choices_of(sender)
 
 
 def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
@@ -109,7 +109,7 @@ def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "envelope-elsewhere", {"domain": sender.organisation, "envelope": envelope}
 
 
-def _choice(sender: Identity) -> Iterator[Oddity]:
+def choices_of(sender: Identity) -> Iterator[Oddity]:
     """Yield what the choice of the names tells about who chose them."""
     words = load_words()
     if is_random_label(sender.organisation.partition(".")[0]):
