@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from mailwarden.message.disk_images import walk_iso
 from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.sealed_archives import list_names
 
 # Recognised by their first bytes, with the offset of those; these we do not open.
 _SEALED = (
@@ -119,6 +120,7 @@ class _Opener:
         }  # fmt: skip
         reader = readers.get(kind)
         if reader is None:
+            self._list(kind, path, content)
             self.unreadable.append(f"{path} is a {kind} archive, which is not opened.")
             return
         try:
@@ -126,6 +128,14 @@ class _Opener:
                 self._take(f"{path} > {name[:255]}", stream, packed, depth)
         except _BROKEN as broken:
             self.unreadable.append(f"{path} cannot be read as {kind}: {type(broken).__name__}.")
+
+    def _list(self, kind: str, path: str, content: bytes) -> None:
+        """Take at least the names of what is not opened."""
+        if kind in {"rar", "7z"}:
+            listing = list_names(kind, content)
+            self.encrypted = self.encrypted or listing.encrypted
+            room = max(self.limits.archive_files - len(self.members), 0)
+            self.members += [Member(f"{path} > {name[:255]}"[:1_000], 0) for name in listing.names[:room]]
 
     def _take(self, path: str, stream: _Stream | None, packed: int, depth: int) -> None:
         if len(self.members) >= self.limits.archive_files:

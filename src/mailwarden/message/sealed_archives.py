@@ -1,0 +1,184 @@
+"""Archives that we do not open, RAR and 7z: the names of their files, which tell a program all the same.
+
+Security: reads hostile archives inside a killable worker; every number is checked against the archive, what is
+unpacked is bounded, and what is cut or wrong ends the listing instead of raising.
+"""
+
+import lzma
+from contextlib import suppress
+
+from msgspec import Struct
+
+MAX_NAMES = 2_000
+_MAX_HEADER = 4 * 1024 * 1024
+_MAX_NUMBER = 1 << 62
+_NAMES = b"\x11"
+_MAX_MARKS = 10_000
+_ENCRYPTED = bytes.fromhex("06f10701")  # AES in 7z
+_LZMA, _LZMA2 = bytes.fromhex("030101"), b"\x21"
+
+
+class Listing(Struct, frozen=True):
+    names: tuple[str, ...] = ()
+    encrypted: bool = False
+
+
+class _Cut(Exception):
+    """The archive ends before it should."""
+
+
+def list_names(kind: str, content: bytes) -> Listing:
+    """Return the names that an archive tells without being unpacked."""
+    if kind == "7z":
+        return _list_7z(content)
+    if content.startswith(b"Rar!\x1a\x07\x01\x00"):
+        return _list_rar5(content)
+    return _list_rar4(content)
+
+
+class _Numbers:
+    """Reads numbers of 7z and of RAR 5 from a position on."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+
+    def take(self, count: int) -> bytes:
+        if count < 0 or self.position + count > len(self.data):
+            raise _Cut
+        self.position += count
+        return self.data[self.position - count : self.position]
+
+    def seven(self) -> int:
+        """Read a number of 7z: the leading ones of the first byte tell how many more follow."""
+        first = self.take(1)[0]
+        more = 8 - (~first & 0xFF).bit_length() if first != 0xFF else 8
+        low = int.from_bytes(self.take(more), "little")
+        return low | (first & (0x7F >> more)) << (8 * more) if more < 8 else low
+
+    def five(self) -> int:
+        """Read a number of RAR 5: seven bits a byte, the lowest first."""
+        value = 0
+        for shift in range(0, 63, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise _Cut
+
+
+def _list_7z(content: bytes) -> Listing:
+    start = 32 + min(int.from_bytes(content[12:20], "little"), _MAX_NUMBER)
+    header = content[start : start + min(int.from_bytes(content[20:28], "little"), _MAX_HEADER)]
+    encrypted = _ENCRYPTED in header
+    if header[:1] == b"\x17" and not encrypted:
+        with suppress(_Cut, lzma.LZMAError, ValueError, OverflowError):
+            header = _unpack_header(content, header)
+            encrypted = _ENCRYPTED in header
+    return Listing(_names_7z(header), encrypted)
+
+
+def _names_7z(header: bytes) -> tuple[str, ...]:
+    """Find the property with the names by its mark and its form, so that those before it need not be understood."""
+    position = header.find(_NAMES)
+    for _ in range(_MAX_MARKS):
+        if position < 0:
+            break
+        with suppress(_Cut):
+            numbers = _Numbers(header, position + 1)
+            text = numbers.take(numbers.seven())
+            if len(text) > 4 and len(text) % 2 and text[0] == 0 and text.endswith(b"\0\0"):
+                names = text[1:].decode("utf-16-le", "replace").split("\0")
+                return tuple(name[:255] for name in names if name)[:MAX_NAMES]
+        position = header.find(_NAMES, position + 1)
+    return ()
+
+
+def _unpack_header(content: bytes, header: bytes) -> bytes:
+    """Unpack a packed header that one coder made, which is how every packer writes it."""
+    numbers = _Numbers(header, 1)
+    numbers.take(1)
+    offset = numbers.seven()
+    numbers.seven()
+    numbers.take(1)
+    size = numbers.seven()
+    numbers.take(3)  # the end of this block, the beginning of the next, folders follow
+    numbers.seven()
+    numbers.take(1)
+    if numbers.seven() != 1:
+        raise _Cut
+    flags = numbers.take(1)[0]
+    coder = numbers.take(flags & 0x0F)
+    properties = numbers.take(numbers.seven()) if flags & 0x20 else b""
+    packed = content[32 + offset : 32 + offset + size]
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[_filter(coder, properties)])
+    return decoder.decompress(packed, _MAX_HEADER)
+
+
+def _filter(coder: bytes, properties: bytes) -> dict[str, int]:
+    if coder == _LZMA2:
+        return {"id": lzma.FILTER_LZMA2, "dict_size": _MAX_HEADER}
+    if coder != _LZMA or len(properties) < 5 or properties[0] >= 225:
+        raise _Cut
+    rest, lc = divmod(properties[0], 9)
+    pb, lp = divmod(rest, 5)
+    return {"id": lzma.FILTER_LZMA1, "dict_size": _MAX_HEADER, "lc": lc, "lp": lp, "pb": pb}
+
+
+def _list_rar5(content: bytes) -> Listing:
+    names: list[str] = []
+    encrypted = False
+    numbers = _Numbers(content, 8)
+    with suppress(_Cut):
+        while len(names) < MAX_NAMES:
+            numbers.take(4)
+            size = numbers.five()
+            end = numbers.position + size
+            kind, flags = numbers.five(), numbers.five()
+            extra = numbers.five() if flags & 1 else 0
+            data = numbers.five() if flags & 2 else 0
+            if kind == 4:  # everything behind is encrypted, the names too
+                return Listing(tuple(names), encrypted=True)
+            if kind == 2:
+                names.append(_rar5_name(numbers))
+                record = _Numbers(content[end - extra : end])
+                encrypted = encrypted or (extra > 0 and _starts_encryption(record))
+            numbers.position = end + data
+    return Listing(tuple(names), encrypted)
+
+
+def _rar5_name(numbers: _Numbers) -> str:
+    flags = numbers.five()
+    numbers.five()
+    numbers.five()
+    numbers.take((4 if flags & 2 else 0) + (4 if flags & 4 else 0))
+    numbers.five()
+    numbers.five()
+    return numbers.take(numbers.five()).decode("utf-8", "replace")[:255]
+
+
+def _starts_encryption(record: _Numbers) -> bool:
+    record.five()
+    return record.five() == 1
+
+
+def _list_rar4(content: bytes) -> Listing:
+    names: list[str] = []
+    encrypted = False
+    position = 7
+    while len(names) < MAX_NAMES and position + 7 <= len(content):
+        kind = content[position + 2]
+        flags = int.from_bytes(content[position + 3 : position + 5], "little")
+        size = int.from_bytes(content[position + 5 : position + 7], "little")
+        data = int.from_bytes(content[position + 7 : position + 11], "little") if flags & 0x8000 else 0
+        if size < 7:
+            break
+        if kind == 0x73 and flags & 0x80:
+            return Listing((), encrypted=True)
+        if kind == 0x74:
+            length = int.from_bytes(content[position + 26 : position + 28], "little")
+            start = position + (40 if flags & 0x100 else 32)
+            names.append(content[start : start + length].partition(b"\0")[0].decode("utf-8", "replace")[:255])
+            encrypted = encrypted or bool(flags & 4)
+        position += size + data
+    return Listing(tuple(names), encrypted)

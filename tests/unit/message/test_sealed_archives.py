@@ -1,0 +1,74 @@
+"""Archives that are not opened tell the names of their files, and broken ones end the listing."""
+
+import lzma
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mailwarden.message.archives import open_archive
+from mailwarden.message.sealed_archives import Listing, list_names
+
+NAMES = "invoice.exe\0b.txt\0".encode("utf-16-le")
+HEADER = b"\x01\x04\x06\x00\x01\x09\x48\x00\x05\x02\x11" + bytes([len(NAMES) + 1, 0]) + NAMES + b"\x14\x0a\x01\x00\0\0"
+LZMA = [{"id": lzma.FILTER_LZMA1, "dict_size": 1 << 16, "lc": 3, "lp": 0, "pb": 2}]
+PACKED = lzma.compress(HEADER, format=lzma.FORMAT_RAW, filters=LZMA)
+ENCODED = bytes([0x17, 6, 0, 1, 9, len(PACKED), 0, 7, 0x0B, 1, 0, 1, 0x23, 3, 1, 1, 5, 0x5D]) + struct.pack(
+    "<I", 1 << 16
+)
+
+
+def seven_zip(body, header):
+    return b"7z\xbc\xaf\x27\x1c\0\4" + bytes(4) + struct.pack("<QQ", len(body), len(header)) + bytes(4) + body + header
+
+
+def rar5(name, *, encrypted=False):
+    extra = b"\x02\x01\x00" if encrypted else b""
+    head = bytes([2, 1, len(extra)]) if encrypted else bytes([2, 0])
+    head += bytes([0, 5, 0x20, 0, 1, len(name)]) + name + extra
+    return bytes(4) + bytes([len(head)]) + head
+
+
+def rar4(name, flags=0):
+    fields = struct.pack("<IIBIIBBHI", 3, 3, 2, 0, 0, 29, 0x30, len(name), 32)
+    return b"\0\0\x74" + struct.pack("<HH", 0x8000 | flags, 32 + len(name)) + fields + name + b"abc"
+
+
+MAIN4 = b"Rar!\x1a\x07\x00\0\0\x73"
+ARCHIVES = {
+    "7z": seven_zip(b"abc", HEADER),
+    "7z with a packed header": seven_zip(PACKED, ENCODED + b"\x0c\x20\0\0"),
+    "rar 5": b"Rar!\x1a\x07\x01\x00" + rar5(b"invoice.exe") + rar5(b"b.txt"),
+    "rar 4": MAIN4 + struct.pack("<HH", 0, 13) + bytes(6) + rar4(b"invoice.exe") + rar4(b"b.txt"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_the_names_of_files_are_told(name):
+    assert list_names(name.split()[0], ARCHIVES[name]) == Listing(("invoice.exe", "b.txt"))
+    report = open_archive("a", ARCHIVES[name])
+    assert [member.path for member in report.members] == ["a > invoice.exe", "a > b.txt"]
+    assert "which is not opened" in report.unreadable[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Rar!\x1a\x07\x01\x00" + rar5(b"b.txt", encrypted=True),
+        b"Rar!\x1a\x07\x01\x00" + bytes(4) + b"\x02\x04\x00",
+        MAIN4 + struct.pack("<HH", 0x80, 13) + bytes(6),
+        MAIN4 + struct.pack("<HH", 0, 13) + bytes(6) + rar4(b"b.txt", 4),
+        seven_zip(b"", b"\x17\x06" + bytes.fromhex("06f10701")),
+    ],
+)
+def test_encryption_is_told(content):
+    assert open_archive("a", content).encrypted
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(ARCHIVES)), st.integers(0, 200), st.binary(min_size=1, max_size=40))
+def test_nothing_breaks_the_listing(name, place, noise):
+    content = ARCHIVES[name]
+    for broken in (content[:place] + noise + content[place + len(noise) :], content[:place], content[:8] + noise):
+        list_names(name.split()[0], broken)
