@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.links import misleading
 from mailwarden.analysis.view import Page, View
 from mailwarden.message.html import HtmlDocument
@@ -21,19 +22,27 @@ _PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
 _LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
 
+_SENDS_ON = re.compile(
+    r"(?:window|document|top|self|parent)\.location(?:\.href)?\s{0,5}+=(?!=)|location\.(?:replace|assign)\("
+)
+_MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
+
 
 class HtmlAnalyzer:
     name: ClassVar[str] = "html"
 
     def examine(self, view: View) -> Iterator[Finding]:
+        ties = ties_of(view)
         for page in view.pages:
-            yield from examine_page(page)
+            yield from examine_page(page, ties)
+            if page.attached and any(each.lower() in page.lower for each in view.recipients[:20] if "@" in each):
+                yield Finding("html.victim-page", page.part.place, {"name": page.part.name[:_TOLD] or "without a name"})
 
 
-def examine_page(page: Page) -> Iterator[Finding]:
+def examine_page(page: Page, ties: Ties) -> Iterator[Finding]:
     part = page.part
     seen: dict[str, set[tuple[Fact, ...]]] = {}
-    for what, facts in _look(page.document, page.lower, attached=page.attached):
+    for what, facts in _look(page.document, page.lower, ties, attached=page.attached):
         known = seen.setdefault(what, set())
         values = tuple(facts.values())
         if values not in known and len(known) < FINDINGS:
@@ -43,14 +52,16 @@ def examine_page(page: Page) -> Iterator[Finding]:
             yield Finding(f"html.{what}", part.place, cut)
 
 
-def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:
+def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:
     if page.cut:
         yield "limit", {"sentence": "it is longer, deeper or has more links than are read"}
     if len(page.links) > MANY_LINKS:
         yield "many-links", {"count": len(page.links)}
     for link in page.links:
         if found := misleading(link.href, link.text):
-            yield "link-mismatch", {"shown": found[0], "host": found[1], **_address(link.href)}
+            # The sender's own counter of clicks, or that of a sending service, is a detour that many mailings take.
+            what = "link-mismatch" if ties.is_stranger(found[1]) else "link-detour"
+            yield what, {"shown": found[0], "host": found[1], **_address(link.href)}
     for target in page.refreshes:
         yield "meta-refresh", {"host": host_of(target) or "another page", **_address(target)}
     passwords = [form for form in page.forms if form.has_password]
@@ -60,6 +71,10 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
         yield "credential-form", {"host": "a script"}
     if page.scripts and attached:
         yield "script-attachment", {}
+        if how := disguise(lower):
+            yield "disguised-script", {"how": how}
+        if _SENDS_ON.search(lower):
+            yield "script-redirect", {}
     if how := smuggling(lower):
         yield "smuggling", {"how": how}
 
@@ -67,6 +82,18 @@ def _look(page: HtmlDocument, lower: str, *, attached: bool) -> Iterator[tuple[s
 def _address(href: str) -> dict[str, Fact]:
     """Return the link itself, by which a list may allow it; one too long to be told whole can be allowed by none."""
     return {"url": href} if len(href) <= _TOLD and host_of(href) else {}
+
+
+def disguise(lower: str) -> str:
+    """Say how a script hides what it does from those who read it, or ""."""
+    if len(_MACHINE_NAME.findall(lower[:1_000_000])) >= 10:
+        return "its names were replaced by a machine"
+    unpacks = "atob(" in lower or "unescape(" in lower or "fromcharcode(" in lower or "decodeuricomponent(" in lower
+    if unpacks and ("eval(" in lower or "new function(" in lower):
+        return "it runs what it unpacks"
+    if unpacks and "document.write" in lower:
+        return "it writes what it unpacks"
+    return ""
 
 
 def smuggling(lower: str) -> str:
