@@ -33,11 +33,11 @@ def test_a_tenant_made_in_the_console_gets_its_messages_at_once(house: House, pl
 def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: House) -> None:
     uid = make_tenant(house, "moving")
     root = sign_in(house, "deployment-administrator")
-    fields = {"name": "moved", "domains": "moving.example", "profile": "balanced", "retention_days": "30"}
+    fields = {"name": "moved", "domains": "moving.example", "profile": "monitor", "retention_days": "30"}
     answer = root.post(f"/console/tenants/{uid}", fields)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/console/tenants/{uid}?done=tenant-changed")
     page = text_of(root.get(f"/console/audit?tenant={uid}&action=tenants.change"))
-    for words in (f"user:{root.name}", "name moving → moved", "profile strict → balanced", "retention_days none → 30"):
+    for words in (f"user:{root.name}", "name moving → moved", "profile strict → monitor", "retention_days none → 30"):
         assert words in page
 
 

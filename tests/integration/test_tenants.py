@@ -46,6 +46,12 @@ async def test_a_tenant_is_listed_as_it_was_made(store: TenantStore) -> None:
     assert made in await store.list(ALL)
 
 
+@pytest.mark.parametrize("profile", Profile)
+async def test_a_tenant_may_have_every_profile(store: TenantStore, profile: Profile) -> None:
+    made = await store.create(ALL, "acme", profile=profile)
+    assert (made.profile, made in await store.list(ALL)) == (profile, True)
+
+
 async def test_a_scope_lists_its_own_tenants_alone(store: TenantStore) -> None:
     acme, _ = await store.create(ALL, "acme"), await store.create(ALL, "other")
     assert await store.list(Scope.of(acme.uid)) == [acme]

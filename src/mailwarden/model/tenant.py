@@ -11,6 +11,7 @@ class Profile(StrEnum):
 
     BALANCED = "balanced"
     STRICT = "strict"
+    MONITOR = "monitor"  # nothing is held back but malware and what could not be looked at
 
 
 class Tenant(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from mailwarden.model.tenant import Profile
 from mailwarden.policy.rules import Policy
 
 
@@ -42,7 +43,9 @@ def catalogue(policy: Policy) -> Catalogue:
     """Return all that may be answered, in the order in which people read it."""
     return Catalogue(
         verdicts=tuple(
-            VerdictEntry(verdict.value, row.meaning, {"balanced": row.balanced.value, "strict": row.strict.value})
+            VerdictEntry(
+                verdict.value, row.meaning, {profile.value: row.decision(profile).value for profile in Profile}
+            )
             for verdict, row in policy.verdicts.items()
         ),
         tags=tuple(

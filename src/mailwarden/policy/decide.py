@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mailwarden.model.judgement import Judgement, Ruling, Step
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
 
@@ -50,13 +50,17 @@ def decide(
     `eased` is the judgement without what allowed files brought; it changes what is decided, never what is said.
     """
     verdict = eased.verdict if eased else judgement.verdict
-    case = Case(judgement, verdict, assignment, policy, session_open, listing or Listing())
+    case, trace = _walk(Case(judgement, verdict, assignment, policy, session_open, listing or Listing()))
+    entry = case.entry or next(iter(_blocks(case)), None)
+    return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace), entry=entry)
+
+
+def _walk(case: Case) -> tuple[Case, list[Step]]:
     trace = []
     for name, take in STEPS:
         case, outcome = take(case)
         trace.append(Step(name, outcome))
-    entry = case.entry or next(iter(_blocks(case)), None)
-    return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace), entry=entry)
+    return case, trace
 
 
 def severest(decisions: Iterable[Decision]) -> Decision:
@@ -173,6 +177,19 @@ def _protected_names(case: Case) -> tuple[Case, str]:
     return replace(case, tags=tags), "; ".join(map(_named, hits[:3])) or "no protected name is imitated"
 
 
+def _monitor(case: Case) -> tuple[Case, str]:
+    """Tell what the usual profile would have decided, with the same lists."""
+    if case.assignment.profile is not Profile.MONITOR:
+        return case, "decisions are carried out"
+    usual = replace(case.assignment, profile=Profile.BALANCED)
+    anew = Case(case.judgement, case.verdict, usual, case.policy, case.session_open, case.listing)
+    decision = _walk(anew)[0].decision
+    if decision is case.decision:
+        return case, f"the profile {Profile.BALANCED} decides the same: {decision}"
+    tags = (*case.tags, "policy.monitor")
+    return replace(case, tags=tags), f"only watched: the profile {Profile.BALANCED} would have decided {decision}"
+
+
 def _default_tenant(case: Case) -> tuple[Case, str]:
     if case.assignment.by is AssignedBy.DEFAULT:
         return replace(case, tags=(*case.tags, "policy.default-tenant")), "the default tenant was taken"
@@ -194,6 +211,7 @@ STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
     ("bounce", _bounce),
     ("warning", _warning),
     ("protected names", _protected_names),  # the verdict holds what they weigh; here the lists are only named
+    ("monitor", _monitor),  # when all is decided: what it would have been, had it not been for the profile
     ("default tenant", _default_tenant),
 )
 

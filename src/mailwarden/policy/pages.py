@@ -18,6 +18,12 @@ finish is `unknown`; {SUSPICION} points over all threats together are `suspiciou
 are `bulk`; what remains is `clean`.
 """
 
+_PROFILES = """\
+The profile `monitor` is for the first weeks of a tenant: nothing is held back but malware, what tripped a limit and
+what could not be looked at. Where the profile `balanced` would have decided otherwise, the message is tagged
+`policy.monitor`, and the step `monitor` of the decision trace tells what would have happened.
+"""
+
 
 def verdicts_and_tags() -> str:
     """Return the page as Markdown."""
@@ -28,9 +34,10 @@ def verdicts_and_tags() -> str:
 def _verdicts(shown: Catalogue) -> Iterable[str]:
     yield "## Verdicts and decisions\n"
     yield from _table(
-        ("verdict", "meaning", "balanced", "strict"),
-        ((_code(v.verdict), v.meaning, v.decisions["balanced"], v.decisions["strict"]) for v in shown.verdicts),
+        ("verdict", "meaning", *shown.verdicts[0].decisions),
+        ((_code(v.verdict), v.meaning, *v.decisions.values()) for v in shown.verdicts),
     )
+    yield _PROFILES
 
 
 def _tags(shown: Catalogue) -> Iterable[str]:

@@ -13,9 +13,11 @@ class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     meaning: Annotated[str, Meta(min_length=1)]
     balanced: Decision
     strict: Decision
+    monitor: Decision
 
     def decision(self, profile: Profile) -> Decision:
-        return self.strict if profile is Profile.STRICT else self.balanced
+        decisions = {Profile.BALANCED: self.balanced, Profile.STRICT: self.strict, Profile.MONITOR: self.monitor}
+        return decisions[profile]
 
 
 class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -5,21 +5,22 @@ from uuid import UUID
 import pytest
 
 from mailwarden.model.judgement import Judgement
+from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import STEPS, decide, severest
 
 TABLE = [
-    ("malware", "quarantine", "quarantine"),
-    ("phishing", "quarantine", "quarantine"),
-    ("fraud", "quarantine", "quarantine"),
-    ("spoof", "quarantine", "quarantine"),
-    ("blocked", "quarantine", "quarantine"),
-    ("spam", "quarantine", "quarantine"),
-    ("suspicious", "deliver", "quarantine"),
-    ("bulk", "deliver", "deliver"),
-    ("clean", "deliver", "deliver"),
-    ("unknown", "undecided", "undecided"),
+    ("malware", "quarantine", "quarantine", "quarantine"),
+    ("phishing", "quarantine", "quarantine", "deliver"),
+    ("fraud", "quarantine", "quarantine", "deliver"),
+    ("spoof", "quarantine", "quarantine", "deliver"),
+    ("blocked", "quarantine", "quarantine", "deliver"),
+    ("spam", "quarantine", "quarantine", "deliver"),
+    ("suspicious", "deliver", "quarantine", "deliver"),
+    ("bulk", "deliver", "deliver", "deliver"),
+    ("clean", "deliver", "deliver", "deliver"),
+    ("unknown", "undecided", "undecided", "undecided"),
 ]
 
 
@@ -36,10 +37,11 @@ def test_the_table_has_every_verdict_in_order():
 
 
 @pytest.mark.contract("2")
-@pytest.mark.parametrize(("verdict", "balanced", "strict"), TABLE)
-def test_each_verdict_brings_the_decision_of_the_contract(policy, verdict, balanced, strict):
+@pytest.mark.parametrize(("verdict", "balanced", "strict", "monitor"), TABLE)
+def test_each_verdict_brings_the_decision_of_the_contract(policy, verdict, balanced, strict, monitor):
     assert decide(judged(verdict), assigned(), policy).decision.value == balanced
     assert decide(judged(verdict), assigned(Profile.STRICT), policy).decision.value == strict
+    assert decide(judged(verdict), assigned(Profile.MONITOR), policy).decision.value == monitor
 
 
 @pytest.mark.contract("2")
@@ -57,6 +59,41 @@ def test_a_tripped_limit_is_quarantined_in_every_profile_without_a_warning(polic
 @pytest.mark.parametrize("verdict", ["suspicious", "bulk", "clean"])
 def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(policy, verdict):
     assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED
+
+
+def told(ruling) -> str:
+    return next(step.outcome for step in ruling.trace if step.step == "monitor")
+
+
+@pytest.mark.parametrize(("verdict", "balanced"), [(row[0], row[1]) for row in TABLE])
+def test_who_only_watches_is_told_what_would_have_happened(policy, verdict, balanced):
+    ruling = decide(judged(verdict), assigned(Profile.MONITOR), policy)
+    differs = ruling.decision != balanced
+    assert ("policy.monitor" in ruling.tags) is differs
+    assert told(ruling).endswith(balanced)
+    assert ("would have decided" in told(ruling)) is differs
+
+
+@pytest.mark.contract("2 malware floor")
+def test_who_only_watches_gets_no_malware_and_nothing_that_was_not_looked_at(policy):
+    watching = assigned(Profile.MONITOR)
+    assert decide(judged("malware"), watching, policy).decision is Decision.QUARANTINE
+    assert decide(judged("phishing", incomplete=True), watching, policy).decision is Decision.UNDECIDED
+    assert decide(judged("suspicious", forced=True), watching, policy).decision is Decision.QUARANTINE
+
+
+def test_who_only_watches_is_told_of_a_bounce(policy):
+    blocked = judged("blocked", tags=("list.ip-block",))
+    ruling = decide(blocked, assigned(Profile.MONITOR), policy, session_open=True)
+    assert (ruling.decision, ruling.tags) == (Decision.DELIVER, ("policy.monitor",))
+    assert told(ruling) == "only watched: the profile balanced would have decided bounce"
+
+
+def test_who_only_watches_is_told_that_a_list_would_have_delivered(policy):
+    allowed = Listing(acting=(ListHit("sender-allow", "ada@north.example", UUID(int=1)),))
+    ruling = decide(judged("spam"), assigned(Profile.MONITOR), policy, listing=allowed)
+    assert (ruling.decision, told(ruling)) == (Decision.DELIVER, "the profile balanced decides the same: deliver")
+    assert "policy.monitor" not in ruling.tags
 
 
 @pytest.mark.contract("2")

@@ -17,6 +17,7 @@ from mailwarden.serving.errors import STATUS_OF
 PROFILES = (
     (Profile.BALANCED, "balanced: suspicious messages are delivered with a warning"),
     (Profile.STRICT, "strict: suspicious messages are quarantined"),
+    (Profile.MONITOR, "monitor: all but malware is delivered, and told what would have happened to it"),
 )
 
 
@@ -100,6 +101,7 @@ def _read(form: Form) -> Wishes:
 
 
 def _as_typed(form: Form) -> Wishes:
-    profile = Profile.STRICT if form.text("profile") == Profile.STRICT else Profile.BALANCED
+    chosen = form.text("profile")
+    profile = Profile(chosen) if chosen in set(Profile) else Profile.BALANCED
     domains = [word for word in form.raw("domains").replace(",", " ").split() if word]
     return Wishes(form.text("name"), domains, profile)
