@@ -20,7 +20,8 @@ from mailwarden.analysis.folding import fold
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Fact, Finding
 
-MEMORY = 64 * 1024 * 1024
+SET_MEMORY = 16 * 1024 * 1024  # of one book; what a hostile text makes beyond it is thrown away and made again
+PHRASE_MEMORY = 512 * 1024
 TOLD = 80
 _GAP = "[^.!?]{0,40}"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
@@ -53,10 +54,7 @@ class PhraseBook:
     """
 
     def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
-        options = re2.Options()
-        options.max_mem = MEMORY
-        options.log_errors = False
-        self._set = cast("_Set", re2.Set.SearchSet(options))
+        self._set = cast("_Set", re2.Set.SearchSet(_options(SET_MEMORY)))
         self._phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
         pieces = sorted({piece for phrase in self._phrases for piece in phrase.pieces})
         for piece in pieces:
@@ -84,7 +82,7 @@ class _Phrase:
 
 def _begin(piece: str) -> str:
     """Let what begins with a Latin letter or a digit begin at a word."""
-    return rf"\b(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else piece
+    return rf"\b(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
 
 
 def _starts(piece: str) -> Iterator[str]:
@@ -103,9 +101,16 @@ def _starts(piece: str) -> Iterator[str]:
             return
 
 
+def _options(memory: int) -> object:
+    options = re2.Options()
+    options.max_mem = memory
+    options.log_errors = False
+    return options
+
+
 @cache
 def _pattern(pattern: str) -> _Pattern:
-    return cast("_Pattern", re2.compile(pattern))
+    return cast("_Pattern", re2.compile(pattern, _options(PHRASE_MEMORY)))
 
 
 @cache

@@ -8,6 +8,7 @@ from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
 from mailwarden.analysis.analyzers.lookalike import LookalikeAnalyzer
 from mailwarden.analysis.analyzers.lures import LuresAnalyzer
+from mailwarden.analysis.analyzers.offers import OffersAnalyzer
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
 from mailwarden.analysis.analyzers.pdf import PdfAnalyzer
 from mailwarden.analysis.analyzers.pictures import PicturesAnalyzer
@@ -39,6 +40,7 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     LookalikeAnalyzer(),
     FraudAnalyzer(),
     LuresAnalyzer(),
+    OffersAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)
 

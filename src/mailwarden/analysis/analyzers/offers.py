@@ -1,0 +1,42 @@
+"""What is offered to people who did not ask: pills, casinos, loans, leads, rankings, factories and their like.
+
+The phrases are data in `offers_phrases.yml`. One of them stands in honest advertising too, so that what counts is how
+much of an offer is there, and whether it comes with the excuses and forms of those who send to everybody.
+
+Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.phrases import hear
+from mailwarden.analysis.view import View
+from mailwarden.model.evidence import Finding
+
+SEVERAL = 2
+MANY = 3
+LONG = 8_000  # characters of a text that mentions everything at some point
+_TWICE = (
+    "pharmacy supplement adult dating casino luxury finance-offer work-at-home mailing-offer seo-offer factory-offer"
+    " cold-offer services-offer sly-opt-out guarantee order-form"
+)
+OFTEN = dict.fromkeys(_TWICE.split(), 2)
+# What comes with offers, but is none.
+_TRIMMINGS = frozenset({"offers.sly-opt-out", "offers.opt-out", "offers.guarantee", "offers.order-form"})
+
+
+class OffersAnalyzer:
+    name: ClassVar[str] = "offers"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        found = list(hear(view, self.name, OFTEN))
+        yield from found
+        offers = [each for each in found if each.name not in _TRIMMINGS and not each.name.endswith("-often")]
+        if not offers or len(view.folded_text) > LONG:
+            return
+        words = ", ".join(str(each.facts["words"]) for each in offers[:MANY])[:200]
+        yield Finding("offers.any", facts={"words": words})
+        if len(offers) >= SEVERAL:
+            yield Finding("offers.several", facts={"words": words})
+        if len(offers) >= MANY:
+            yield Finding("offers.many", facts={"words": words})
