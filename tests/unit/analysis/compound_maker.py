@@ -22,7 +22,7 @@ def compound(streams: dict[str, bytes]) -> bytes:
     entries += [b"\0" * 128] * (-len(entries) % 4)
     first, count = len(chain), len(entries) // 4
     chain += [*range(first + 1, first + count), END]
-    sectors = len(chain) // 128 + 1
+    sectors = len(chain) // 127 + 1
     table = [*chain, *[FAT] * sectors]
     assert len(table) <= sectors * 128
     table += [FREE] * (sectors * 128 - len(table))

@@ -106,7 +106,8 @@ def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Findin
 
 def _look_behind_password(file: SeenFile, told: tuple[str, ...]) -> Iterator[Finding]:
     """Open an encrypted document by what Excel tries by itself, and by the passwords that the message tells."""
-    for password in (_DEFAULT_PASSWORD, *told[:2]):
+    may_be_workbook = file_types.ending_of(file.name) not in {"doc", "docx", "ppt", "pptx"}
+    for password in (*((_DEFAULT_PASSWORD,) if may_be_workbook else ()), *told[:2]):
         plain = _decrypt(file.content, password)
         if plain:
             if password == _DEFAULT_PASSWORD:

@@ -33,33 +33,38 @@ class YaraAnalyzer:
     name: ClassVar[str] = "yara"
 
     def __init__(self) -> None:
-        self._rules: yara_x.Rules | None = None
+        self._scanner: yara_x.Scanner | None = None
 
     def load(self, folder: Path) -> tuple[Problem, ...]:
         """Compile the rules of a folder; return what is wrong with them."""
-        self._rules, problems = compile_rules(folder)
+        rules, problems = compile_rules(folder)
+        self._scanner = _scanner(rules) if rules is not None else None
         return problems
 
     def unload(self) -> None:
-        self._rules = None
+        self._scanner = None
 
     def examine(self, view: View) -> Iterator[Finding]:
-        if self._rules is None:
+        if self._scanner is None:
             return
-        import yara_x  # noqa: PLC0415 - dear to import, and most have no rules of their own
-
-        scanner = yara_x.Scanner(self._rules)
-        scanner.set_timeout(SCAN_SECONDS)
         deadline = time.monotonic() + MESSAGE_SECONDS
         seen: set[tuple[str, str]] = set()
         for name, part, content in _contents(view):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the rules took longer than {MESSAGE_SECONDS:g} s")
-            for rule in scanner.scan(content[:MAX_CONTENT]).matching_rules:
+            for rule in self._scanner.scan(content[:MAX_CONTENT]).matching_rules:
                 key = (rule.namespace, rule.identifier)
                 if key not in seen and len(seen) < MAX_MATCHES:
                     seen.add(key)
                     yield from _findings(rule, name, part)
+
+
+def _scanner(rules: "yara_x.Rules") -> "yara_x.Scanner":
+    import yara_x  # noqa: PLC0415 - dear to import, and most have no rules of their own
+
+    scanner = yara_x.Scanner(rules)
+    scanner.set_timeout(SCAN_SECONDS)
+    return scanner
 
 
 def _contents(view: View) -> Iterator[tuple[str, Part, bytes]]:
