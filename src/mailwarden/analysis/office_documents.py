@@ -23,9 +23,9 @@ _MAX_OBJECT = 256 * 1024
 _MAX_STORED = 50
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
-_RELATION = re.compile(r"<(?:\w{1,20}:)?Relationship\b[^>]{1,4000}>", re.IGNORECASE)
+_RELATION = re.compile(r"<(?:\w{1,20}:)?Relationship\b[^<>]{1,4000}>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"\b(Type|Target|TargetMode)\s{0,5}=\s{0,5}[\"']([^\"']{0,2000})[\"']", re.IGNORECASE)
-_FIELD_TEXT = re.compile(r"<w:instrText\b[^>]{0,200}>([^<]{0,2000})<|w:instr=\"([^\"]{0,2000})\"")
+_FIELD_TEXT = re.compile(r"<w:instrText\b[^<>]{0,200}>([^<]{0,2000})<|w:instr=\"([^\"]{0,2000})\"")
 _DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
 _DDE_LINK = re.compile(r"ddeService=\"([^\"]{1,100})\"", re.IGNORECASE)
 _REMOTE = re.compile(r"(?:https?:|ftp:|mhtml:|\\\\|file:/{0,5}\\{0,2}[\w.-]{1,100}@|file:////)", re.IGNORECASE)

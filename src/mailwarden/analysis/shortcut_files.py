@@ -17,7 +17,7 @@ _HAS_ITEMS, _HAS_INFO, _HAS_ARGUMENTS, _IS_WIDE = 0x01, 0x02, 0x20, 0x80
 _TEXTS = ((0x04, "name"), (0x08, "path"), (0x10, "folder"), (_HAS_ARGUMENTS, "arguments"), (0x40, "icon"))
 _ENVIRONMENT = b"\x14\x03\x00\x00\x01\x00\x00\xa0"  # a block with the target as text, variables unexpanded
 _ADDRESS = re.compile(r"(?im)^[ \t]{0,20}(URL|IconFile|Exec)[ \t]{0,20}=[ \t]{0,20}([^\r\n]{1,2000})")
-_ELEMENT = re.compile(r"(?is)<(?:\w{1,20}:)?(url|DeepLink|jnlp|resources)\b([^>]{0,2000})>([^<]{0,2000})")
+_ELEMENT = re.compile(r"(?is)<(?:\w{1,20}:)?(url|DeepLink|jnlp|resources)\b([^<>]{0,2000})>([^<]{0,2000})")
 _HREF = re.compile(r"(?i)\b(?:codebase|href)\s{0,5}=\s{0,5}[\"']([^\"']{1,2000})")
 _QUERY = re.compile(r"(?im)^WEB\s{0,5}\r?\n[^\n]{0,20}\n(https?://[^\r\n]{1,2000})")
 TEXT_ENDINGS = frozenset(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 MAX_NAMES = 2_000
+_MAX_BLOCKS = 20_000
 _MAX_HEADER = 4 * 1024 * 1024
 _MAX_NUMBER = 1 << 62
 _NAMES = b"\x11"
@@ -130,7 +131,7 @@ def _list_rar5(content: bytes) -> Listing:
     encrypted = False
     numbers = _Numbers(content, 8)
     with suppress(_Cut):
-        while len(names) < MAX_NAMES:
+        for _ in range(_MAX_BLOCKS):
             numbers.take(4)
             size = numbers.five()
             end = numbers.position + size
@@ -141,6 +142,8 @@ def _list_rar5(content: bytes) -> Listing:
                 return Listing(tuple(names), encrypted=True)
             if kind == 2:
                 names.append(_rar5_name(numbers))
+                if len(names) >= MAX_NAMES:
+                    break
                 record = _Numbers(content[end - extra : end])
                 encrypted = encrypted or (extra > 0 and _starts_encryption(record))
             numbers.position = end + data
@@ -166,7 +169,9 @@ def _list_rar4(content: bytes) -> Listing:
     names: list[str] = []
     encrypted = False
     position = 7
-    while len(names) < MAX_NAMES and position + 7 <= len(content):
+    for _ in range(_MAX_BLOCKS):
+        if position + 7 > len(content) or len(names) >= MAX_NAMES:
+            break
         kind = content[position + 2]
         flags = int.from_bytes(content[position + 3 : position + 5], "little")
         size = int.from_bytes(content[position + 5 : position + 7], "little")

@@ -21,6 +21,8 @@ from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
 _MAX_FINDINGS = 20
+_MAX_DOCUMENTS = 200
+_MAX_TABLE = 2 * 1024 * 1024
 _MAX_DECRYPTED = 2  # documents of one message; a single trial costs a tenth of a second by design
 _DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it and asks nobody
 
@@ -55,14 +57,16 @@ class OfficeAnalyzer:
 
     def _look(self, view: View) -> Iterator[Finding]:
         trials = _MAX_DECRYPTED
+        documents = _MAX_DOCUMENTS
         for file in view.opened_files:
             kind = kind_by_content(file.content[:HEAD])
             ending = file_types.ending_of(file.name)
             if file.content.startswith(ONENOTE) or ending in {"one", "onepkg"}:
                 yield from _look_at_onenote(file)
-            elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content[:MAX_FILE]):
+            elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content[:_MAX_TABLE]):
                 yield _finding("dde", file, program="a command in a cell")
-            elif (document := read_document(file.content, kind)) is not None:
+            elif documents and (document := read_document(file.content, kind)) is not None:
+                documents -= 1
                 yield from _look_at_document(file, document, kind)
                 if document.encrypted and kind == "ole" and trials:
                     trials -= 1
