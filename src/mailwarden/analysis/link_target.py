@@ -51,6 +51,7 @@ class Ties(Struct, frozen=True):
 
     own: frozenset[str]
     marks: RecipientMarks
+    home: frozenset[str] = frozenset()  # those of the recipients alone
 
     def is_stranger(self, host: str) -> bool:
         """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
@@ -62,11 +63,18 @@ class Ties(Struct, frozen=True):
             return public_ip(host)
         return domain not in self.own and (kind not in _TRUSTED or bool(_NUMBERED.search(host)))
 
+    def is_recipients(self, host: str) -> bool:
+        return _domain(host) in self.home
+
 
 def ties_of(view: View) -> Ties:
-    addresses = (view.sender.address, *view.recipients[:100])
-    domains = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
-    return Ties(frozenset(domain for domain in domains if domain), RecipientMarks(view.recipients))
+    home = _domains(view.recipients[:100])
+    return Ties(_domains((view.sender.address,)) | home, RecipientMarks(view.recipients), home)
+
+
+def _domains(addresses: Iterable[str]) -> frozenset[str]:
+    found = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
+    return frozenset(domain for domain in found if domain)
 
 
 def destination(url: str) -> str:

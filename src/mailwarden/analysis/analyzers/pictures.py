@@ -7,8 +7,13 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from typing import ClassVar
+
+from msgspec import Struct, convert
+from ruamel.yaml import YAML
 
 from mailwarden.analysis.file_types import HEAD, kind_by_content
 from mailwarden.analysis.hosts import HostKind, kind_of
@@ -30,10 +35,20 @@ _TOLD = 200
 _PICTURES = frozenset({"png", "jpeg", "gif", "webp", "bmp", "tiff"})
 _CARRIED = re.compile(r"data:image/[a-z]{3,5};base64,([A-Za-z0-9+/=]{100,4000000}+)")
 _BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}+$", re.IGNORECASE)
-_SCAN = re.compile(
-    r"\bqr\b|\bqr-?code|\bscan(?:ne[nzr]?|nen|ner)?\b|\bescane|\bscansion|numériser|codeqr|smartphone|"
-    r"\bmobile (?:phone|device|camera)|phone'?s camera|扫描|扫码|二维码|二維碼|qrコード|スキャン|сканир"
-)
+
+
+class _Words(Struct, frozen=True):
+    scan: str
+    account: str
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what asks for a scan, and what speaks of an account."""
+    text = files("mailwarden.analysis.analyzers").joinpath("pictures.yml").read_text("utf-8")
+    words = convert(YAML(typ="safe").load(text), _Words)
+    # A fold of the file stands after a bar and is no part of a pattern.
+    return re.compile(words.scan.strip().replace("| ", "|")), re.compile(words.account.strip().replace("| ", "|"))
 
 
 class PicturesAnalyzer:
@@ -57,13 +72,16 @@ def _judge(url: str, place: str, ties: Ties, view: View) -> Iterator[Finding]:
     """Tell of one code that leads somewhere: it is a link, and it takes its reader away from guarded machines."""
     host = host_of(url)
     told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= _TOLD else {})}
+    scan, account = _patterns()
     yield Finding("pictures.qr-code", place, told)
     if ties.is_stranger(host) or kind_of(host) is HostKind.SENDING:
         yield Finding("pictures.qr-stranger", place, told)
         if len(view.text.strip()) < LITTLE_TEXT:
             yield Finding("pictures.qr-little-text", place, told)
-        if _SCAN.search(view.lower_text[:20_000]):
+        if scan.search(view.lower_text[:20_000]):
             yield Finding("pictures.qr-call", place, told)
+    if not ties.is_recipients(host) and account.search(view.lower_text[:5_000]):
+        yield Finding("pictures.qr-account", place, told)
     kinds: set[str] = set()
     for what, facts in look_at_address(url, ties):
         if what not in kinds:
