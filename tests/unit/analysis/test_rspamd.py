@@ -98,9 +98,13 @@ def test_gtube_is_whole_although_rspamd_skips_everything_else():
     ("score", "name"),
     [
         (15.0, "rspamd.reject"),
-        (14.9, "rspamd.probable-spam"),
+        (14.9, "rspamd.strong-spam"),
+        (8.0, "rspamd.strong-spam"),
+        (7.9, "rspamd.probable-spam"),
         (6.0, "rspamd.probable-spam"),
+        (5.0, "rspamd.likely-spam"),
         (4.0, "rspamd.suspected-spam"),
+        (3.0, "rspamd.raised-score"),
     ],
 )
 def test_the_score_falls_into_one_band(score, name):
@@ -108,7 +112,7 @@ def test_the_score_falls_into_one_band(score, name):
 
 
 def test_a_low_score_is_no_finding():
-    assert list(findings_of(answer(score=3.99), {})) == []
+    assert list(findings_of(answer(score=2.99), {})) == []
 
 
 def test_named_symbols_become_findings_with_their_options():

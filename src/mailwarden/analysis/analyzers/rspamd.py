@@ -20,13 +20,19 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
 MAX_ANSWER = 16 * 1024 * 1024
-PROBABLE_SPAM = 6.0
-SUSPECTED_SPAM = 4.0
+# From which score on which finding tells it; only the highest band that is reached speaks.
+BANDS = (
+    (8.0, "rspamd.strong-spam"),
+    (6.0, "rspamd.probable-spam"),
+    (5.0, "rspamd.likely-spam"),
+    (4.0, "rspamd.suspected-spam"),
+    (3.0, "rspamd.raised-score"),
+)
 
 # The API hands over no host name of the client, so what judges its absence judges nothing about the message.
-_ALWAYS_OFF = ("HFILTER_HOSTNAME_UNKNOWN",)
+_ALWAYS_OFF = ("HFILTER_HOSTNAME_UNKNOWN", "RDNS_NONE")
 # Without the client's address SPF cannot be told, and DMARC would fail for want of it.
-_OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "RDNS_NONE", "AUTH_NA", "AUTH_NA_OR_FAIL")
+_OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "AUTH_NA", "AUTH_NA_OR_FAIL")
 _OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
 
 
@@ -164,10 +170,8 @@ def findings_of(answer: CheckAnswer, finding_of: dict[str, str]) -> Iterator[Fin
         yield Finding("rspamd.gtube")
     elif answer.score >= answer.required_score:
         yield Finding("rspamd.reject", facts=facts)
-    elif answer.score >= PROBABLE_SPAM:
-        yield Finding("rspamd.probable-spam", facts=facts)
-    elif answer.score >= SUSPECTED_SPAM:
-        yield Finding("rspamd.suspected-spam", facts=facts)
+    elif band := next((name for least, name in BANDS if answer.score >= least), ""):
+        yield Finding(band, facts=facts)
     for name in sorted(answer.symbols.keys() & finding_of.keys()):
         yield Finding(
             finding_of[name], facts={"symbol": name, "options": ", ".join(answer.symbols[name].options)[:200]}
