@@ -8,6 +8,7 @@ from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
 from mailwarden.analysis.analyzers.lookalike import LookalikeAnalyzer
 from mailwarden.analysis.analyzers.lures import LuresAnalyzer
+from mailwarden.analysis.analyzers.newsletter import NewsletterAnalyzer
 from mailwarden.analysis.analyzers.offers import OffersAnalyzer
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
 from mailwarden.analysis.analyzers.pdf import PdfAnalyzer
@@ -41,6 +42,7 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     FraudAnalyzer(),
     LuresAnalyzer(),
     OffersAnalyzer(),
+    NewsletterAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)
 

@@ -1,0 +1,72 @@
+"""Mail to many that is done properly: it says so in its headers, and its reader can leave with one click.
+
+Nothing here accuses: a newsletter is delivered. What looks like one and is sent by nobody in particular is left to the
+other analyzers, so that the form of a newsletter alone eases nothing.
+
+Security: works on hostile headers and text inside a killable worker; values are cut, every pattern is linear.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.view import View
+from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.model.evidence import Finding
+
+MANY_LINKS = 8
+MANY_PICTURES = 3
+LENGTH = 1_000  # characters of text that somebody edits
+_VALUE = 2_000
+_BULK = frozenset({"bulk", "list", "junk"})
+_WEB = re.compile(r"<\s{0,9}+https://", re.IGNORECASE)
+_LEAVE = re.compile(
+    r"unsubscri|opt[- ]?out|abmeld|abbestell|austragen|desabon|desinscri|désinscri|désabon|darse de baja"
+    r"|cancelar (?:la )?susc|descadastr|disiscri|cancella l|afmelden|uitschrij|wypisz|odhlás|отписа|退订|配信停止"
+    r"|email preferences|manage (?:your )?(?:preferences|subscription)|update (?:your )?preferences",
+    re.IGNORECASE,
+)
+_BROWSER = re.compile(
+    r"view (?:this |it )?(?:e-?mail |message |newsletter )?(?:online|in (?:your |a )?(?:web )?browser)|web ?version"
+    r"|im browser (?:an(?:sehen|zeigen)|öffnen)|online-?version|version en ligne|dans (?:votre |le )navigateur"
+    r"|ver en (?:el |su )?navegador|ver no navegador|visualizza nel browser|bekijk online",
+    re.IGNORECASE,
+)
+_EDITED = re.compile(
+    r"\bnewsletter|\bdigest\b|\bissue (?:no\.?|#)? ?\d|\bbulletin\b|\bin this (?:issue|edition)\b", re.IGNORECASE
+)
+
+
+class NewsletterAnalyzer:
+    name: ClassVar[str] = "newsletter"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        leave = view.message.header("list-unsubscribe")[:_VALUE]
+        if leave:
+            post = view.message.header("list-unsubscribe-post")[:200].replace(" ", "").lower()
+            one_click = bool(_WEB.search(leave)) and post == "list-unsubscribe=one-click"
+            yield Finding("newsletter.one-click" if one_click else "newsletter.leave-header")
+        if view.message.header("precedence")[:40].strip().lower() in _BULK:
+            yield Finding("newsletter.precedence")
+        if view.message.header("feedback-id") or view.message.header("x-csa-complaints"):
+            yield Finding("newsletter.service")
+        yield from _structure(view)
+
+
+def _structure(view: View) -> Iterator[Finding]:
+    """Yield what newsletters look like, also where a relay took their headers away."""
+    way_out = [link for link in view.links if link.host and _LEAVE.search(f"{link.text} {link.url}"[:_VALUE])]
+    if way_out:
+        yield Finding("newsletter.leave-link", facts={"host": way_out[0].host[:100]})
+        own = registrable_domain(normalize_host(view.sender.domain))
+        if own and any(link.domain == own for link in way_out):
+            yield Finding("newsletter.own-leave-link", facts={"host": own})
+    head = f"{view.subject} {view.text[:LENGTH]}"
+    if _BROWSER.search(head):
+        yield Finding("newsletter.browser-link")
+    if _EDITED.search(head) or _EDITED.search(view.sender.name[:200]):
+        yield Finding("newsletter.edited")
+    if sum(bool(link.host) for link in view.links) >= MANY_LINKS and len(view.text) >= LENGTH:
+        pictures = sum(len(page.document.images) for page in view.pages)
+        if pictures >= MANY_PICTURES:
+            yield Finding("newsletter.layout", facts={"pictures": pictures})
