@@ -176,6 +176,10 @@ async def test_a_scope_finds_its_own_tenants_rows_alone(store: HistoryStore) -> 
         assert await found(store, text, two) == [requests[1].ggrid, requests[4].ggrid], text
         assert await found(store, text, Scope.of()) == []
         assert await found(store, text, Scope.of(uuid4())) == []
+    two = Scope.of(requests[1].tenant, requests[4].tenant)
+    assert await found(store, f"-tenant:{requests[1].tenant}", two) == [requests[4].ggrid]
+    assert await found(store, f"-tenant:{requests[1].tenant} -tenant:{requests[4].tenant}", two) == []
+    assert await found(store, f"tenant:{requests[1].tenant}", two) == [requests[1].ggrid]
     other = Scope.of(requests[0].tenant)
     assert await found(store, f"tenant:{requests[1].tenant}", other) == []
     assert await found(store, f"ggrid:{requests[1].ggrid}", other) == []

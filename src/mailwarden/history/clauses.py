@@ -76,6 +76,18 @@ class Clauses:
         return f"${self._reserved + len(self.values)}"
 
 
+def narrowed(scope: Scope, conditions: Sequence[Condition]) -> Scope:
+    """Return the scope without the tenants that the conditions leave out: nothing need be read to know that."""
+    if scope.tenants is None:
+        return scope
+    left = set(scope.tenants)
+    for condition in conditions:
+        if condition.operator == "tenant":
+            named = {UUID(term.partition(":")[2]) for group in condition.groups for term in group}
+            left = left - named if condition.negated else left & named
+    return Scope(frozenset(left))
+
+
 def _without_negation(condition: Condition) -> Condition:
     """Return `-verdict:clean` as every other verdict: an index finds what is there, not what is missing."""
     members = _CLOSED.get(condition.operator)

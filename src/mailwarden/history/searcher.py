@@ -18,7 +18,7 @@ from msgspec import Struct
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.scoped import EVERYTHING, scoped
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.clauses import Clauses
+from mailwarden.history.clauses import Clauses, narrowed
 from mailwarden.history.matching import phrases_hold, subject_fits
 from mailwarden.history.page import Count
 from mailwarden.history.partitions import days_kept
@@ -34,6 +34,7 @@ NEWEST = 4_000  # rows that are walked over before the index is asked
 _DECODED = 200  # records, before other work gets its turn
 _COMPARED = 2_000  # subjects that are asked for at once where words must stand side by side
 _RESERVED = 5
+_NOWHERE = UUID(int=0)
 
 _SELECT = """
 SELECT tenant, ggrid, {columns} FROM history
@@ -75,6 +76,9 @@ class Searcher:
 
     async def search(self, scope: Scope, query: Query, before: UUID | None, limit: int, seconds: float) -> Found:
         """Return the newest requests older than `before`, for about so many seconds."""
+        scope = narrowed(scope, query.conditions)
+        if scope.tenants is not None and not scope.tenants:
+            return Found([], _NOWHERE, _NOWHERE)
         clauses = Clauses(scope, query.conditions, _RESERVED)
         clock = _Clock(seconds)
         async with self._reading(STATEMENT_TIMEOUT) as connection:
@@ -98,21 +102,22 @@ class Searcher:
         """Count from the newest on; where time runs out, estimate the rest from the part that was counted."""
         began = time.monotonic()
         clauses = Clauses(scope, query.conditions, _RESERVED)
-        counted, seen = 0, 0.0
+        counted = 0
         sql = _COUNT.format(conditions=clauses.sql)
         async with self._reading(seconds, _INDEX if clauses.indexed else _WALK) as connection:
             span = span_of(query, None, await days_kept(connection))
-            whole = span.seconds
+            reached = span.high
             try:
                 for window in windows(span):
                     if time.monotonic() - began > seconds / 2:
                         break
                     counted += cast("int", await connection.fetchval(sql, *window.values, 1, *clauses.values))
-                    seen += window.seconds
+                    reached = window.low
             except asyncpg.QueryCanceledError:
                 pass
-        exact = seen >= whole
-        return Count(counted, exact, counted if exact or not seen else round(counted * whole / seen))
+        exact = reached <= span.low
+        seen = Span(reached, span.high).seconds
+        return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
 
     @asynccontextmanager
     async def _reading(self, seconds: float, way: str = _WALK) -> AsyncIterator[Connection]:

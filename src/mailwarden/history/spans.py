@@ -36,7 +36,8 @@ class Span(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        return (_moment(self.high) - _moment(self.low)).total_seconds()
+        """Return how long it lasts up to now: the days to come are there, and empty."""
+        return max(0.0, (min(_moment(self.high), datetime.now(UTC)) - _moment(self.low)).total_seconds())
 
 
 def span_of(query: Query, before: UUID | None, days: set[date]) -> Span:
