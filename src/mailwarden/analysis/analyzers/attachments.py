@@ -78,7 +78,7 @@ def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
 
 def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
     """Compare what the name promises with what the content is."""
-    promised = kind_by_name(part.name)
+    promised = "" if _is_named_after_a_host(part, kind) else kind_by_name(part.name)
     honest = file_types.keeps_promise(part.name, kind)
     if file_types.is_web_address(part.name) and kind not in DANGEROUS:
         yield _finding("web-shortcut", part)
@@ -90,6 +90,12 @@ def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
         yield _finding("type-mismatch", part, type=kind)
     if kind == WEB_PAGE or file_types.ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
         yield _finding("html-attachment", part)
+
+
+def _is_named_after_a_host(part: Part, kind: str) -> bool:
+    """Tell a message or document that is called after a web site from a program with the ending of old."""
+    harmless = part.media_type == "message/rfc822" or (kind != "" and kind not in DANGEROUS)
+    return harmless and file_types.ending_of(part.name) == "com"
 
 
 def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
