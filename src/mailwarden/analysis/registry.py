@@ -16,6 +16,7 @@ from mailwarden.analysis.analyzers.pictures import PicturesAnalyzer
 from mailwarden.analysis.analyzers.sender import SenderAnalyzer
 from mailwarden.analysis.analyzers.shortcuts import ShortcutsAnalyzer
 from mailwarden.analysis.analyzers.urls import UrlsAnalyzer
+from mailwarden.analysis.analyzers.wording import WordingAnalyzer
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
 
 # What the worker does itself before any analyzer: the structure check and the parse report like analyzers.
@@ -43,6 +44,7 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     LuresAnalyzer(),
     OffersAnalyzer(),
     NewsletterAnalyzer(),
+    WordingAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)
 

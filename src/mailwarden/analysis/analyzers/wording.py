@@ -1,0 +1,68 @@
+"""How subject and text are written, whatever they say: shouting, pictures, tails of rubbish, source code shown.
+
+Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from mailwarden.analysis.view import View
+from mailwarden.model.evidence import Fact, Finding
+
+SHOUT = 8  # letters; shorter subjects are names and numbers
+_TOLD = 80
+_READ = 4_000
+_PICTURE = re.compile(r"[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
+_GAP_TAIL = re.compile(r"\S\s{6,}\S{3,40}\s{0,9}$")
+_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,60}\.[\w.-]{2,60}")
+_MONEY = re.compile(r"[$€£]\s?\d[\d.,' ]{1,12}|\d[\d.,' ]{1,12}\s?(?:€|\$|£|eur\b|usd\b|euro)", re.IGNORECASE)
+_SOURCE = re.compile(
+    r"</?(?:font|table|td|tr|body|html|style|select|object|textarea|center)\b[^<>]{0,300}>", re.IGNORECASE
+)
+_SPACED = re.compile(r"(?:\b\w\s){6,}\w\b")
+_LEET = re.compile(r"\b(?=\w{0,20}[A-Za-z])[A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}\b")
+
+
+class WordingAnalyzer:
+    name: ClassVar[str] = "wording"
+
+    def examine(self, view: View) -> Iterator[Finding]:
+        for what, facts in (*_look_at_subject(view), *_look_at_text(view)):
+            yield Finding(f"wording.{what}", facts=facts)
+
+
+def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
+    subject = view.subject[:500]
+    if _shouts(subject):
+        yield "shouting", {"subject": subject[:_TOLD]}
+    if pictures := len(_PICTURE.findall(subject)):
+        yield "pictures" if pictures > 1 else "picture", {"count": pictures}
+    if subject.count("!") > 1:
+        yield "exclaiming", {"count": subject.count("!")}
+    if match := _GAP_TAIL.search(subject):
+        yield "gap-tail", {"tail": match.group()[-_TOLD:].strip()}
+    if match := _MONEY.search(subject):
+        yield "money", {"amount": match.group()[:_TOLD]}
+    lower = subject.lower()
+    addresses = {recipient.lower() for recipient in view.recipients[:20]}
+    if any(address and address in lower for address in addresses):
+        yield "recipient-in-subject", {"subject": subject[:_TOLD]}
+    elif match := _ADDRESS.search(subject):
+        yield "address-in-subject", {"address": match.group()[:_TOLD]}
+    if _SPACED.search(subject) or _LEET.search(subject):
+        yield "spelt-oddly", {"subject": subject[:_TOLD]}
+
+
+def _shouts(subject: str) -> bool:
+    """Tell whether several words stand in capitals; scripts without capitals say nothing."""
+    letters = [sign for sign in subject if sign.lower() != sign.upper()]
+    return len(letters) >= SHOUT and " " in subject.strip() and all(sign.isupper() for sign in letters)
+
+
+def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
+    text = view.text[:_READ]
+    if view.pages and len(_SOURCE.findall(text)) > 1:
+        yield "source-shown", {}
+    if view.pages and not text.strip():
+        yield "no-text", {}
