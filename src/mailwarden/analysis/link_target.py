@@ -141,7 +141,8 @@ def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "site-insides", told
     if _NUMBERED.search(host) and not public_ip(host):
         yield "numbered-host", told
-    if is_random(domain.partition(".")[0]) or any(map(is_random, host.removesuffix(domain).split(".")[:5])):
+    names = (domain.partition(".")[0], *host.removesuffix(domain).split(".")[:5])
+    if kind_of(host) is not HostKind.STORAGE and any(map(is_random, names)):  # stores number their customers so
         yield "random-host", told
     if host.removesuffix(domain).count(".") >= 4:
         yield "deep-host", told

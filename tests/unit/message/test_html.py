@@ -63,3 +63,16 @@ def test_deep_html_is_read_in_time_and_its_links_are_found():
 def test_any_text_is_read(text: str):
     read_html(text)
     read_html("<a href='" + text)
+
+
+def test_text_that_people_do_not_see_is_counted_by_how_it_is_hidden():
+    page = read_html(
+        '<div style="display:none">twelve signs</div><p style="font-size:0">seven77</p>'
+        '<p style="color:#fff">nine99999</p><td style="font-size:0"><b style="font-size:12px">shown</b></td>'
+    )
+    assert (page.gone_text, page.tiny_text, page.pale_text) == (12, 7, 9)
+
+
+def test_links_without_a_host_lead_to_that_of_the_base():
+    page = read_html('<base href="https://thief.example/a/"><a href="login">x</a><a href="#top">y</a>')
+    assert [link.href for link in page.links] == ["https://thief.example/a/login", "#top"]
