@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "tenants": "Make and show tenants and their recipient domains.",
     "keys": "Make, show, rotate and revoke API keys of the List API.",
     "people": "Invite people to the console, show them, and let them in again.",
+    "policy": "Compare policies over stored evidence, and test one with sample messages.",
     "lists": "Show and change lists over the List API, in bulk from files as well.",
     "doctor": "Check every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",

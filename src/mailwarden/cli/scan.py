@@ -46,8 +46,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     raw = _read_message(arguments.file)
-    parameters = _parameters(arguments, raw)
-    result, explanation = asyncio.run(_submit(arguments, raw, parameters))
+    parameters = make_parameters(arguments, raw)
+    result, explanation = asyncio.run(submit(arguments, raw, parameters))
     if arguments.output == "json":
         answer = msgspec.to_builtins(result) | {"explanation": msgspec.to_builtins(explanation)}
         print(json.dumps(answer, indent=2, ensure_ascii=False))
@@ -87,9 +87,9 @@ def _read_message(name: str) -> bytes:
     return raw
 
 
-def _parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
-    sender = arguments.sender if arguments.sender is not None else next(iter(_addresses(raw, b"from")), "")
-    recipients = arguments.recipients or _addresses(raw, b"to")
+def make_parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
+    sender = arguments.sender if arguments.sender is not None else next(iter(addresses_of(raw, b"from")), "")
+    recipients = arguments.recipients or addresses_of(raw, b"to")
     if not recipients:
         raise CommandError("The message names no recipient; say --to ADDRESS.")
     border = BorderMtaData(
@@ -104,7 +104,7 @@ def _parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
     return msgspec.json.encode(record)
 
 
-def _addresses(raw: bytes, name: bytes) -> list[str]:
+def addresses_of(raw: bytes, name: bytes) -> list[str]:
     """Return the addresses of the first header of that name, looking at the head of the message alone."""
     head = raw[:262_144].replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].replace(b"\n ", b" ").replace(b"\n\t", b" ")
     for line in head.split(b"\n"):
@@ -114,7 +114,7 @@ def _addresses(raw: bytes, name: bytes) -> list[str]:
     return []
 
 
-async def _submit(
+async def submit(
     arguments: argparse.Namespace, raw: bytes, parameters: bytes
 ) -> tuple[MessageAnalysisResult, MessageExplanation | None]:
     headers = {"Authorization": f"Bearer {_token(arguments)}"}

@@ -61,6 +61,9 @@ class Edit(Struct, frozen=True):
         )
 
 
+NO_EDIT = Edit("", frozenset())
+
+
 class Outcome(Struct, frozen=True):
     """What a message was and became, and what it would have been and become."""
 
@@ -173,6 +176,11 @@ class Retrial:
             after = verdict, decision
         return Outcome(verdict, decision, *after, touched=True)
 
+    def decide_anew(self, policy: Policy, profile: Profile) -> Decision | None:
+        """Return what a policy decides with the lists as they were, or None where only an engine could tell."""
+        decided = self._decided(policy, self._old_listing(), profile)
+        return decided and decided[1]
+
     def _entries(self, others: Iterable[Match]) -> list[Match]:
         """Return the entries of the affected lists as the change leaves them."""
         affected = self._edit.affected
@@ -227,7 +235,8 @@ class Retrial:
             eased = judge(rest, policy)
         by = AssignedBy.DEFAULT if "policy.default-tenant" in self.request.ruling.tags else AssignedBy.REQUEST
         assignment = Assignment(self.request.tenant, by, profile)
-        ruling = decide(judgement, assignment, policy, listing=listing, eased=eased)
+        session_open = self.request.ruling.decision is Decision.BOUNCE
+        ruling = decide(judgement, assignment, policy, session_open=session_open, listing=listing, eased=eased)
         return judgement.verdict, ruling.decision
 
     def _profile(self, profiles: Mapping[UUID, Profile]) -> Profile:

@@ -28,16 +28,22 @@ class Policy(Struct, frozen=True):
 
 
 def load_policy(folder: Path = FOLDER) -> Policy:
-    """Read `rules/*.yml`, `tags.yml` and `profiles.yml`, or raise Mistakes with all that is wrong with them."""
+    """Read `rules/*.yml`, `tags.yml` and `profiles.yml`, or raise Mistakes with all that is wrong with them.
+
+    A folder without one of the last two has those that are shipped.
+    """
     mistakes: list[Mistake] = []
     files: dict[Path, RuleFile] = {}
-    for path in [*sorted((folder / "rules").glob("*.yml")), folder / "tags.yml"]:
+    found_rules = sorted((folder / "rules").glob("*.yml"))
+    if not found_rules:
+        raise Mistakes([Mistake(str(folder), 1, "", "holds no rules: they stand in rules/*.yml")])
+    for path in [*found_rules, _own_or_shipped(folder, "tags.yml")]:
         try:
             files[path] = read(path, RuleFile)
         except Mistakes as found:
             mistakes.extend(found.mistakes)
     try:
-        profiles = read(folder / "profiles.yml", ProfileFile)
+        profiles = read(_own_or_shipped(folder, "profiles.yml"), ProfileFile)
     except Mistakes as found:
         mistakes.extend(found.mistakes)
     if not mistakes:
@@ -47,6 +53,10 @@ def load_policy(folder: Path = FOLDER) -> Policy:
     rules = tuple(rule for file in files.values() for rule in file.rules)
     tags = {tag: text for file in files.values() for tag, text in file.tags.items()}
     return make_policy(rules, tags, {verdict: profiles.verdicts[verdict] for verdict in Verdict})
+
+
+def _own_or_shipped(folder: Path, name: str) -> Path:
+    return folder / name if (folder / name).exists() else FOLDER / name
 
 
 def make_policy(rules: Iterable[Rule], tags: Mapping[str, str], verdicts: Mapping[Verdict, VerdictRow]) -> Policy:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.model.judgement import Judgement
+from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
@@ -61,7 +61,7 @@ def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(polic
     assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED
 
 
-def told(ruling) -> str:
+def told(ruling: Ruling) -> str:
     return next(step.outcome for step in ruling.trace if step.step == "monitor")
 
 
