@@ -17,7 +17,7 @@ from mailwarden.lists.findings import ANALYZER, hits_told, report_of, without_al
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.precedence import RIVALS, Match
-from mailwarden.message.urls import host_of
+from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
@@ -252,10 +252,11 @@ def _match(hit: ListHit) -> Match:
 
 
 def _urls_of(request: FinishedRequest) -> Iterable[str]:
-    """Yield the links that history keeps; a host without one stands for its first page."""
+    """Yield the links that history keeps, with those that their texts show; a host without one is its first page."""
     links = request.summary.links
     linked = {link.host or host_of(link.target) for link in links}
     yield from (link.target for link in links)
+    yield from (url for link in links for url in find_urls(link.text))
     yield from (f"http://{host}/" for host in request.summary.url_hosts if host not in linked)
 
 
