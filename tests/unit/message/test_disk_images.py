@@ -12,7 +12,9 @@ from mailwarden.message.disk_images import walk_iso
 
 SAMPLE = Path(__file__).parents[2] / "analyzers" / "attachments" / "disk-image.eml"
 IMAGE = next(
-    part.get_payload(decode=True) for part in message_from_bytes(SAMPLE.read_bytes()).walk() if part.get_filename()
+    bytes(part.get_payload(decode=True))
+    for part in message_from_bytes(SAMPLE.read_bytes()).walk()
+    if part.get_filename()
 )
 DIRECTORY = 18 * 2_048
 

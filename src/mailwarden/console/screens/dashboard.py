@@ -16,6 +16,7 @@ from mailwarden.model.outcome import Decision
 from mailwarden.policy.rules import Policy
 
 TITLES = {Range.HOUR: "Last hour", Range.DAY: "Last 24 hours", Range.WEEK: "Last 7 days"}
+TOP_REASONS = 10
 # From the bottom of the chart to its top.
 ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, Decision.UNDECIDED)
 
@@ -25,6 +26,8 @@ class DashboardScreen:
         self._statistics = statistics
         self._deployment = deployment
         self._policy = policy
+        # A reason is what weighed: that SPF passed is told on the message's page, and is no reason for anything.
+        self._telling = frozenset(rule.tag for rule in policy.rules if rule.tag and rule.weight > 0)
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -69,6 +72,7 @@ class DashboardScreen:
             "colour": await self._deployment.colour(),
             "guards": guards,
             "meanings": self._policy.tags,
+            "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._telling][:TOP_REASONS],
         }
 
 
