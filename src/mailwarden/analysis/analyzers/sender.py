@@ -29,6 +29,7 @@ _PADDING = re.compile(r"[\s\u00a0\u2000-\u200a\u3000\u2800\u3164_]{12}")
 _PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff\u2b50\u26a0]")
 _NUMBERED = re.compile(r"[A-Za-z]{2,20}+(?:_[A-Za-z]{2,20}+){1,3}_\d{4,8}")
 _RELAYED = re.compile(r"\bvia\b")  # relays and mailing lists put the writer's address into the name
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 _SERVERS = frozenset({"root", "cron", "daemon", "nobody", "www-data", "mailer-daemon", "postmaster", "apache"})
 
 Oddity = tuple[str, dict[str, Fact]]
@@ -38,6 +39,8 @@ class _Words(Struct, frozen=True):
     """Words about senders, as data."""
 
     roles: tuple[str, ...]
+    lures: tuple[str, ...]
+    offers: tuple[str, ...]
     endings: frozenset[str]
     hosted: frozenset[str]
     rented: frozenset[str]
@@ -58,7 +61,7 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
     """Yield what is odd about the name that people see."""
     if sender.torn:
         yield "torn", {"name": sender.name}
-    shown = reads_as(sender.name)
+    shown, words = reads_as(sender.name), load_words()
     if not shown:
         return
     if how := disguise_of(sender.name):
@@ -74,8 +77,12 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "domain-in-name", {"shown": domain[1], "address": sender.address}
     if recipient := _recipient_in(shown, sender, view):
         yield "recipient-in-name", {"shown": recipient, "address": sender.address}
-    if sender.organisation in free_mail_domains() and (role := _role(shown)):
+    if sender.organisation in free_mail_domains() and (role := _said(shown, words.roles)):
         yield "role-free-mail", {"role": role, "address": sender.address}
+    if lure := _said(shown, words.lures):
+        yield "lure-name", {"name": sender.name, "word": lure}
+    elif offer := _said(shown, words.offers):
+        yield "offer-name", {"name": sender.name, "word": offer}
 
 
 def _address(sender: Identity, view: View) -> Iterator[Oddity]:
@@ -160,10 +167,10 @@ def _recipient_in(shown: str, sender: Identity, view: View) -> str:
     return ""
 
 
-def _role(shown: str) -> str:
-    """Return the office that a name claims to be, or ""."""
-    padded = f" {' '.join(re.split(r'[^a-z0-9]+', shown))} "
-    return next((role for role in load_words().roles if f" {role} " in padded), "")
+def _said(shown: str, words: tuple[str, ...]) -> str:
+    """Return the first of the words that a name says, or ""."""
+    padded = f" {' '.join(_NO_LETTERS.split(shown))} "
+    return next((word for word in words if f" {word} " in padded), "")
 
 
 @cache
