@@ -34,6 +34,7 @@ HAM, FIXTURE, PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED = (
 CLASSES = (PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED, HAM, FIXTURE)
 _SIMULATED = frozenset({"bec-simulated", "qr-simulated"})
 # Mail arrives with one kind of line ends; files of one collection hold two, which would tell where they come from.
+_HONEYPOT = re.compile(rb"phishing@pot\b", re.IGNORECASE)
 _LINE_END = re.compile(rb"\r?\n")
 _MEMBER = re.compile(r"(?:\./)?(?:dev|test)/[a-z-]+/[\w.-]+\.eml", re.ASCII)
 
@@ -106,7 +107,9 @@ class Corpus:
             return Posted(sample, raw, Envelope(_printable(told["mail_from"]), ("user@corp.example",), told["ip"]))
         normal, told = self._normalizer.normalize(raw, now)
         envelope = Envelope(_printable(told["mail_from"]), (told["rcpt"],), told["ip"], told["helo"])
-        return Posted(sample, _LINE_END.sub(b"\r\n", normal), envelope)
+        # The normaliser leaves the honeypot's own address in From and Subject, where it would give the label away.
+        unmasked = _HONEYPOT.sub(str(told["rcpt"]).encode(), normal)
+        return Posted(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
 
     def posts(self, samples: list[Sample], now: float) -> Iterator[Posted]:
         for sample in samples:
