@@ -21,6 +21,22 @@ def test_tenants_are_made_and_shown(database_url: str, capsys: pytest.CaptureFix
     assert "a.example, b.example" in capsys.readouterr().out
 
 
+def test_rules_weigh_otherwise_for_a_tenant(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--database-url", database_url]
+    weigh = ["tenants", "weigh", "DEFAULT", *where]
+    assert main([*weigh, "--set", "html.link-mismatch=3"]) == 0
+    assert capsys.readouterr().out.endswith("-> 3\n")
+    assert main([*weigh, "--set", "html.hidden-text=1", "-o", "json"]) == 2
+    assert "There is no rule" in capsys.readouterr().err
+    assert main([*weigh, "--set", "clamav.malware=1"]) == 2
+    assert "A tenant may let `clamav.malware` weigh" in capsys.readouterr().err
+    assert main(["tenants", "ls", "-o", "json", *where]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["weights"] == {"html.link-mismatch": 3}
+    assert main([*weigh, "--reset"]) == 0
+    assert "what it usually does" in capsys.readouterr().out
+    assert main(["tenants", "weigh", "nobody", *where]) == 2
+
+
 def test_a_mistake_is_one_sentence_and_exit_code_2(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tenants", "create", "acme", "--domain", "localhost", "--database-url", database_url]) == 2
     assert capsys.readouterr().err.startswith("mailwarden: `localhost` cannot be a tenant's domain.")

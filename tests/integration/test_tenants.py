@@ -52,6 +52,24 @@ async def test_a_tenant_may_have_every_profile(store: TenantStore, profile: Prof
     assert (made.profile, made in await store.list(ALL)) == (profile, True)
 
 
+async def test_a_tenant_has_weights_of_its_own_until_they_are_forgotten(store: TenantStore, database: Database) -> None:
+    acme = await store.create(ALL, "acme")
+    weighed = await store.weigh(ALL, acme.uid, {"html.b": 5, "html.a": -3}, Actor("cli:root"))
+    assert weighed.weights == {"html.a": -3, "html.b": 5}
+    assert weighed in await store.list(ALL)
+    moved = await store.change(ALL, acme.uid, Wishes("acme two"), Actor("cli:root"))
+    assert moved.weights == weighed.weights
+    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditQuestion(action="tenants.weigh")))[0]
+    assert deed.details["after"] == {"weights": {"html.a": -3, "html.b": 5}}
+    assert (await store.weigh(ALL, acme.uid, {}, Actor("cli:root"))).weights == {}
+    with pytest.raises(GlobalScopeForbidden):
+        await store.weigh(Scope.of(acme.uid), acme.uid, {}, Actor("cli:root"))
+    with pytest.raises(TenantNotFound):
+        await store.weigh(ALL, uuid4(), {}, Actor("cli:root"))
+    with pytest.raises(SchemaViolation):
+        await store.weigh(ALL, acme.uid, {f"html.a{number}": 1 for number in range(51)}, Actor("cli:root"))
+
+
 async def test_a_scope_lists_its_own_tenants_alone(store: TenantStore) -> None:
     acme, _ = await store.create(ALL, "acme"), await store.create(ALL, "other")
     assert await store.list(Scope.of(acme.uid)) == [acme]

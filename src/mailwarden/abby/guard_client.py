@@ -13,6 +13,7 @@ from typing import TypeVar
 from uuid import UUID
 
 import aiohttp
+import msgspec
 from aiohttp import hdrs
 
 from mailwarden.abby.guard_answers import (
@@ -42,6 +43,7 @@ from mailwarden.wire.guard import (
     SUBMIT_PATH,
     TENANT_BY_HEADER,
     TENANT_HEADER,
+    WEIGHTS_HEADER,
 )
 from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import MessageAnalysisResult
@@ -201,6 +203,7 @@ def headers_for(parcel: Parcel, ggrid: UUID, assignment: Assignment, request_id:
         TENANT_HEADER: str(assignment.tenant),
         TENANT_BY_HEADER: assignment.by,
         PROFILE_HEADER: assignment.profile,
+        **({WEIGHTS_HEADER: msgspec.json.encode(assignment.weights).decode()} if assignment.weights else {}),
     }
 
 

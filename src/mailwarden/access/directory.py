@@ -49,7 +49,7 @@ def assign(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str
         named = snapshot.tenants.get(tenant_uid)
         if named is None:
             raise TenantNotFound(f"There is no tenant {tenant_uid}.")
-        return Assignment(named.uid, AssignedBy.REQUEST, named.profile)
+        return Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
     owner: Tenant | None = None
     for recipient in recipients:
         domain = domain_of_recipient(recipient)
@@ -59,8 +59,8 @@ def assign(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str
             break
         owner = tenant
     if owner is not None:
-        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile)
-    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile)
+        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
+    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
 
 
 class TenantDirectory:

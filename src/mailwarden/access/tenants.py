@@ -1,12 +1,14 @@
 """Tenants and their domains in PostgreSQL: the one place that reads and writes them."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 from uuid import UUID
 
 import asyncpg
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.access.audit import record_deed
 from mailwarden.access.domains import NotADomain, normalise_domain
@@ -20,9 +22,10 @@ from mailwarden.model.tenant import Profile, Tenant
 MAX_NAME = 100
 MAX_DOMAINS = 1_000
 MAX_RETENTION = 100_000
+MAX_WEIGHTS = 50  # they travel with each message, in one header
 
 _LIST = """
-SELECT uid, name, is_default, profile, retention_days,
+SELECT uid, name, is_default, profile, retention_days, weights,
        ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
 FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
@@ -30,6 +33,7 @@ ORDER BY lower(name)
 _INSERT = "INSERT INTO tenants (name, profile, retention_days) VALUES ($1, $2, $3) RETURNING uid"
 _LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
 _UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4 WHERE uid = $1"
+_WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
 _TAKEN = """
 SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domain = ANY($1::text[]) ORDER BY domain
@@ -111,7 +115,25 @@ class TenantStore:
             await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
             details = {"before": Wishes.of(before), "after": wanted}
             await record_deed(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
-        return wanted.tenant(uid, is_default=before.is_default)
+        return replace(wanted.tenant(uid, is_default=before.is_default), weights=before.weights)
+
+    async def weigh(self, scope: Scope, uid: UUID, weights: Mapping[str, int], actor: Actor) -> Tenant:
+        """Let these rules, and no others, weigh otherwise for a tenant; what a rule may weigh is checked before."""
+        if scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
+        if len(weights) > MAX_WEIGHTS:
+            raise SchemaViolation(f"A tenant has at most {MAX_WEIGHTS} weights of its own.")
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.fetchval(_LOCK, uid)
+            rows = await connection.fetch(_LIST, [uid])
+            if not rows:
+                raise TenantNotFound(f"There is no tenant {uid}.")
+            before = _tenant(rows[0])
+            wanted = dict(sorted(weights.items()))
+            await connection.execute(_WEIGH, uid, msgspec.json.encode(wanted).decode())
+            details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
+            await record_deed(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+        return replace(before, weights=wanted)
 
     async def list(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope with their domains, by name."""
@@ -156,6 +178,7 @@ def _tenant(row: Row) -> Tenant:
         profile=Profile(str(row["profile"])),
         domains=tuple(cast("Sequence[str]", row["domains"])),
         retention_days=cast("int | None", row["retention_days"]),
+        weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
     )
 
 

@@ -15,7 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "init": "Make certificates, configuration, a first token and the database's tables.",
     "serve": "Run abby or guard in the foreground until SIGTERM.",
     "scan": "Scan one message and say why it was judged so.",
-    "tenants": "Make and show tenants and their recipient domains.",
+    "tenants": "Make and show tenants and their recipient domains, and weigh rules for one.",
     "keys": "Make, show, rotate and revoke API keys of the List API.",
     "people": "Invite people to the console, show them, and let them in again.",
     "policy": "Compare policies over stored evidence, and test one with sample messages.",

@@ -12,6 +12,8 @@ from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.policy.rules import load_policy
+from mailwarden.policy.weights import read_weights, tenant_problems
 
 T = TypeVar("T")
 
@@ -28,7 +30,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="how strictly verdicts become decisions (default: balanced)",
     )  # fmt: skip
     ls = actions.add_parser("ls", help="show the tenants")
-    for action in (create, ls):
+    weigh = actions.add_parser(
+        "weigh", help="let rules weigh otherwise for one tenant, between nothing and their double"
+    )
+    weigh.add_argument("name", metavar="NAME", help="the tenant's name")
+    weigh.add_argument(
+        "--set", dest="weights", action="append", default=[], metavar="RULE=WEIGHT",
+        help="the weight of a rule for this tenant; repeatable",
+    )  # fmt: skip
+    weigh.add_argument("--reset", action="store_true", help="forget the weights that the tenant has, before --set")
+    for action in (create, ls, weigh):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
         add_database_options(action)
 
@@ -41,12 +52,46 @@ def _run(options: argparse.Namespace) -> int:
             lambda store: store.create(Scope.deployment(), options.name, options.domain, profile, actor=operator()),
         )
         tenants: Sequence[Tenant] = [tenant]
+    elif options.action == "weigh":
+        return _weigh(options)
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
     if options.output == "json":
         print(msgspec.json.format(msgspec.json.encode(_records(tenants, options.action))).decode())
     else:
         print(_table(tenants))
+    return 0
+
+
+def _weigh(options: argparse.Namespace) -> int:
+    """Change the weights and show all that the tenant has of its own."""
+    policy = load_policy()
+    try:
+        given = read_weights(options.weights)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    if problems := list(tenant_problems(policy, given)):
+        raise CommandError(" ".join(problems))
+
+    async def change(store: TenantStore) -> Tenant:
+        everything = Scope.deployment()
+        for tenant in await store.list(everything):
+            if tenant.name.casefold() == options.name.casefold():
+                kept = {} if options.reset else tenant.weights
+                if kept | given == tenant.weights:
+                    return tenant
+                return await store.weigh(everything, tenant.uid, kept | given, operator())
+        raise CommandError(f"There is no tenant named `{options.name}`.")
+
+    tenant = _ask(options, change)
+    if options.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(tenant.weights)).decode())
+        return 0
+    usual = {rule.id: str(rule.weight) for rule in policy.rules}
+    for rule, weight in tenant.weights.items():
+        print(f"{rule}  {usual.get(rule, 'gone')} -> {weight}")
+    if not tenant.weights:
+        print(f"Every rule weighs for {tenant.name} what it usually does.")
     return 0
 
 
@@ -65,6 +110,7 @@ def _records(tenants: Sequence[Tenant], action: str) -> object:
             "profile": tenant.profile,
             "default": tenant.is_default,
             "domains": tenant.domains,
+            "weights": tenant.weights,
         }
         for tenant in tenants
     ]

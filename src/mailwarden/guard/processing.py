@@ -21,6 +21,7 @@ from mailwarden.model.tenant import Assignment
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.weights import for_tenant
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -83,15 +84,16 @@ class Processing:
         observe(evidence.reports[-1])
 
         # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
-        judgement = judge(evidence, self._policy)
+        policy = for_tenant(self._policy, request.assignment.weights)
+        judgement = judge(evidence, policy)
         if judgement.verdict is Verdict.UNKNOWN and self._tempfail:
             raise EngineUnavailable(judgement.summary)
 
         # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
         patience = until - time.monotonic()
         rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
-        eased = judge(rest, self._policy) if rest else None
-        ruling = decide(judgement, request.assignment, self._policy, listing=compared.listing, eased=eased)
+        eased = judge(rest, policy) if rest else None
+        ruling = decide(judgement, request.assignment, policy, listing=compared.listing, eased=eased)
 
         finished = FinishedRequest(
             ggrid=request.ggrid,
@@ -106,6 +108,7 @@ class Processing:
             judgement=judgement,
             ruling=ruling,
             profile=request.assignment.profile,
+            weights=request.assignment.weights,
         )
 
         # Keep: off the hot path, so that a slow or absent database costs no scan.

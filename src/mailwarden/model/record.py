@@ -25,6 +25,7 @@ class FinishedRequest(Struct, frozen=True):
     judgement: Judgement
     ruling: Ruling
     profile: Profile = Profile.BALANCED  # under which it was decided
+    weights: dict[str, int] = {}  # of the tenant's own, by which it was judged
 
     @property
     def tags(self) -> tuple[str, ...]:

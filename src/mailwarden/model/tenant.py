@@ -21,6 +21,7 @@ class Tenant(Struct, frozen=True):
     profile: Profile = Profile.BALANCED
     domains: tuple[str, ...] = ()
     retention_days: int | None = None  # where its history is kept for less long than the deployment's
+    weights: dict[str, int] = {}  # of rules that count otherwise for this tenant
 
 
 class AssignedBy(StrEnum):
@@ -35,3 +36,4 @@ class Assignment(Struct, frozen=True):
     tenant: UUID
     by: AssignedBy
     profile: Profile = Profile.BALANCED
+    weights: dict[str, int] = {}

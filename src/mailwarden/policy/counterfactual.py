@@ -20,6 +20,7 @@ from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import CONVICTIONS, SUSPICION, THREATS, judge
 from mailwarden.policy.rule import CONVICTION
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.weights import for_tenant
 
 MAX_TRIED = 20  # rules that are taken away by themselves; the weightiest come first
 
@@ -81,6 +82,7 @@ class _Trial:
 
 
 def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactual:
+    policy = for_tenant(policy, request.weights)
     trial = _Trial(request, policy)
     judgement, decision = trial.judge(request.evidence)
     if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):

@@ -19,6 +19,7 @@ from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.retrial import NO_EDIT, Retrial
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.weights import for_tenant
 
 MAX_RULES = 5  # told of one message; those that differ most
 
@@ -71,7 +72,7 @@ class Point(Struct, frozen=True):
 
 def stored_of(request: FinishedRequest) -> Stored:
     by = AssignedBy.DEFAULT if "policy.default-tenant" in request.ruling.tags else AssignedBy.REQUEST
-    assignment = Assignment(request.tenant, by, request.profile)
+    assignment = Assignment(request.tenant, by, request.profile, request.weights)
     return Stored(str(request.ggrid), request.evidence, assignment, request)
 
 
@@ -103,7 +104,8 @@ def compare(messages: Iterable[Stored], before: Point, after: Point) -> Differen
 
 
 def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
-    judgement = judge(message.evidence, point.policy)
+    policy = for_tenant(point.policy, message.assignment.weights)
+    judgement = judge(message.evidence, policy)
     profile = point.profile or message.assignment.profile
     if message.request:
         trial = Retrial(message.request, NO_EDIT)
@@ -112,7 +114,7 @@ def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
             return None if decision is None else (judgement, decision)
     assignment = Assignment(message.assignment.tenant, message.assignment.by, profile)
     listing = Listing(acting=tuple(listed(message.evidence, assignment.tenant)))
-    return judgement, decide(judgement, assignment, point.policy, listing=listing).decision
+    return judgement, decide(judgement, assignment, policy, listing=listing).decision
 
 
 def _rules_between(left: Judgement, right: Judgement) -> tuple[RuleChange, ...]:

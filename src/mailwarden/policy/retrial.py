@@ -27,6 +27,7 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.weights import for_tenant
 
 ENGINES = frozenset({"clamav"})  # convict a message; only they can tell whether one file was why
 _BODIES = frozenset({"text/plain", "text/html"})
@@ -222,6 +223,7 @@ class Retrial:
 
     def _decided(self, policy: Policy, listing: Listing, profile: Profile) -> tuple[Verdict, Decision] | None:
         """Judge and decide with this listing, or return None where only an engine could tell."""
+        policy = for_tenant(policy, self.request.weights)
         reports = without_allowed_links(self._rest, listing, self._links).reports
         evidence = Evidence((*reports, report_of(listing, 0.0)))
         judgement = judge(evidence, policy)
@@ -244,7 +246,7 @@ class Retrial:
         for step in self.request.ruling.trace:
             if step.step == "profile" and (named := _PROFILE.search(step.outcome)):
                 return Profile(named[1])
-        return profiles.get(self.request.tenant, Profile.BALANCED)
+        return profiles.get(self.request.tenant, self.request.profile)
 
 
 def _match(hit: ListHit) -> Match:

@@ -1,4 +1,8 @@
-"""A policy with other weights: some rules weigh more or less, everything else stays."""
+"""A policy with other weights: some rules weigh more or less, everything else stays.
+
+A tenant may let a rule count for anything between nothing and its double. What speaks for malware never counts for
+less, and what forces quarantine stays as it is: a tenant cannot talk itself out of either.
+"""
 
 import difflib
 import re
@@ -6,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rule import CONVICTION, Rule
-from mailwarden.policy.rules import Policy, make_policy
+from mailwarden.policy.rules import Policy
 
 _SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
 
@@ -27,8 +32,48 @@ def reweigh(policy: Policy, weights: Mapping[str, int]) -> Policy:
     known = {rule.id: rule for rule in policy.rules}
     if problems := list(_problems(known, weights)):
         raise ValueError(" ".join(problems))
-    rules = [replace(rule, weight=weights.get(rule.id, rule.weight)) for rule in policy.rules]
-    return make_policy(rules, policy.tags, policy.verdicts)
+    return _with(policy, {name: replace(known[name], weight=weight) for name, weight in weights.items()})
+
+
+def bounds_of(rule: Rule) -> tuple[int, int]:
+    """Return the least and the most that a tenant may let a rule weigh."""
+    if rule.forces_quarantine:
+        return rule.weight, rule.weight
+    double = max(-CONVICTION, min(CONVICTION, 2 * rule.weight))
+    least = rule.weight if rule.verdict is Verdict.MALWARE else min(0, double)
+    return least, max(0, double)
+
+
+def tenant_problems(policy: Policy, weights: Mapping[str, int]) -> Iterator[str]:
+    """Say what keeps these weights from being a tenant's own."""
+    known = {rule.id: rule for rule in policy.rules}
+    yield from _problems(known, weights)
+    for name, weight in weights.items():
+        if name in known:
+            least, most = bounds_of(known[name])
+            if not least <= weight <= most:
+                yield f"A tenant may let `{name}` weigh {least} to {most} points, not {weight}."
+
+
+def for_tenant(policy: Policy, weights: Mapping[str, int]) -> Policy:
+    """Return the policy as a tenant has it; rules that are gone are left out, and the bounds are those of now."""
+    if not weights:
+        return policy
+    changed: dict[str, Rule] = {}
+    for rule in policy.rules:
+        if rule.id in weights:
+            least, most = bounds_of(rule)
+            changed[rule.id] = replace(rule, weight=max(least, min(most, weights[rule.id])))
+    return _with(policy, changed)
+
+
+def _with(policy: Policy, changed: Mapping[str, Rule]) -> Policy:
+    """Put the changed rules in their places; this is done for each message, so that all others stay as they are."""
+    index = dict(policy.rules_by_finding)
+    for rule in changed.values():
+        index[rule.needs[0]] = tuple(changed.get(each.id, each) for each in index[rule.needs[0]])
+    rules = tuple(changed.get(rule.id, rule) for rule in policy.rules)
+    return replace(policy, rules=rules, rules_by_finding=index)
 
 
 def _problems(known: Mapping[str, Rule], weights: Mapping[str, int]) -> Iterator[str]:

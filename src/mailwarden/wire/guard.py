@@ -10,6 +10,7 @@ REQUEST_ID_HEADER = "X-Request-Id"
 TENANT_HEADER = "Mailwarden-Tenant"
 TENANT_BY_HEADER = "Mailwarden-Tenant-By"
 PROFILE_HEADER = "Mailwarden-Profile"
+WEIGHTS_HEADER = "Mailwarden-Weights"  # a JSON object of the rules that weigh otherwise for the tenant
 PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/progress
 STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list entries keep the message
 

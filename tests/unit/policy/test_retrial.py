@@ -115,8 +115,9 @@ class Sample:
         ruling = decide(judgement, assignment, POLICY, listing=listing, eased=eased)
         now = datetime.now(UTC)
         return FinishedRequest(
-            new_ggrid(), TENANT, now, now, "restApi", "g", self.envelope, self.summary, evidence, judgement, ruling
-        )
+            new_ggrid(), TENANT, now, now, "restApi", "g", self.envelope, self.summary, evidence, judgement, ruling,
+            self.profile,
+        )  # fmt: skip
 
 
 def some_entry(chance: random.Random, names: Sequence[str] = ()) -> Match:

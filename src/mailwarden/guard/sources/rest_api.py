@@ -28,6 +28,7 @@ from mailwarden.wire.guard import (
     STORE_HEADER,
     TENANT_BY_HEADER,
     TENANT_HEADER,
+    WEIGHTS_HEADER,
 )
 from mailwarden.wire.parameters import envelope_of, read_parameters
 
@@ -86,9 +87,10 @@ def read_handover(headers: Mapping[str, str]) -> Handover:
                 tenant=UUID(headers[TENANT_HEADER]),
                 by=AssignedBy(headers[TENANT_BY_HEADER]),
                 profile=Profile(headers[PROFILE_HEADER]),
+                weights=msgspec.json.decode(headers.get(WEIGHTS_HEADER, "{}"), type=dict[str, int]),
             ),
             stored=_YES_OR_NO[headers.get(STORE_HEADER, "yes")],
             watched=_YES_OR_NO[headers.get(PROGRESS_HEADER, "no")],
         )
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, msgspec.DecodeError) as error:
         raise BadRequest(f"This is guard's own port; messages come here through abby ({error}).") from None

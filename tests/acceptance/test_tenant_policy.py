@@ -1,0 +1,46 @@
+"""What a tenant's own policy does to its scans: weights of its own, and only watching."""
+
+import json
+import time
+from pathlib import Path
+
+from tests.acceptance.client import envelope
+from tests.acceptance.console_guest import sign_in
+from tests.acceptance.house import House, run_command
+
+MESSAGE = Path("tests/analyzers/html/misleading-link.eml").read_bytes()
+RULE = "html.link-mismatch"
+
+
+def weight_for(house: House, tenant: str) -> int:
+    result = house.client().submit(MESSAGE, envelope(), tenant=tenant).result
+    reasons = house.client().explain(result["ggrid"]).json["reasons"]
+    return sum(reason["weight"] for reason in reasons if reason["rule"] == RULE)
+
+
+def weigh(house: House, *words: str) -> None:
+    run_command("tenants", "weigh", "club", *words, "--config", str(house.product.abby.folder))
+
+
+def test_a_rule_weighs_otherwise_for_one_tenant_alone(house: House) -> None:
+    usual = weight_for(house, house.tenants["club"])
+    weigh(house, "--set", f"{RULE}={usual - 1}")
+    try:
+        until = time.monotonic() + 10
+        while weight_for(house, house.tenants["club"]) != usual - 1:
+            assert time.monotonic() < until, "the weights never reached guard"
+        assert weight_for(house, house.tenants["acme"]) == usual
+    finally:
+        weigh(house, "--reset")
+
+
+def test_who_only_watches_gets_the_message_and_is_told(house: House) -> None:
+    root = sign_in(house, "deployment-administrator")
+    fields = {"name": "watcher", "domains": "watcher.example", "profile": "monitor", "retention_days": ""}
+    assert root.post("/console/tenants/new", fields).status_code == 303
+    spam = Path("tests/analyzers/html/password-form.eml").read_bytes()
+    watched = house.client().submit(spam, envelope(envelopeRecipients=["bob@watcher.example"])).result
+    assert (watched["verdict"], watched["decision"]) == ("phishing", "deliver")
+    assert "policy.monitor" in watched["tags"]
+    trace = house.client().explain(watched["ggrid"]).json["decisionTrace"]
+    assert "the profile balanced would have decided quarantine" in json.dumps(trace)

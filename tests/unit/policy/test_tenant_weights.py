@@ -1,0 +1,78 @@
+"""A tenant's own weights: within bounds, never against malware, and told again by what history keeps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from mailwarden.model.evidence import Evidence
+from mailwarden.model.outcome import Verdict
+from mailwarden.policy.counterfactual import what_would_change
+from mailwarden.policy.difference import Point, compare, stored_of
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import load_policy
+from mailwarden.policy.weights import bounds_of, for_tenant, tenant_problems
+from tests.unit.policy.conftest import finished
+from tests.unit.policy.test_counterfactual import concluded
+
+POLICY = load_policy()
+IDS = [rule.id for rule in POLICY.rules]
+NAMES = sorted({name for rule in POLICY.rules for name in rule.needs})
+RULE = next(rule for rule in POLICY.rules if rule.id == "html.link-mismatch")
+
+
+def test_without_weights_it_is_the_policy_itself():
+    assert for_tenant(POLICY, {}) is POLICY
+
+
+def test_a_rule_weighs_what_the_tenant_says_and_every_other_what_it_did():
+    changed = for_tenant(POLICY, {RULE.id: 7})
+    found = judge(Evidence((finished(RULE.needs[0]),)), changed)
+    assert [reason.weight for reason in found.reasons if reason.rule == RULE.id] == [7]
+    assert [rule for rule in changed.rules if rule.id != RULE.id] == [
+        rule for rule in POLICY.rules if rule.id != RULE.id
+    ]
+
+
+@pytest.mark.parametrize("rule", POLICY.rules, ids=lambda rule: rule.id)
+def test_no_rule_leaves_its_bounds(rule):
+    least, most = bounds_of(rule)
+    assert least <= rule.weight <= most
+    for weight in (-100, 100):
+        (changed,) = [each for each in for_tenant(POLICY, {rule.id: weight}).rules if each.id == rule.id]
+        assert least <= changed.weight <= most
+        assert not list(changed.mistakes())
+        assert replace(changed, weight=rule.weight) == rule
+        if rule.forces_quarantine:
+            assert changed == rule
+        if rule.verdict is Verdict.MALWARE:
+            assert changed.weight >= rule.weight
+
+
+@pytest.mark.contract("2 malware floor")
+@given(st.lists(st.sampled_from(NAMES), max_size=10), st.dictionaries(st.sampled_from(IDS), st.integers(-200, 200)))
+def test_no_weights_of_a_tenant_take_malware_away_or_a_tripped_limit(names, weights):
+    evidence = Evidence((finished(*names),))
+    before, after = judge(evidence, POLICY), judge(evidence, for_tenant(POLICY, weights))
+    if before.verdict is Verdict.MALWARE:
+        assert after.verdict is Verdict.MALWARE
+    assert after.forces_quarantine is before.forces_quarantine
+
+
+def test_what_is_wrong_is_said_and_a_rule_that_is_gone_later_is_left_out():
+    malware = next(rule for rule in POLICY.rules if rule.verdict is Verdict.MALWARE and rule.weight > 1)
+    told = " ".join(tenant_problems(POLICY, {"html.gone": 1, malware.id: 1, RULE.id: -1}))
+    assert "There is no rule `html.gone`" in told
+    assert f"may let `{malware.id}` weigh {malware.weight} to" in told
+    assert f"may let `{RULE.id}` weigh 0 to" in told
+    assert not list(tenant_problems(POLICY, {RULE.id: 0}))
+    assert for_tenant(POLICY, {"html.gone": 1}).rules == POLICY.rules
+
+
+def test_history_is_judged_again_by_the_weights_of_then(policy):
+    weights = {RULE.id: min(100, 2 * RULE.weight)}
+    request = replace(concluded(for_tenant(policy, weights), RULE.needs[0]), weights=weights)
+    assert not what_would_change(request, policy).rules_changed
+    found = compare([stored_of(request)], Point(policy), Point(policy))
+    assert found.verdicts == {request.judgement.verdict: (1, 1)}
+    assert what_would_change(replace(request, weights={}), policy).rules_changed
