@@ -44,3 +44,13 @@ def test_who_only_watches_gets_the_message_and_is_told(house: House) -> None:
     assert "policy.monitor" in watched["tags"]
     trace = house.client().explain(watched["ggrid"]).json["decisionTrace"]
     assert "the profile balanced would have decided quarantine" in json.dumps(trace)
+
+
+def test_samples_are_judged_by_a_running_abby(house: House, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(house.tokens["everything"])
+    (tmp_path / "form.eml").write_bytes(Path("tests/analyzers/html/password-form.eml").read_bytes())
+    (tmp_path / "form.yml").write_text("verdict: phishing\ndecision: quarantine\nrefuse: [analysis.incomplete]\n")
+    where = ["--url", house.product.url, "--ca", str(house.product.ca), "--token-file", str(tmp_path / "token")]
+    tenant = ["--tenant", house.tenants["acme"]]
+    told = run_command("policy", "test", str(tmp_path), *where, *tenant)
+    assert told.splitlines() == ["ok    form.eml  phishing/quarantine", "1 samples, all as expected."]
