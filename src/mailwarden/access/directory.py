@@ -6,16 +6,16 @@ A tenant is never guessed: whatever does not point at exactly one tenant goes to
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from uuid import UUID
 
 from msgspec import Struct
 
 from mailwarden.access.domains import domain_of_recipient
 from mailwarden.access.tenants import TenantStore
-from mailwarden.errors import MailwardenError, StorageUnavailable, TenantNotFound
+from mailwarden.errors import StorageUnavailable, TenantNotFound
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Tenant
+from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 REFRESH_INTERVAL = 1.0
@@ -68,9 +68,8 @@ class TenantDirectory:
 
     def __init__(self, store: TenantStore, interval: float = REFRESH_INTERVAL) -> None:
         self._store = store
-        self._interval = interval
+        self._chore = Chore("tenant directory", self.refresh, interval, quiet=True)
         self._snapshot: Snapshot | None = None
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def loaded(self) -> bool:
@@ -107,26 +106,8 @@ class TenantDirectory:
 
     async def start(self) -> None:
         """Read the tenants once if the database is there, and keep reading behind the caller's back."""
-        await self._try_to_refresh()
-        self._task = asyncio.create_task(self._keep_fresh(), name="tenant directory")
+        await self._chore.attempt()
+        self._chore.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-
-    async def _keep_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval)
-            await self._try_to_refresh()
-
-    async def _try_to_refresh(self) -> None:
-        try:
-            await self.refresh()
-        except (MailwardenError, TimeoutError) as error:
-            _log.debug("tenants_not_refreshed", reason=str(error))
-        except Exception:
-            # Whatever it is, the last state stands and the next round tries again.
-            _log.exception("tenants_not_refreshed")
+        await self._chore.stop()

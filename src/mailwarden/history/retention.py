@@ -1,14 +1,12 @@
 """Forgets the days of history that are older than the deployment keeps, and what a tenant keeps no longer."""
 
-import asyncio
-from contextlib import suppress
 from datetime import timedelta
 
-from mailwarden.errors import MailwardenError
 from mailwarden.history.partitions import today
 from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 3_600.0
@@ -30,8 +28,7 @@ class Retention:
         self._store = store
         self._relationships = relationships
         self._days = days
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+        self._chore = Chore("history retention", self._forget_all, interval)
 
     async def forget(self) -> int:
         """Forget every day before the oldest one to keep; return how many went."""
@@ -50,26 +47,15 @@ class Retention:
         return await self._relationships.forget(Scope.deployment(), today() - timedelta(days=ACQUAINTED_DAYS))
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="history retention")
+        self._chore.start(rested=True)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._chore.stop()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                if days := await self.forget():
-                    _log.info("history_forgotten", days=days)
-                if messages := await self.forget_of_tenants():
-                    _log.info("history_of_tenants_forgotten", messages=messages)
-                if pairs := await self.forget_relationships():
-                    _log.info("relationships_forgotten", pairs=pairs)
-            except MailwardenError as error:
-                _log.warning("history_not_forgotten", reason=error.message)
-            except Exception:
-                _log.exception("history_not_forgotten")
-            await asyncio.sleep(self._interval)
+    async def _forget_all(self) -> None:
+        if days := await self.forget():
+            _log.info("history_forgotten", days=days)
+        if messages := await self.forget_of_tenants():
+            _log.info("history_of_tenants_forgotten", messages=messages)
+        if pairs := await self.forget_relationships():
+            _log.info("relationships_forgotten", pairs=pairs)

@@ -5,16 +5,14 @@ for a row is written when it is finished. Rows that come later still, after an o
 whoever writes them, and what they belong to is counted once more.
 """
 
-import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Connection, Database
-from mailwarden.errors import MailwardenError
 from mailwarden.history.durations import CLASSES_PER_DOUBLING, LAST_CLASS
 from mailwarden.model.ggrid import first_ggrid
+from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 30.0
@@ -73,8 +71,7 @@ class Rollups:
 
     def __init__(self, database: Database, interval: float = INTERVAL) -> None:
         self._database = database
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+        self._chore = Chore("history rollups", self.roll, interval)
 
     async def roll(self) -> datetime | None:
         """Count everything up to the newest full bucket and return its end, or None where another is at it."""
@@ -89,24 +86,10 @@ class Rollups:
         return end
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="history rollups")
+        self._chore.start(rested=True)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.roll()
-            except MailwardenError as error:
-                _log.warning("history_not_counted", reason=error.message)
-            except Exception:
-                _log.exception("history_not_counted")
-            await asyncio.sleep(self._interval)
+        await self._chore.stop()
 
 
 def floored(moment: datetime, width: timedelta = BUCKET) -> datetime:

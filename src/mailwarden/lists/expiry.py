@@ -4,16 +4,14 @@ An expired entry acts no more from that moment on. It is still listed and still 
 see it and extend it; a day later it is gone.
 """
 
-import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from mailwarden.errors import MailwardenError
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import stamp_of, time_text
 from mailwarden.lists.store import ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 GRACE = timedelta(days=1)
@@ -29,8 +27,7 @@ class Expiry:
 
     def __init__(self, store: ListStore, interval: float = INTERVAL) -> None:
         self._store = store
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
+        self._chore = Chore("list expiry", self._purge_now, interval, quiet=True)
 
     async def purge(self, now: datetime) -> int:
         """Delete what expired more than a day before `now`; return how many entries went."""
@@ -48,22 +45,11 @@ class Expiry:
         return purged
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="list expiry")
+        self._chore.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._chore.stop()
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval)
-            try:
-                if purged := await self.purge(datetime.now(UTC)):
-                    _log.info("entries_expired", entries=purged)
-            except MailwardenError as error:
-                _log.debug("entries_not_expired", reason=error.message)
-            except Exception:
-                _log.exception("entries_not_expired")
+    async def _purge_now(self) -> None:
+        if purged := await self.purge(datetime.now(UTC)):
+            _log.info("entries_expired", entries=purged)

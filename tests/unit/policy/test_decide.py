@@ -62,7 +62,7 @@ def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(polic
 
 
 def told(ruling: Ruling) -> str:
-    return next(step.outcome for step in ruling.trace if step.step == "monitor")
+    return str(next(step.outcome for step in ruling.trace if step.step == "monitor"))
 
 
 @pytest.mark.parametrize(("verdict", "balanced"), [(row[0], row[1]) for row in TABLE])

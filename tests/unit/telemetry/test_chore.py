@@ -1,0 +1,46 @@
+"""A chore: done again and again, whatever goes wrong, until it is stopped."""
+
+import asyncio
+
+import pytest
+
+from mailwarden.errors import StorageUnavailable
+from mailwarden.telemetry.chore import Chore
+
+
+async def settle(done: list[int], count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(done) < count:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("away"), TimeoutError(), ValueError("a bug")])
+async def test_a_chore_outlives_what_goes_wrong(error: Exception) -> None:
+    done: list[int] = []
+
+    async def work() -> None:
+        done.append(1)
+        raise error
+
+    chore = Chore("trial", work, 0.001)
+    chore.start()
+    await settle(done, 3)
+    await chore.stop()
+
+
+async def test_a_rested_chore_works_at_once_and_a_stopped_one_no_more() -> None:
+    done: list[int] = []
+
+    async def work() -> None:
+        done.append(1)
+
+    chore = Chore("trial", work, 60.0)
+    chore.start(rested=True)
+    await settle(done, 1)
+    await chore.stop()
+    await chore.stop()
+    assert done == [1]
+    chore.start()
+    await asyncio.sleep(0.01)
+    await chore.stop()
+    assert done == [1]
