@@ -17,14 +17,14 @@ CHROMIUM = "/usr/bin/chromium"
 SCREENSHOTS = Path(os.environ.get("MAILWARDEN_SCREENSHOTS", "run/screenshots"))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def stage(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Return a product that nobody but the browser tests changes."""
     with open_house(engines, town, tmp_path_factory.mktemp("stage")) as opened:
         yield opened
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def scanned(engines: Engines, stage: House) -> dict[str, str]:
     """Return the ggrid of a message of each kind that the product has scanned, for one tenant."""
     envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
@@ -38,8 +38,8 @@ def scanned(engines: Engines, stage: House) -> dict[str, str]:
     return found
 
 
-# For the package and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.
-@pytest.fixture(scope="package")
+# For a file and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
