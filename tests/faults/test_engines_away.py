@@ -101,8 +101,8 @@ async def test_under_tempfail_a_killed_engine_means_503_until_it_returns(
     check_answers(load)
     outage = [outcome for outcome in load.outcomes if outcome.began >= gone and outcome.ended <= back]
     for outcome in outage:
-        if outcome.kind == SPAM:  # A conviction waits for nobody.
-            assert outcome.verdict == "spam", str(outcome)
+        if outcome.kind in (SPAM, MALWARE):  # A conviction waits for nobody: our own analyzers know the test file too.
+            assert outcome.verdict == outcome.kind, str(outcome)
         else:
             assert outcome.answer is not None
             assert (outcome.status, outcome.answer.error) == (503, "engine_unavailable"), str(outcome)
