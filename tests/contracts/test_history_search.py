@@ -1,6 +1,5 @@
 """What every keeper of history promises of a search, shown on each of them."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,10 +7,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.memory import MemoryHistoryStore
-from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.query import read_query
 from mailwarden.history.store import HistoryStore
 from mailwarden.history.terms import domain_term, hash_term, network_term
@@ -26,21 +22,6 @@ from tests.samples.finished import finished_request
 ALL = Scope.deployment()
 NOW = datetime.now(UTC)
 PAYLOAD = "5e" * 32
-
-
-@pytest.fixture(params=["memory", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str | None:
-    return str(request.getfixturevalue("database_url")) if request.param == "postgresql" else None
-
-
-@pytest.fixture
-async def store(url: str | None) -> AsyncIterator[HistoryStore]:
-    if url is None:
-        yield MemoryHistoryStore()
-        return
-    database = Database(url)
-    yield PostgresqlHistoryStore(database)
-    await database.close()
 
 
 def ggrid_at(moment: datetime) -> UUID:

@@ -1,37 +1,18 @@
 """What every keeper of history promises, shown on each of them."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
-from mailwarden.database.pool import Database
 from mailwarden.errors import GlobalScopeForbidden
-from mailwarden.history.memory import MemoryHistoryStore
-from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()
-
-
-@pytest.fixture(params=["memory", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str | None:
-    return str(request.getfixturevalue("database_url")) if request.param == "postgresql" else None
-
-
-@pytest.fixture
-async def store(url: str | None) -> AsyncIterator[HistoryStore]:
-    if url is None:
-        yield MemoryHistoryStore()
-        return
-    database = Database(url)
-    yield PostgresqlHistoryStore(database)
-    await database.close()
 
 
 async def test_what_is_saved_is_found_again_with_every_field(store: HistoryStore) -> None:

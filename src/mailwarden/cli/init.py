@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import getpass
 import hashlib
 import ipaddress
 import os
@@ -16,13 +15,12 @@ from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
 from mailwarden.cli.certificates import make_certificates
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, operator
 from mailwarden.cli.people import by_name, setup_link
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.guard import config as guard
-from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 SHIPPED_TOKENS = "staticApiTokens: []"
@@ -94,7 +92,7 @@ def _print_setup_link(arguments: argparse.Namespace) -> None:
         try:
             if not await UserStore(database).is_empty(Scope.deployment()):
                 return None
-            return await LinkStore(database).create_first(Scope.deployment(), Actor(f"cli:{getpass.getuser()}"))
+            return await LinkStore(database).create_first(Scope.deployment(), operator())
         finally:
             await database.close()
 

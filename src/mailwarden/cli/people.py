@@ -1,7 +1,6 @@
 """`mailwarden people`: invites people to the console, shows them, shuts them out and lets them in again."""
 
 import argparse
-import getpass
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -14,11 +13,10 @@ from mailwarden.access.people import Position, Role, User, checked_email
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
 from mailwarden.cli.address import abby_url
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
-from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
 
@@ -75,17 +73,17 @@ async def _new_link(database: Database, options: argparse.Namespace) -> str:
     links = LinkStore(database)
     if options.action == "invite":
         position = Position(Role(options.role), frozenset(options.tenant))
-        return await links.invite(ALL, position, checked_email(options.email), _actor())
+        return await links.invite(ALL, position, checked_email(options.email), operator())
     if options.action == "link":
-        return await links.renew(ALL, await _find(database, options.name), _actor())
+        return await links.renew(ALL, await _find(database, options.name), operator())
     if not await UserStore(database).is_empty(ALL):
         raise CommandError("Somebody exists already: `mailwarden people link NAME` lets them in again.")
-    return await links.create_first(ALL, _actor())
+    return await links.create_first(ALL, operator())
 
 
 async def _set_disabled(database: Database, name: str, disabled: bool) -> User:
     person = await _find(database, name)
-    return await UserStore(database).disable(ALL, person.uid, _actor(), disabled=disabled)
+    return await UserStore(database).disable(ALL, person.uid, operator(), disabled=disabled)
 
 
 async def _find(database: Database, name: str) -> User:
@@ -103,10 +101,6 @@ def _site(options: argparse.Namespace) -> str:
     if options.url:
         return str(options.url).rstrip("/")
     return read(options.config / PATH, AbbyConfig).console.public_url or by_name(abby_url(options))
-
-
-def _actor() -> Actor:
-    return Actor(f"cli:{getpass.getuser()}")
 
 
 def _record(person: User) -> dict[str, object]:
