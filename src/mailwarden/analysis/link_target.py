@@ -16,12 +16,15 @@ from mailwarden.analysis.links import false_name, public_ip
 from mailwarden.analysis.recipient_marks import RecipientMarks
 from mailwarden.analysis.redirections import follow, unwrap
 from mailwarden.analysis.view import View
+from mailwarden.message.addresses import Address
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact
 
 Noticed = tuple[str, dict[str, Fact]]
 
 _LONGEST = 4_096
+_NAME = 100
+_TELLING = 5  # letters of a name that is hardly met by chance
 _TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
 _RENTED = {
     HostKind.SHORTENER: "shortener",
@@ -52,6 +55,7 @@ class Ties(Struct, frozen=True):
     own: frozenset[str]
     marks: RecipientMarks
     home: frozenset[str] = frozenset()  # those of the recipients alone
+    kin: frozenset[str] = frozenset()  # what the sender is called: a site of that name under any ending is its own
 
     def is_stranger(self, host: str) -> bool:
         """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
@@ -61,7 +65,9 @@ class Ties(Struct, frozen=True):
         domain = registrable_domain(host)
         if not domain:
             return public_ip(host)
-        return domain not in self.own and (kind not in _TRUSTED or bool(_NUMBERED.search(host)))
+        if domain in self.own or domain.partition(".")[0] in self.kin:
+            return False
+        return kind not in _TRUSTED or bool(_NUMBERED.search(host))
 
     def is_recipients(self, host: str) -> bool:
         return _domain(host) in self.home
@@ -69,7 +75,14 @@ class Ties(Struct, frozen=True):
 
 def ties_of(view: View) -> Ties:
     home = _domains(view.recipients[:100])
-    return Ties(_domains((view.sender.address,)) | home, RecipientMarks(view.recipients), home)
+    return Ties(_domains((view.sender.address,)) | home, RecipientMarks(view.recipients), home, _kin(view.sender))
+
+
+def _kin(sender: Address) -> frozenset[str]:
+    """Return the sender's names as they would stand before the ending of a domain, as far as they tell anything."""
+    organisation = registrable_domain(sender.domain.lower()).partition(".")[0]
+    shown = "".join(sign for sign in sender.name[:_NAME].lower() if sign.isalnum())
+    return frozenset(name for name in (organisation, shown) if len(name) >= _TELLING)
 
 
 def _domains(addresses: Iterable[str]) -> frozenset[str]:

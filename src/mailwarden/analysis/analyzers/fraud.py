@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.coins import find_bitcoin_address
-from mailwarden.analysis.phrases import hear
+from mailwarden.analysis.dilution import hear_densely
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -28,7 +28,7 @@ class FraudAnalyzer:
     name: ClassVar[str] = "fraud"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        yield from hear(view, self.name, OFTEN)
+        yield from hear_densely(view, self.name, OFTEN)
         if not any(link.host for link in view.links):
             yield Finding("fraud.no-link")
             if len(view.text) <= SHORT:

@@ -10,13 +10,19 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.view import View
+from mailwarden.analysis.dilution import unseen
+from mailwarden.analysis.hosts import HostKind, kind_of
+from mailwarden.analysis.view import SeenLink, View
+from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.evidence import Finding
 
 MANY_LINKS = 8
 MANY_PICTURES = 3
 LENGTH = 1_000  # characters of text that somebody edits
+LONG_READ = 4_000  # characters that nobody writes to sell one thing
+SOME_LINKS = 5
+OWN_LINKS = 3  # different ones to the sender's own site; and most of all links
 _VALUE = 2_000
 _BULK = frozenset({"bulk", "list", "junk"})
 _WEB = re.compile(r"<\s{0,9}+https://", re.IGNORECASE)
@@ -55,18 +61,32 @@ class NewsletterAnalyzer:
 
 def _structure(view: View) -> Iterator[Finding]:
     """Yield what newsletters look like, also where a relay took their headers away."""
-    way_out = [link for link in view.links if link.host and _LEAVE.search(f"{link.text} {link.url}"[:_VALUE])]
+    links = [link for link in view.links if link.host]
+    own = registrable_domain(normalize_host(view.sender.domain))
+    way_out = [link for link in links if _LEAVE.search(f"{link.text} {link.url}"[:_VALUE])]
     if way_out:
         yield Finding("newsletter.leave-link", facts={"host": way_out[0].host[:100]})
-        own = registrable_domain(normalize_host(view.sender.domain))
         if own and any(link.domain == own for link in way_out):
             yield Finding("newsletter.own-leave-link", facts={"host": own})
+    if _leads_home(links, own):
+        yield Finding("newsletter.own-links", facts={"host": own[:100]})
     head = f"{view.subject} {view.text[:LENGTH]}"
     if _BROWSER.search(head):
         yield Finding("newsletter.browser-link")
     if _EDITED.search(head) or _EDITED.search(view.sender.name[:200]):
         yield Finding("newsletter.edited")
-    if sum(bool(link.host) for link in view.links) >= MANY_LINKS and len(view.text) >= LENGTH:
+    shown = len(view.text) - unseen(view)
+    if len(links) >= SOME_LINKS and shown >= LONG_READ:
+        yield Finding("newsletter.long-read", facts={"links": len(links)})
+    if len(links) >= MANY_LINKS and len(view.text) >= LENGTH:
         pictures = sum(len(page.document.images) for page in view.pages)
         if pictures >= MANY_PICTURES:
             yield Finding("newsletter.layout", facts={"pictures": pictures})
+
+
+def _leads_home(links: list[SeenLink], own: str) -> bool:
+    """Tell whether most links lead to the sender's own site, which is neither a mail service nor rented space."""
+    if not own or own in free_mail_domains() or kind_of(own) not in (HostKind.KNOWN, HostKind.OTHER):
+        return False
+    home = {link.url for link in links if link.domain == own}
+    return len(home) >= OWN_LINKS and 2 * len(home) >= len({link.url for link in links})

@@ -9,7 +9,7 @@ Security: works on hostile text inside a killable worker; text is cut, every pat
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.phrases import hear
+from mailwarden.analysis.dilution import hear_densely
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -29,7 +29,7 @@ class OffersAnalyzer:
     name: ClassVar[str] = "offers"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        found = list(hear(view, self.name, OFTEN))
+        found = list(hear_densely(view, self.name, OFTEN))
         yield from found
         offers = [each for each in found if each.name not in _TRIMMINGS and not each.name.endswith("-often")]
         if not offers or len(view.folded_text) > LONG:
