@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 from rig.engines import Engines, start_together
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
+from rig.rspamd import PASSWORD
 
 HOST = "127.0.0.1"
 INIT_SECONDS = 60.0
@@ -154,11 +155,17 @@ def install_product(
             shutil.copytree(first, place)
         guard = Service(f"guard-{number}", "guard", place, port)
         guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
+        guard.configure({"learning": learning_of(engines)})
         guard.configure(overrides)
         product.guards.append(guard)
     product.abby.configure({"serviceProviders": {"core": {"hosts": [guard.url for guard in product.guards]}}})
     product.abby.configure(abby or {})
     return product
+
+
+def learning_of(engines: Engines) -> Overrides:
+    """Return how guard teaches the rig's Rspamd."""
+    return {"controller": engines.rspamd.controller_address, "password": PASSWORD, "redis": engines.redis.url}
 
 
 def start_product(

@@ -16,6 +16,7 @@ class Redis(ServerProcess):
         make_folder(folder)
         self.port = free_port()
         self.address = f"{HOST}:{self.port}"
+        self.url = f"redis://{self.address}/0"
         options = ["--bind", HOST, "--port", str(self.port), "--dir", str(folder), "--save", "", "--appendonly", "no"]
         super().__init__("redis", [find_program("redis-server"), *options], folder / "redis.log", self.ping)
 

@@ -14,6 +14,7 @@ from rig.programs import find_program
 
 HOST = "127.0.0.1"
 STOCK = Path("/etc/rspamd/rspamd.conf")
+SHIPPED = Path(__file__).parents[1] / "deploy" / "rspamd"  # what Mailwarden asks of any Rspamd
 PASSWORD = "rig"
 OFF = "enabled = false;\n"
 # Without compiled patterns the start takes 15 s of one core, and several times that on a busy machine.
@@ -32,6 +33,7 @@ class Rspamd(ServerProcess):
         self.port, controller_port = free_port(), free_port()
         self.url = f"http://{HOST}:{self.port}"
         self.controller_url = f"http://{HOST}:{controller_port}"
+        self.controller_address = f"tcp:{HOST}:{controller_port}"
         settings = make_folder(make_folder(folder / "configuration") / "local.d")
         for name, text in self._settings(redis, dns, workers, controller_port).items():
             (settings / name).write_text(text, "ascii")
@@ -110,6 +112,7 @@ class Rspamd(ServerProcess):
             # It would answer the second scan of a message with a soft reject and nothing else.
             "greylist.conf": OFF,
             "fuzzy_check.conf": OFF,
+            **{path.name: path.read_text("ascii") for path in sorted(SHIPPED.glob("*.conf"))},
             "redis.conf": f'servers = "{redis}";\n',
             "logging.inc": 'type = "console";\nlevel = "error";\n',
         }

@@ -174,6 +174,20 @@ class ListNotFound(MailwardenError):
     code = "list_not_found"
 
 
+class LessonNotFound(MailwardenError):
+    code = "report_not_found"
+
+
+class LearningFull(MailwardenError):
+    code = "learning_full"
+
+
+class OtherMessage(MailwardenError):
+    """The bytes that were given are not those of the message they were given for."""
+
+    code = "other_message"
+
+
 class IdempotencyConflict(MailwardenError):
     code = "idempotency_conflict"
 

@@ -37,7 +37,12 @@ from mailwarden.console.app import Services, build_console
 from mailwarden.console.reception import Reception
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.statistics import PostgresqlStatisticsStore
+from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import LessonStore
+from mailwarden.learning.teaching import Teaching
 from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
@@ -102,6 +107,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         stack.callback(registry.passwords.close)
         reception = Reception(registry, config.console.public_url)
         await offer_organisation(stack, reception, config.console, folder)
+        seal = ContentsSeal(read_contents_key(folder / config.contents.key))
+        teaching = Teaching(LessonStore(database), history, Senders(RelationshipStore(database)), seal)
         routes = build_routes(
             Access(config.static_api_tokens),
             KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
@@ -119,6 +126,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         )
         policy = load_policy()
         console = Services(
+            teaching=teaching,
             recognition=registry.sessions,
             reception=reception,
             keys=keys,

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from mailwarden.abby.console_config import ConsoleConfig
-from mailwarden.settings.shared import PORTS, Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
 PATH = "abby/abby/abby.yml"
 
@@ -97,6 +97,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     api_key_pepper: Annotated[
         str, Meta(description="File with the secret that API keys are mixed with before they are stored.")
     ] = "secrets/pepper"
+    contents: Contents = Contents()
     lists_rate_limit: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Calls of the List API a minute, for each API key.")
     ] = 600

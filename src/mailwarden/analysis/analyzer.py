@@ -73,8 +73,11 @@ class EngineAnalyzer(Protocol):
     def timeout(self) -> float:
         """Return the longest wait for one answer, in seconds."""
 
-    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
-        """Ask the engine; raise EngineFailed where it cannot finish. The caller holds the deadline."""
+    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+        """Ask the engine; raise EngineFailed where it cannot finish. The caller holds the deadline.
+
+        An engine that learns goes by what it learned for the learner; without one by nothing that was learned.
+        """
 
     async def check(self) -> str:
         """Return the engine's name and version, or raise EngineFailed where it does not answer."""

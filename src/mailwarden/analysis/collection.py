@@ -48,6 +48,14 @@ class Content(Struct, frozen=True):
             yield self.content[start : start + size]
 
 
+class Question(Struct, frozen=True):
+    """What every engine is asked."""
+
+    raw: RawMessage
+    envelope: Envelope
+    learner: str
+
+
 class Collected(Struct, frozen=True):
     evidence: Evidence
     summary: MessageSummary
@@ -106,16 +114,20 @@ class Collector:
         deadline: float,
         wanted: tuple[Sight, ...] = (),
         observe: Observer = ignore,
+        *,
+        learner: str = "",
     ) -> Collected:
         """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done.
 
         `observe` is told each report when it comes; a message that crashed a worker has its first ones told twice.
+        `learner` is whose statistics an engine that learns goes by.
         """
         until = time.monotonic() + deadline
         examination = Examination(wanted, observe)
+        question = Question(raw, envelope, learner)
 
         async def ask(engine: EngineAnalyzer) -> tuple[Report, EngineAnswer | None]:
-            report, answer = await _ask(engine, raw, envelope, examination, until)
+            report, answer = await _ask(engine, question, examination, until)
             observe(report)
             return report, answer
 
@@ -150,10 +162,10 @@ class Collector:
 
 
 async def _ask(
-    engine: EngineAnalyzer, raw: RawMessage, envelope: Envelope, examination: Examination, until: float
+    engine: EngineAnalyzer, question: Question, examination: Examination, until: float
 ) -> tuple[Report, EngineAnswer | None]:
     """Ask one engine; one that cannot bear any structure waits for the check and is not asked where it trips."""
-    if not engine.bears_any_structure or raw.size > _LARGE:
+    if not engine.bears_any_structure or question.raw.size > _LARGE:
         await examination.structure_known.wait()
         if not (examination.sound or (engine.bears_any_structure and examination.bearable)):
             return _skipped(engine.name), None
@@ -161,12 +173,12 @@ async def _ask(
     patience = min(engine.timeout, until - time.monotonic())
     try:
         async with asyncio.timeout(patience):
-            answer = await engine.examine(raw, envelope)
+            answer = await engine.examine(question.raw, question.envelope, question.learner)
             took = _milliseconds(started)
             if engine.reads_contents and not answer.findings:
                 await examination.done.wait()
                 if examination.contents:
-                    answer = await _ask_about_contents(engine, answer, envelope, examination.contents)
+                    answer = await _ask_about_contents(engine, answer, question.envelope, examination.contents)
                     took = _milliseconds(started)
     except EngineFailed as error:
         failure = Failure(engine.name, error.kind, error.sentence)

@@ -6,6 +6,7 @@ from mailwarden.analysis.analyzers.authentication import AuthenticationAnalyzer
 from mailwarden.analysis.analyzers.camouflage import CamouflageAnalyzer
 from mailwarden.analysis.analyzers.fraud import FraudAnalyzer
 from mailwarden.analysis.analyzers.html import HtmlAnalyzer
+from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.analyzers.lookalike import LookalikeAnalyzer
 from mailwarden.analysis.analyzers.lures import LuresAnalyzer
 from mailwarden.analysis.analyzers.newsletter import NewsletterAnalyzer
@@ -46,7 +47,7 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     NewsletterAnalyzer(),
     WordingAnalyzer(),
 )
-CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(),)
+CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(), LearnedAnalyzer())
 
 # Every analyzer is required: what one of them could not look at may be what matters.
 OPTIONAL: frozenset[str] = frozenset()

@@ -25,6 +25,7 @@ from mailwarden.model.scope import Scope
 
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
+CONTENTS = "secrets/contents"
 
 
 def render(template: str, values: dict[str, str]) -> str:
@@ -73,10 +74,12 @@ def _run(arguments: argparse.Namespace) -> int:
     _write_secret(folder / "token", token + "\n")
     (folder / PEPPER).parent.mkdir(mode=0o700, exist_ok=True)
     _write_secret(folder / PEPPER, secrets.token_hex(32) + "\n")
+    _write_secret(folder / CONTENTS, secrets.token_hex(32) + "\n")
     _write_configuration(folder, arguments, token)
     print(f"configuration  {folder}/{guard.PATH}\n               {folder}/{abby.PATH}")
     print(f"token          {folder}/token (64 hex digits; abby.yml keeps its digest only)")
     print(f"pepper         {folder}/{PEPPER} (back it up: without it no API key or authenticator is known)")
+    print(f"contents key   {folder}/{CONTENTS} (back it up, give it to every guard: kept messages are sealed with it)")
     if not arguments.no_database:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")

@@ -44,6 +44,7 @@ from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
 from mailwarden.history.statistics import StatisticsStore
 from mailwarden.history.store import HistoryStore
+from mailwarden.learning.teaching import Teaching
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.telemetry.metrics import Metrics
@@ -65,6 +66,7 @@ class Services:
     statistics: StatisticsStore
     policy: Policy
     lists: ListServices
+    teaching: Teaching
     spool: Path
     metrics: Metrics
 

@@ -17,6 +17,7 @@ from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.database.pool import Database
 from mailwarden.errors import ScanningDisabled
@@ -24,6 +25,7 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.learning import Learning
 from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.relationship import Relationship
@@ -34,6 +36,8 @@ from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.retention import Retention
 from mailwarden.history.rollups import Rollups
 from mailwarden.history.writer import HistoryWriter
+from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.store import LessonStore
 from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica import Replica
@@ -169,18 +173,32 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
             lambda: admission.in_processing
         )
+        learning = _learning(config, folder, database)
+        if learning is not None:
+            learning.start()
+            stack.push_async_callback(learning.stop)
         guard = Guard(config, admission, watch, database, lists)
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines),
             relationship=Relationship(acquaintance),
             comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
+            learning=learning,
             policy=load_policy(),
             history=history,
             tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
         )
         yield guard, House(config, admission, processing, prepare_spool(folder / config.spool))
+
+
+def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning | None:
+    if config.learning is None:
+        return None
+    wanted = config.learning
+    teacher = Teacher(wanted.controller, wanted.password, wanted.redis)
+    seal = ContentsSeal(read_contents_key(folder / config.contents.key))
+    return Learning(LessonStore(database), teacher, seal, wanted.retention_days)
 
 
 async def _fed_lists(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.shared import PORTS, Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
 PATH = "guard/core/guard.yml"
 
@@ -94,6 +94,27 @@ class Yara(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = ""
 
 
+class Learning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How Rspamd is taught what the people of a tenant say of messages; without it nothing is learned."""
+
+    controller: Annotated[str, Meta(description="Rspamd's controller: `unix:/path/to/socket` or `tcp:host:port`.")] = (
+        "tcp:127.0.0.1:11334"
+    )
+    password: Annotated[str, Meta(description="The controller's password; none if empty.")] = ""
+    redis: Annotated[
+        str, Meta(description="The Redis in which Rspamd keeps statistics: `redis://host:port/number`.")
+    ] = "redis://127.0.0.1:6379/0"
+    retention_days: Annotated[Count, Meta(description="Days to keep the messages that were learned from.")] = 365
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for _, problem in _address_mistakes(self.controller):
+            yield "controller", problem
+        if not self.redis.startswith(("redis://", "rediss://", "unix://")):
+            yield "redis", "must start with redis://, rediss:// or unix://"
+        if any(character < " " or character > "~" for character in self.password):
+            yield "password", "must be printable ASCII: it goes into a header"
+
+
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
     port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 9785
 
@@ -143,6 +164,10 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     history: History = History()
     lists: Lists = Lists()
     yara: Yara = Yara()
+    learning: Annotated[Learning | None, Meta(description="How Rspamd is taught; without it nothing is learned.")] = (
+        None
+    )
+    contents: Contents = Contents()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()

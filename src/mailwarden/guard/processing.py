@@ -11,6 +11,7 @@ from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.collection import Collector, Observer, ignore
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Comparison
+from mailwarden.guard.learning import Learning
 from mailwarden.guard.relationship import Relationship
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
@@ -48,6 +49,7 @@ class Processing:
         collector: Collector,
         relationship: Relationship,
         comparison: Comparison,
+        learning: Learning | None,
         policy: Policy,
         history: HistoryWriter,
         tempfail: bool,
@@ -57,6 +59,7 @@ class Processing:
         self._collector = collector
         self._relationship = relationship
         self._comparison = comparison
+        self._learning = learning
         self._policy = policy
         self._history = history
         self._tempfail = tempfail
@@ -71,7 +74,10 @@ class Processing:
 
         # Look: every analyzer says what it noticed, or that it could not finish.
         wanted = await self._comparison.prepare(tenant)
-        collected = await self._collector.collect(request.raw, request.envelope, request.deadline, wanted, observe)
+        learner = self._learning.learner(tenant) if self._learning else ""
+        collected = await self._collector.collect(
+            request.raw, request.envelope, request.deadline, wanted, observe, learner=learner
+        )
 
         # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
         report = await self._relationship.report(tenant, request.envelope, collected.summary)

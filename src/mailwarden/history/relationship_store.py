@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import cast
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Database
@@ -31,6 +33,25 @@ DELETE FROM relationships WHERE (tenant, pair) IN (
     SELECT tenant, pair FROM relationships WHERE last_seen < $1 AND ($2::uuid[] IS NULL OR tenant = ANY($2)) LIMIT $3
 )
 """
+_TAKE = """
+DELETE FROM relationships WHERE tenant = $1 AND pair = ANY ($2::bytea[])
+RETURNING pair, messages, days, first_seen, last_seen
+"""
+_GIVE_BACK = """
+INSERT INTO relationships AS known (tenant, pair, messages, days, first_seen, last_seen)
+SELECT $1, pair, messages, days, first_seen, last_seen
+FROM unnest($2::bytea[], $3::integer[], $4::integer[], $5::date[], $6::date[])
+    AS given (pair, messages, days, first_seen, last_seen)
+ON CONFLICT (tenant, pair) DO UPDATE SET
+    messages = least(known.messages + EXCLUDED.messages, $7),
+    days = known.days + EXCLUDED.days,
+    first_seen = least(known.first_seen, EXCLUDED.first_seen),
+    last_seen = greatest(known.last_seen, EXCLUDED.last_seen)
+"""
+_UNLEARN = """
+UPDATE relationships SET messages = greatest(messages - 1, 0)
+WHERE tenant = $1 AND pair = ANY ($2::bytea[])
+"""
 
 
 class Bond(Struct, frozen=True, order=True):
@@ -47,6 +68,16 @@ class Sighting(Struct, frozen=True, order=True):
     pair: bytes
     day: date
     messages: int
+
+
+class Memory(Struct, frozen=True):
+    """All that is known of one pair, taken out to be given back."""
+
+    pair: bytes
+    messages: int
+    days: int
+    first_seen: date
+    last_seen: date
 
 
 class RelationshipStore:
@@ -81,6 +112,35 @@ class RelationshipStore:
         )
         async with self._database.connection() as connection:
             await connection.execute(_LEARN, *columns, MOST)
+
+    async def unlearn(self, scope: Scope, tenant: UUID, pairs: Sequence[bytes]) -> None:
+        """Count one message less of each pair."""
+        if scope.allows(tenant):
+            async with self._database.connection() as connection:
+                await connection.execute(_UNLEARN, tenant, sorted(pairs))
+
+    async def take(self, scope: Scope, tenant: UUID, pairs: Sequence[bytes]) -> Sequence[Memory]:
+        """Forget these pairs of a tenant; return what was known of them."""
+        if not scope.allows(tenant):
+            return []
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_TAKE, tenant, sorted(pairs))
+        return [msgspec.convert(dict(cast("Mapping[str, object]", row)), Memory) for row in rows]
+
+    async def give_back(self, scope: Scope, tenant: UUID, memories: Sequence[Memory]) -> None:
+        """Know again what was taken, beside what has been seen since."""
+        if not scope.allows(tenant) or not memories:
+            return
+        rows = sorted(memories, key=lambda each: each.pair)
+        columns = (
+            [each.pair for each in rows],
+            [each.messages for each in rows],
+            [each.days for each in rows],
+            [each.first_seen for each in rows],
+            [each.last_seen for each in rows],
+        )
+        async with self._database.connection() as connection:
+            await connection.execute(_GIVE_BACK, tenant, *columns, MOST)
 
     async def forget(self, scope: Scope, before: date) -> int:
         """Forget the pairs that were not seen since that day, in steps that hold nobody up; return how many went."""

@@ -4,7 +4,9 @@ Pure: the same evidence and policy give the same judgement, in whatever order th
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Reason
@@ -20,6 +22,7 @@ INCOMPLETE_TAG = "analysis.incomplete"
 
 CONVICTIONS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.BLOCKED, Verdict.SPAM)
 THREATS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SUSPICIOUS)
+LEADING = (Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM)  # of equals the first
 _ORDER = {verdict: position for position, verdict in enumerate(Verdict)}
 
 Occurrence = tuple[str, Finding]
@@ -28,10 +31,8 @@ Spoken = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the r
 
 def judge(evidence: Evidence, policy: Policy) -> Judgement:
     """Let every rule speak whose findings are there, and conclude."""
-    spoken = sorted(_spoken(_present(evidence), policy), key=_weightiest_first)
-    points: dict[str, int] = {}
-    for _, reason, _ in spoken:
-        points[reason.verdict] = points.get(reason.verdict, 0) + reason.weight
+    spoken = sorted(_joined(list(_spoken(_present(evidence), policy))), key=_weightiest_first)
+    points = _points(spoken)
     forces_quarantine = any(rule.forces_quarantine for rule, _, _ in spoken)
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
     incomplete = bool(missing) or not any(report.status is Status.FINISHED for report in evidence.reports)
@@ -48,6 +49,27 @@ def judge(evidence: Evidence, policy: Policy) -> Judgement:
         incomplete=incomplete,
         forces_quarantine=forces_quarantine,
     )
+
+
+def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
+    points: dict[str, int] = {}
+    for _, reason, _ in spoken:
+        points[reason.verdict] = points.get(reason.verdict, 0) + reason.weight
+    return points
+
+
+def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
+    """Let the rules that only tell good from bad count with the verdict that leads without them."""
+    if not any(rule.joins_leading for rule, _, _ in spoken):
+        return spoken
+    points = _points(item for item in spoken if not item[0].joins_leading)
+    leading = max(LEADING, key=lambda verdict: points.get(verdict, 0))
+    if points.get(leading, 0) <= 0:
+        return spoken
+    return [
+        (rule, replace(reason, verdict=leading) if rule.joins_leading else reason, body)
+        for rule, reason, body in spoken
+    ]
 
 
 def _conclude(points: Mapping[str, int], *, forces_quarantine: bool, incomplete: bool) -> Verdict:

@@ -51,6 +51,7 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     counts: Literal["once", "each"] = "once"
     cap: Annotated[int, Meta(ge=1, le=CONVICTION)] = CONVICTION
     forces_quarantine: bool = False
+    joins_leading: bool = False  # it tells good from bad and not which bad: it counts with what leads without it
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -70,14 +71,7 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield from (("tag", problem) for problem in tag_problems(self.tag))
         if self.technique and not TECHNIQUE_FORM.match(self.technique):
             yield "technique", f"`{self.technique}` must be a MITRE ATT&CK technique such as T1566.001"
-        if self.verdict in (Verdict.CLEAN, Verdict.UNKNOWN):
-            yield "verdict", f"no rule can argue for `{self.verdict}`: it is what remains"
-        if self.weight < 0 and self.verdict is Verdict.MALWARE:
-            yield "weight", "nothing eases malware: must not be negative"
-        if self.forces_quarantine and self.verdict is not Verdict.SUSPICIOUS:
-            yield "forcesQuarantine", "belongs to rules that argue for `suspicious`; a conviction needs no force"
-        if self.counts == "each" and self.weight < 0:
-            yield "counts", "easing evidence counts once"
+        yield from verdict_mistakes(self)
         yield from (("summary", problem) for problem in template_problems(self.summary))
 
 
@@ -98,3 +92,17 @@ def tag_problems(tag: str) -> Iterator[str]:
         yield f"`{tag}` must look like namespace.name in lower case"
     elif tag.partition(".")[0] not in NAMESPACES:
         yield f"`{tag}` has an unknown namespace; known are {', '.join(sorted(NAMESPACES))}"
+
+
+def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Say what does not go together with the verdict that a rule argues for."""
+    if rule.verdict in (Verdict.CLEAN, Verdict.UNKNOWN):
+        yield "verdict", f"no rule can argue for `{rule.verdict}`: it is what remains"
+    if rule.weight < 0 and rule.verdict is Verdict.MALWARE:
+        yield "weight", "nothing eases malware: must not be negative"
+    if rule.forces_quarantine and rule.verdict is not Verdict.SUSPICIOUS:
+        yield "forcesQuarantine", "belongs to rules that argue for `suspicious`; a conviction needs no force"
+    if rule.joins_leading and rule.verdict is not Verdict.SPAM:
+        yield "joinsLeading", "belongs to rules that argue for `spam`, where nothing else leads"
+    if rule.counts == "each" and rule.weight < 0:
+        yield "counts", "easing evidence counts once"

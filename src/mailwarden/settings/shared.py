@@ -32,6 +32,14 @@ class Database(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield "url", "must start with postgresql://"
 
 
+class Contents(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is kept of messages is sealed with one key, which abby and every guard have."""
+
+    key: Annotated[str, Meta(description="File with the secret that kept messages are sealed with.")] = (
+        "secrets/contents"
+    )
+
+
 class Log(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     level: Annotated[
         str, Meta(pattern="^(debug|info|warning|error)$", description="debug, info, warning or error.")

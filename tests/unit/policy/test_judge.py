@@ -159,6 +159,43 @@ def test_a_finding_may_silence_a_rule():
     assert judge(evidence(finished("tested.a", "tested.b")), policy_of(silenced)).points == {}
 
 
+LEARNED = rule("learned", Verdict.SPAM, 60, joins_leading=True)
+FINE = rule("fine", Verdict.SPAM, -40, joins_leading=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "points", "verdict"),
+    [
+        (("learned",), {"spam": 60}, Verdict.CLEAN),  # alone it convicts nobody
+        (("learned", "phish"), {"phishing": 105}, Verdict.PHISHING),
+        (("learned", "phish", "cheat"), {"phishing": 105, "fraud": 40}, Verdict.PHISHING),
+        (("learned", "cheat"), {"fraud": 100}, Verdict.FRAUD),
+        (("learned", "virus"), {"spam": 60, "malware": 100}, Verdict.MALWARE),
+        (("fine", "virus"), {"spam": -40, "malware": 100}, Verdict.MALWARE),  # nothing eases malware
+        (("fine", "sure"), {"phishing": 60}, Verdict.SUSPICIOUS),  # and no conviction becomes clean by it
+        (("fine",), {"spam": -40}, Verdict.CLEAN),
+    ],
+)
+def test_what_tells_good_from_bad_counts_with_the_verdict_that_leads(found, points, verdict):
+    rules = [
+        rule("phish", Verdict.PHISHING, 45),
+        rule("cheat", Verdict.FRAUD, 40),
+        rule("virus", Verdict.MALWARE, 100),
+        rule("sure", Verdict.PHISHING, 100),
+    ]
+    names = [f"tested.{name}" for name in found]
+    judgement = judge(evidence(finished(*names)), policy_of(*rules, LEARNED, FINE))
+    assert (judgement.points, judgement.verdict) == (points, verdict)
+
+
+def test_what_was_learned_neither_convicts_nor_clears_alone():
+    learned = [each for each in SHIPPED.rules if each.id.startswith("learned.")]
+    assert learned
+    assert all(each.joins_leading for each in learned)
+    assert max(each.weight for each in learned) <= 60
+    assert min(each.weight for each in learned) >= -40
+
+
 def test_the_sentence_counts_the_other_rules_that_agree():
     rules = [rule("a", Verdict.SPAM, 40), rule("b", Verdict.SPAM, 60)]
     found = judge(evidence(finished("tested.a", "tested.b", what="odd")), policy_of(*rules))

@@ -31,7 +31,7 @@ class ClamavAnalyzer:
         self._door = EngineDoor("ClamAV", address, max_concurrency)
         self._version = ""
 
-    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
+    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
         answer = await self._door.ask(stream_of(raw), MAX_ANSWER)
         return EngineAnswer(findings=tuple(read_answer(answer)), engine=self._version or "clamd")
 

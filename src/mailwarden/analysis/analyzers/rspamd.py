@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engine import EngineDoor
+from mailwarden.analysis.teacher import LEARNER_HEADER
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
@@ -36,6 +37,7 @@ _OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "AUTH_NA", "AUTH_NA_OR_
 _OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
 
 
+LEARNED = ("BAYES_SPAM", "BAYES_HAM")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -65,8 +67,8 @@ class RspamdAnalyzer:
         self._door = EngineDoor("Rspamd", address, max_concurrency)
         self._finding_of = load_symbols()
 
-    async def examine(self, raw: RawMessage, envelope: Envelope) -> EngineAnswer:
-        question = chain((request_head(envelope, raw.size),), raw.chunks())
+    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
+        question = chain((request_head(envelope, raw.size, learner),), raw.chunks())
         head, body = split_answer(await self._door.ask(question, MAX_ANSWER))
         answer = read_answer(body)
         require_whole(answer, envelope)
@@ -90,7 +92,7 @@ def load_symbols() -> dict[str, str]:
     return msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
 
 
-def request_head(envelope: Envelope, size: int) -> bytes:
+def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
     """Return the head of the question; the message follows it as it is."""
     text = "".join((envelope.sender, *envelope.recipients, envelope.remote_address or "", envelope.helo or ""))
     if _CONTROL.search(text):
@@ -98,9 +100,10 @@ def request_head(envelope: Envelope, size: int) -> bytes:
     recipients = "".join(f"Rcpt: {recipient}\r\n" for recipient in envelope.recipients)
     address = f"IP: {envelope.remote_address}\r\n" if envelope.remote_address else ""
     helo = f"Helo: {envelope.helo}\r\n" if envelope.helo else ""
+    learned = f"{LEARNER_HEADER}: {learner}\r\n" if learner else ""
     return (
         f"POST /checkv2 HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {size}\r\n"
-        f"From: {envelope.sender}\r\n{recipients}{address}{helo}"
+        f"From: {envelope.sender}\r\n{recipients}{address}{helo}{learned}"
         f"Settings: {settings_for(has_address=bool(address), has_helo=bool(helo))}\r\n\r\n"
     ).encode()
 
@@ -164,13 +167,19 @@ def is_gtube(answer: CheckAnswer) -> bool:
     return answer.action == "reject" and "gtube" in str(answer.messages.get("smtp_message", "")).lower()
 
 
+def score_without_learned(answer: CheckAnswer) -> float:
+    """Return the score of what Rspamd sees by itself: what a tenant taught it is a finding of its own."""
+    return answer.score - sum(answer.symbols[name].score for name in LEARNED if name in answer.symbols)
+
+
 def findings_of(answer: CheckAnswer, finding_of: dict[str, str]) -> Iterator[Finding]:
-    facts: dict[str, str | int | float | bool] = {"score": round(answer.score, 2), "required": answer.required_score}
+    score = score_without_learned(answer)
+    facts: dict[str, str | int | float | bool] = {"score": round(score, 2), "required": answer.required_score}
     if is_gtube(answer):
         yield Finding("rspamd.gtube")
-    elif answer.score >= answer.required_score:
+    elif score >= answer.required_score:
         yield Finding("rspamd.reject", facts=facts)
-    elif band := next((name for least, name in BANDS if answer.score >= least), ""):
+    elif band := next((name for least, name in BANDS if score >= least), ""):
         yield Finding(band, facts=facts)
     for name in sorted(answer.symbols.keys() & finding_of.keys()):
         yield Finding(

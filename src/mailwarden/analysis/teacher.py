@@ -1,0 +1,79 @@
+"""Teaches Rspamd: has its controller learn a message for one learner, and its statistics forget a learner.
+
+Security: the controller's password passes through here, in a header to an address of the configuration.
+"""
+
+from collections.abc import Iterable
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.engine import EngineDoor
+from mailwarden.model.evidence import FailureKind
+
+MAX_ANSWER = 65_536
+AT_ONCE = 2
+BATCH = 1_000
+LEARNER_HEADER = "X-Mailwarden-Learner"
+_NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
+_REGISTER = "RS_keys"
+_TOO_LITTLE = "less tokens"
+
+
+class Teacher:
+    """The way to what Rspamd learns: its controller to add to it, its Redis to remove a learner from it."""
+
+    def __init__(self, controller: str, password: str, redis: str) -> None:
+        self._door = EngineDoor("Rspamd's controller", controller, AT_ONCE)
+        self._password = password
+        self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
+
+    async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
+        """Have a message learned; False where Rspamd finds too little text in it."""
+        answer = await self._door.ask((self._head(message, learner, threat=threat), message), MAX_ANSWER)
+        status, reason = status_of(answer)
+        if status == 204 and _TOO_LITTLE in reason:
+            return False
+        if status in (200, 204, 208):  # learned; needless, as it is told for certain; learned before
+            return True
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
+
+    async def forget(self, learner: str) -> int:
+        """Remove all that was learned for a learner; return how many keys went."""
+        name = f"{_NAMESPACE}{learner}"
+        gone = 0
+        try:
+            batch: list[bytes] = [name.encode()]
+            async for key in self._redis.scan_iter(match=f"{name}_*", count=BATCH):
+                batch.append(key)
+                if len(batch) >= BATCH:
+                    gone += await self._remove(batch)
+                    batch = []
+            gone += await self._remove(batch)
+            await self._redis.srem(_REGISTER, name)
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not forget {learner}: {error}.") from error
+        return gone
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def _remove(self, keys: Iterable[bytes]) -> int:
+        return int(await self._redis.unlink(*keys))
+
+    def _head(self, message: bytes, learner: str, *, threat: bool) -> bytes:
+        path = "/learnspam" if threat else "/learnham"
+        return (
+            f"POST {path} HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {len(message)}\r\n"
+            f"Password: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
+        ).encode()
+
+
+def status_of(answer: bytes) -> tuple[int, str]:
+    """Return status and reason of an HTTP answer, or raise EngineFailed where it is none."""
+    _, _, rest = answer.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+    status, _, reason = rest.partition(" ")
+    if not status.isdigit():
+        raise EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller closed the connection without an answer.")
+    return int(status), reason[:200]

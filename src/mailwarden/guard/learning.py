@@ -1,0 +1,97 @@
+"""Has lessons learned behind the scans' back, and knows by which learner's statistics a tenant's messages go.
+
+One guard of a deployment teaches at a time. A lesson that cannot be learned now waits; nothing of a scan waits for it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.teacher import Teacher
+from mailwarden.learning.contents import BrokenContents, ContentsSeal
+from mailwarden.learning.lesson import DueLesson, learner_of
+from mailwarden.learning.store import LessonStore
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import Chore
+from mailwarden.telemetry.logs import get_logger
+
+PERIOD = 2.0
+ROUND = 50  # lessons between two looks at who speaks
+PATIENCE = 10.0  # for one lesson
+_ALL = Scope.deployment()
+_log = get_logger("guard.learning")
+
+
+class Learning:
+    """The learners that have something to say, looked up without waiting; and the chore that teaches them."""
+
+    def __init__(self, store: LessonStore, teacher: Teacher, seal: ContentsSeal, retention_days: int) -> None:
+        self._store = store
+        self._teacher = teacher
+        self._seal = seal
+        self._retention = timedelta(days=retention_days)
+        self._learners: Mapping[UUID, str] = {}
+        self._chore = Chore("learning", self.work, PERIOD, quiet=True)
+
+    def learner(self, tenant: UUID) -> str:
+        """Return whose statistics the tenant's messages go by; "" where too little is learned."""
+        return self._learners.get(tenant, "")
+
+    def start(self) -> None:
+        self._chore.start(rested=True)
+
+    async def stop(self) -> None:
+        await self._chore.stop()
+        await self._teacher.close()
+
+    async def work(self) -> None:
+        """Teach what is due, one round after the other, and take up what came of it."""
+        await self._look()
+        async with self._store.turn(_ALL) as mine:
+            while mine and await self._round():
+                await self._look()
+
+    async def _look(self) -> None:
+        standings = await self._store.standings(_ALL)
+        self._learners = {each.tenant: each.learner for each in standings if each.speaks}
+
+    async def _round(self) -> bool:
+        """Teach a few lessons and tell whether there was anything to do."""
+        lessons = await self._store.due(_ALL, ROUND)
+        try:
+            for lesson in lessons:
+                async with asyncio.timeout(PATIENCE):
+                    await self._teach(lesson)
+        except (EngineFailed, TimeoutError) as error:
+            _log.warning("lessons_wait", reason=str(error) or "the teacher took too long", lessons=len(lessons))
+            return False
+        switched = await self._store.switch(_ALL)
+        if switched:
+            await self._look()
+        for tenant, generation in switched:
+            await self._forget(tenant, generation - 1)
+        if not lessons:
+            await self._store.forget(_ALL, datetime.now(UTC) - self._retention)
+        return bool(lessons)
+
+    async def _teach(self, lesson: DueLesson) -> None:
+        try:
+            message = self._seal.open(lesson.contents, lesson.uid)
+        except BrokenContents as error:
+            _log.warning("lesson_unreadable", lesson=str(lesson.uid), reason=str(error))
+            await self._store.note(_ALL, lesson, refused=True)
+            return
+        learner = learner_of(lesson.tenant, lesson.generation)
+        learned = await self._teacher.teach(message, learner, threat=lesson.kind.is_threat)
+        await self._store.note(_ALL, lesson, refused=not learned)
+
+    async def _forget(self, tenant: UUID, generation: int) -> None:
+        """Remove the statistics of a generation that nobody goes by any more."""
+        try:
+            gone = await self._teacher.forget(learner_of(tenant, generation))
+        except EngineFailed as error:
+            _log.warning("statistics_stay", tenant=str(tenant), generation=generation, reason=error.sentence)
+        else:
+            _log.info("statistics_forgotten", tenant=str(tenant), generation=generation, keys=gone)

@@ -1,0 +1,103 @@
+"""What the people of a tenant do with messages: report them, take a report back, start anew.
+
+The API, the console and the commands all come here. What is said is kept as a lesson; a guard has it learned.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from uuid import UUID, uuid4
+
+from mailwarden.errors import EmptyEmail, MailwardenError, OtherMessage
+from mailwarden.history.finding import find_message
+from mailwarden.history.store import HistoryStore
+from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal
+from mailwarden.learning.lesson import Kind, Lesson, NewLesson, Standing
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import LessonStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+
+MAX_SUBJECT = 200
+
+
+class Teaching:
+    def __init__(self, store: LessonStore, history: HistoryStore, senders: Senders, seal: ContentsSeal) -> None:
+        self._store = store
+        self._history = history
+        self._senders = senders
+        self._seal = seal
+
+    async def report_message(
+        self, scope: Scope, ggrid: str, kind: Kind, actor: Actor, contents: bytes | None = None
+    ) -> Lesson:
+        """Take somebody's word on a message in history; its bytes, where they are given, must be that message's."""
+        request = await find_message(self._history, scope, ggrid)
+        if contents is not None and sha256(contents).hexdigest() != request.summary.sha256:
+            raise OtherMessage(
+                "These are not the bytes of that message: send it exactly as it was scanned, or report it by itself."
+            )
+        summary = request.summary
+        digest = bytes.fromhex(summary.sha256) if summary.sha256 else sha256(ggrid.encode()).digest()
+        uid = uuid4()
+        lesson = NewLesson(
+            uid=uid,
+            tenant=request.tenant,
+            kind=kind,
+            digest=digest,
+            size=summary.size,
+            contents=await self._sealed(uid, contents),
+            ggrid=request.ggrid,
+            subject=summary.subject[:MAX_SUBJECT],
+        )
+        changed = await (self._senders.distrust(request) if kind.is_threat else self._senders.trust(request))
+        try:
+            return await self._keep(scope, lesson, actor, changed)
+        except MailwardenError:
+            await self._senders.undo(request.tenant, changed)
+            raise
+
+    async def report_contents(self, scope: Scope, tenant: UUID, kind: Kind, actor: Actor, *, contents: bytes) -> Lesson:
+        """Take somebody's word on a message that history need not know."""
+        if not contents:
+            raise EmptyEmail("The message is empty: send its raw bytes.")
+        uid = uuid4()
+        sealed = await self._sealed(uid, contents)
+        lesson = NewLesson(uid, tenant, kind, sha256(contents).digest(), len(contents), sealed)
+        return await self._keep(scope, lesson, actor, None)
+
+    async def take_back(self, scope: Scope, uid: UUID, actor: Actor) -> None:
+        """Undo a report: what was learned is learned anew without it."""
+        tenant, remembered = await self._store.take_back(scope, uid, actor)
+        if remembered is not None:
+            await self._senders.undo(tenant, remembered)
+
+    async def reset(self, scope: Scope, tenant: UUID, actor: Actor) -> int:
+        """Forget every report of a tenant and all that was learned from them; return how many there were."""
+        return await self._store.reset(scope, tenant, actor)
+
+    async def standing(self, scope: Scope, tenant: UUID) -> Standing:
+        return await self._store.standing(scope, tenant)
+
+    async def reports(
+        self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
+    ) -> Sequence[Lesson]:
+        return await self._store.page(scope, tenant, before, limit)
+
+    async def reports_of(self, scope: Scope, ggrid: UUID) -> Sequence[Lesson]:
+        return await self._store.of_message(scope, ggrid)
+
+    async def _keep(
+        self, scope: Scope, lesson: NewLesson, actor: Actor, changed: Mapping[str, object] | None
+    ) -> Lesson:
+        kept, replaced = await self._store.add(scope, lesson, actor, changed)
+        if replaced is not None:
+            await self._senders.undo(lesson.tenant, replaced)
+        return kept
+
+    async def _sealed(self, uid: UUID, contents: bytes | None) -> bytes | None:
+        """Return the message as it is kept; one that is not given or too large is not."""
+        if contents is None or len(contents) > MAX_CONTENTS:
+            return None
+        return await asyncio.to_thread(self._seal.close, contents, uid)
