@@ -1,7 +1,7 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound chromium
+PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
 .PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists bench-search evaluate torture faults-lists docs clean
 
