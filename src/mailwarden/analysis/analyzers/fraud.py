@@ -18,9 +18,14 @@ from mailwarden.model.evidence import Finding
 OFTEN = {"windfall": 2, "inheritance": 2, "stranger": 2, "loan-offer": 2, "charge-notice": 2, "call-us": 2}
 SHORT = 1_500  # characters of a note that somebody types
 _COIN_TEXT = 50_000
+_ACCOUNT_TEXT = 10_000
 _PHONE = re.compile(
     r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
     r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
+)
+_ACCOUNT = re.compile(
+    r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
+    r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?\.?[ :#-]{1,4}\d[\d -]{4,30}"
 )
 
 
@@ -35,5 +40,7 @@ class FraudAnalyzer:
                 yield Finding("fraud.short-note")
         if phone := _PHONE.search(view.folded_text):
             yield Finding("fraud.phone-number", facts={"number": phone.group()[:40]})
+        if account := _ACCOUNT.search(view.folded_text[:_ACCOUNT_TEXT]):
+            yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
         if address := find_bitcoin_address(view.text[:_COIN_TEXT]):
             yield Finding("fraud.bitcoin-address", facts={"address": address})

@@ -111,6 +111,8 @@ def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
         yield "self", {"address": sender.address}
     elif sender.domain in {domain_of(each) for each in recipients} and sender.organisation not in free_mail_domains():
         yield "own-domain", {"domain": sender.domain}
+    if sender.organisation in free_mail_domains():
+        yield "free-mail", {"address": sender.address}
     envelope = registrable_domain(domain_of(view.envelope.sender))
     if envelope and envelope != sender.organisation:
         yield "envelope-elsewhere", {"domain": sender.organisation, "envelope": envelope}
