@@ -6,19 +6,24 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import uvloop
+
 from bench.messages import read_messages
 from evaluate.corpus import Corpus, Sample
 from evaluate.cost import Costs, cost_line, cost_table, own, processor_time, reported
+from evaluate.learning import ask_learners, is_learned, with_learned, with_learned_elsewhere
 from evaluate.page import write_page
 from evaluate.records import RecordFile, Scanned, key_of, named, newest
 from evaluate.refreshing import refresh
-from evaluate.scanning import scan_all
+from evaluate.scanning import leave, scan_all
 from evaluate.separation import separating
 from evaluate.tables import (
     best_findings,
     cause_tables,
+    elsewhere_table,
     finding_table,
     last_line,
+    learned_table,
     left_out_table,
     result_table,
     robustness,
@@ -28,6 +33,7 @@ from evaluate.trial import Judged, try_all
 from mailwarden.model.envelope import Envelope
 from mailwarden.policy.rules import Policy, load_policy
 from mailwarden.settings.reader import Mistakes
+from rig.engines import Engines
 
 UNPACKED, RESULTS = Path("run/corpus"), Path("run/evaluate")
 TIMED = 1_000  # so many messages of the corpus are timed in this process, one after the other
@@ -47,14 +53,17 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.findings is not None:
         _print(finding_table(row for row in separating(judged) if row.name.startswith(arguments.findings)))
         return 0
+    learned = try_all(with_learned(records), policy) if is_learned(records) else None
     lines = _print(_sections(judged, policy))
+    if learned is not None:
+        lines += _print(_learned_sections(learned, try_all(with_learned_elsewhere(records), policy)))
     if not arguments.rejudge:
         lines += _print(_costs(corpus, records, arguments.bench or _bench_beside(arguments.corpus)))
     page = arguments.results / "report.html"
-    write_page(page, judged, [*lines, last_line(judged)])
+    write_page(page, judged, [*lines, last_line(judged, learned)])
     took = time.monotonic() - began
     _say(f"{len(records):,} messages in {took:.0f} s; {page} shows them; their evidence is in {file.path}")
-    _print([last_line(judged)])
+    _print([last_line(judged, learned)])
     return 0
 
 
@@ -83,7 +92,12 @@ def _scan(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, li
     samples: list[Sample] = corpus.samples(arguments.split, arguments.sample)
     key = key_of(corpus.key, samples)
     corpus.unpack()
-    records = scan_all(corpus.posts(samples, time.time()), len(samples))
+    lessons = corpus.samples("dev")
+
+    def learn(engines: Engines, records: list[Scanned]) -> list[Scanned]:
+        return uvloop.run(ask_learners(engines, corpus, arguments.split, lessons, records))
+
+    records = scan_all(corpus.posts(samples, time.time()), len(samples), learn if arguments.sample is None else leave)
     file = RecordFile(arguments.results / named(arguments.split, arguments.sample, key))
     file.write(records)
     return file, records
@@ -101,6 +115,13 @@ def _sections(judged: list[Judged], policy: Policy) -> Iterator[str]:
     for title, lines in sections:
         yield f"\n{title}"
         yield from lines
+
+
+def _learned_sections(learned: list[Judged], elsewhere: list[Judged]) -> Iterator[str]:
+    yield "\nWith what a tenant taught (the dev split)"
+    yield from learned_table(learned)
+    yield "\nHam that is held back where its whole source was not taught"
+    yield from elsewhere_table(learned, elsewhere)
 
 
 def _costs(corpus: Corpus, records: Sequence[Scanned], bench: Path | None) -> Iterator[str]:

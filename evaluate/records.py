@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from evaluate.corpus import Sample
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import Evidence, Finding
 
 SOURCES = Path(__file__).parents[1] / "src" / "mailwarden"
 # The rooms whose code makes evidence; policy is not among them, because it is applied anew each time.
-_ROOMS = ("analysis", "message", "guard", "lists")
+_ROOMS = ("analysis", "message", "guard", "lists", "learning")
 KEY_LENGTH = 12
 
 
@@ -25,6 +25,8 @@ class Scanned(Struct, frozen=True):
     problem: str = ""  # where guard itself broke: what it said
     rspamd: float | None = None
     spamassassin: float | None = None
+    learned: tuple[Finding, ...] = ()  # what a tenant's learning finds in it, taught from the dev split
+    learned_elsewhere: tuple[Finding, ...] | None = None  # of ham: the same, taught without its own source
 
 
 def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:

@@ -5,11 +5,8 @@ workers, lists, database. Left out are only the doors (abby, HTTPS and admission
 in return every finding comes back whole. Nothing is stored, so that no message changes what is thought of the next.
 """
 
-import asyncio
 import os
-import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +15,7 @@ from uuid import UUID
 import uvloop
 
 from evaluate.corpus import Posted
+from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
 from evaluate.rivals import BareRspamd, SpamAssassin, has_spamassassin
 from mailwarden.analysis.analyzer import EngineFailed
@@ -34,13 +32,16 @@ from mailwarden.telemetry.metrics import Metrics
 from rig.engines import Engines, start_engines
 from rig.product import install_product
 
-AT_ONCE = 8
 DEADLINE = 90.0
 TENANT = UUID("0e5a1e00-0000-7000-a000-000000000000")
-_PROGRESS_SECONDS = 1.0
 
+GoOn = Callable[[Engines, list[Scanned]], list[Scanned]]
 Ask = Callable[[Posted], Awaitable[float | None]]
-Progress = Callable[[int], None]
+
+
+def leave(_: Engines, records: list[Scanned]) -> list[Scanned]:
+    """Do nothing more with what was scanned."""
+    return records
 
 
 async def no_score(_: Posted) -> float | None:
@@ -48,11 +49,11 @@ async def no_score(_: Posted) -> float | None:
     return None
 
 
-def scan_all(posts: Iterable[Posted], total: int) -> list[Scanned]:
-    """Start everything, scan the messages, stop everything."""
+def scan_all(posts: Iterable[Posted], total: int, go_on: GoOn = leave) -> list[Scanned]:
+    """Start everything, scan the messages, go on with them while the engines run, stop everything."""
     start_logging("evaluate", "error")
     with start_engines() as engines:
-        return scan_with(engines, posts, total)
+        return go_on(engines, scan_with(engines, posts, total))
 
 
 def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Scanned]:
@@ -66,30 +67,12 @@ def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Sca
             spamd.start()
             stack.callback(spamd.stop)
             spamassassin = spamd.score
-        return uvloop.run(_scan(product.guards[0].folder, posts, (rspamd, spamassassin), Meter(total).show))
+        return uvloop.run(_scan(product.guards[0].folder, posts, (rspamd, spamassassin), Meter(total)))
 
 
-async def _scan(folder: Path, posts: Iterable[Posted], rivals: tuple[Ask, Ask], progress: Progress) -> list[Scanned]:
+async def _scan(folder: Path, posts: Iterable[Posted], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
     async with built_house(read(folder / PATH, GuardConfig), folder, Metrics()) as (_, house):
-        return await scan_side_by_side(house, posts, rivals, progress)
-
-
-async def scan_side_by_side(
-    house: House, posts: Iterable[Posted], rivals: tuple[Ask, Ask], progress: Progress
-) -> list[Scanned]:
-    """Scan so many messages at once, and return what became of each in their order."""
-    waiting = enumerate(posts)
-    done: dict[int, Scanned] = {}
-
-    async def work() -> None:
-        for position, posted in waiting:
-            done[position] = await _scan_one(house, posted, rivals)
-            progress(len(done))
-
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(AT_ONCE):
-            tasks.create_task(work())
-    return [done[position] for position in sorted(done)]
+        return await side_by_side(posts, lambda posted: _scan_one(house, posted, rivals), meter.step)
 
 
 async def _scan_one(house: House, posted: Posted, rivals: tuple[Ask, Ask]) -> Scanned:
@@ -117,24 +100,3 @@ async def _ask(rival: Ask, posted: Posted) -> float | None:
         return await rival(posted)
     except (OSError, TimeoutError, EngineFailed, ValueError):
         return None
-
-
-class Meter:
-    """Shows how far it has come: over and over on one line at a terminal, seldom elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._began = time.monotonic()
-        self._said = 0.0
-
-    def show(self, done: int) -> None:
-        now = time.monotonic()
-        terminal = sys.stderr.isatty()
-        if done < self._total and now - self._said < (_PROGRESS_SECONDS if terminal else 15 * _PROGRESS_SECONDS):
-            return
-        self._said = now
-        rate = done / max(now - self._began, 0.001)
-        text = f"{done:,} of {self._total:,} messages, {rate:.0f}/s, {(self._total - done) / max(rate, 0.1):.0f} s left"
-        print(f"\r{text}\x1b[K" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
-        if terminal and done >= self._total:
-            print(file=sys.stderr)

@@ -87,6 +87,26 @@ def robustness(judged: Iterable[Judged]) -> Iterator[str]:
         yield f"  {one.sample.path}: {one.scanned.problem or failures}"
 
 
+def learned_table(learned: Sequence[Judged]) -> Iterator[str]:
+    """Yield what is caught with a tenant's learning."""
+    yield _HEAD
+    yield _row("mailwarden as shipped", figures_shipped(learned))
+    for rate in RATES:
+        yield _row(f"mailwarden at {100 * rate:g} %", figures_at(rate, learned))
+
+
+def elsewhere_table(learned: Sequence[Judged], elsewhere: Sequence[Judged]) -> Iterator[str]:
+    """Yield, for each source of ham, what is held back with it taught, and with all but it taught."""
+    yield f"{'source of ham':26}{'messages':>9}{'taught':>9}{'left out':>10}{'said bad':>10}"
+    for subset in sorted({one.sample.subset for one in elsewhere}):
+        some = [one for one in elsewhere if one.sample.subset == subset]
+        taught = [one for one in learned if one.sample.kind == HAM and one.sample.subset == subset]
+        bad = sum(any(name.startswith("learned.threat") for name in one.finding_names) for one in some)
+        cells = (percent(sum(one.held for one in group) / len(group)) for group in (taught, some))
+        row = "".join(f"{cell:>{size}}" for cell, size in zip(cells, (9, 10), strict=True))
+        yield f"{subset:26}{len(some):9}{row}{percent(bad / len(some)):>10}"
+
+
 def left_out_table(judged: Sequence[Judged], policy: Policy) -> Iterator[str]:
     """Yield the figures with each analyzer left out: what an analyzer does is what is missing without it."""
     yield f"{'left out':20}{'phishing':>10}{'spam':>8}{'bec-qr':>8}{'malware':>9}{'worst ham':>11}   as shipped"

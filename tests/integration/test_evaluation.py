@@ -23,7 +23,9 @@ def test_a_corpus_is_scanned_and_judged_again_without_scanning(engines, tmp_path
     corpus = write_corpus(tmp_path / "corpus", CORPUS)
     places = ["--unpacked", str(tmp_path / "unpacked"), "--results", str(tmp_path / "results")]
     words = ["--corpus", str(corpus), "--split", "dev", *places]
-    monkeypatch.setattr(command, "scan_all", lambda posts, total: scan_with(engines, posts, total))
+    monkeypatch.setattr(
+        command, "scan_all", lambda posts, total, go_on: go_on(engines, scan_with(engines, posts, total))
+    )
     assert command.main(words) == 0
     printed = capsys.readouterr().out
     line = printed.splitlines()[-1]

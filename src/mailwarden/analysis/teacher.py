@@ -16,9 +16,10 @@ MAX_ANSWER = 65_536
 AT_ONCE = 2
 BATCH = 1_000
 LEARNER_HEADER = "X-Mailwarden-Learner"
-_NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
+NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
 _REGISTER = "RS_keys"
-_TOO_LITTLE = "less tokens"
+_LEARNED = frozenset({200, 208})  # now, or before
+_REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
 class Teacher:
@@ -30,18 +31,18 @@ class Teacher:
         self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
 
     async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
-        """Have a message learned; False where Rspamd finds too little text in it."""
+        """Have a message learned; False where Rspamd will not, for want of text above all."""
         answer = await self._door.ask((self._head(message, learner, threat=threat), message), MAX_ANSWER)
         status, reason = status_of(answer)
-        if status == 204 and _TOO_LITTLE in reason:
-            return False
-        if status in (200, 204, 208):  # learned; needless, as it is told for certain; learned before
+        if status in _LEARNED:
             return True
+        if status in _REFUSED:
+            return False
         raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
 
     async def forget(self, learner: str) -> int:
         """Remove all that was learned for a learner; return how many keys went."""
-        name = f"{_NAMESPACE}{learner}"
+        name = f"{NAMESPACE}{learner}"
         gone = 0
         try:
             batch: list[bytes] = [name.encode()]
@@ -66,7 +67,8 @@ class Teacher:
         path = "/learnspam" if threat else "/learnham"
         return (
             f"POST {path} HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {len(message)}\r\n"
-            f"Password: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
+            # In bulk: every lesson is learned, so that what comes of them does not hang on their order.
+            f"Learn-Type: bulk\r\nPassword: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
         ).encode()
 
 

@@ -1,0 +1,194 @@
+"""What a tenant's learning adds: Rspamd is taught from the dev split as guard teaches it, and asked what it thinks.
+
+Each message is asked about with all that was taught and, if it is ham, once more with all but its own source. What is
+learned are counts, so a source is left out by taking away what it alone brought, instead of learning all the rest
+anew. On the dev split itself each half is judged by what the other half taught.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from evaluate.corpus import HAM, MALFORMED, PHISHING, SPAM, Corpus, Sample, Split
+from evaluate.progress import AT_ONCE, Meter, side_by_side
+from evaluate.records import Scanned
+from mailwarden.analysis.analyzer import EngineFailed, Known
+from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
+from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.analysis.collection import Content
+from mailwarden.analysis.teacher import NAMESPACE, Teacher
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.summary import MessageSummary
+from rig.engines import Engines
+from rig.rspamd import PASSWORD
+
+PATIENCE = 60.0
+BATCH = 2_000
+LEARNED = LearnedAnalyzer.name
+
+
+class Learner(Struct, frozen=True):
+    """One set of statistics: what it was taught, and the name of what each source of ham brought to it."""
+
+    name: str
+    lessons: tuple[Sample, ...]
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        subsets = sorted({sample.subset for sample in self.lessons if sample.kind == HAM})
+        return {subset: f"{self.name}.{number}" for number, subset in enumerate(subsets)}
+
+
+def learners_for(split: Split, lessons: Sequence[Sample]) -> tuple[Learner, ...]:
+    """Return one learner for the test split, and two halves of lessons where the lessons are judged themselves."""
+    useful = [sample for sample in lessons if sample.kind in (HAM, PHISHING, SPAM)]
+    if split == "test":
+        return (Learner("evaluate.0", tuple(useful)),)
+    return tuple(Learner(f"evaluate.{half}", tuple(useful[half::2])) for half in (0, 1))
+
+
+async def ask_learners(
+    engines: Engines, corpus: Corpus, split: Split, lessons: Sequence[Sample], records: Sequence[Scanned]
+) -> list[Scanned]:
+    """Teach, ask about each record, and return the records with what was learned about them."""
+    school = School(engines, corpus)
+    learners = learners_for(split, lessons)
+    try:
+        await school.teach(learners)
+        whole = await school.ask(records, learners)
+        found = dict(zip((record.sample.path for record in records), whole, strict=True))
+        elsewhere: dict[str, tuple[Finding, ...]] = {}
+        ham: dict[str, list[Scanned]] = defaultdict(list)
+        for record in records:
+            if record.sample.kind == HAM:
+                ham[record.sample.subset].append(record)
+        meter = Meter(sum(map(len, ham.values())), "messages of ham, each without its source")
+        for subset, some in ham.items():
+            async with school.left_out(subset, learners):
+                words = await school.ask(some, learners, meter)
+            elsewhere |= dict(zip((record.sample.path for record in some), words, strict=True))
+    finally:
+        await school.close()
+    return [
+        replace(record, learned=found[record.sample.path], learned_elsewhere=elsewhere.get(record.sample.path))
+        for record in records
+    ]
+
+
+class School:
+    """Rspamd, its controller and its Redis, as guard uses them."""
+
+    def __init__(self, engines: Engines, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._now = time.time()
+        self._teacher = Teacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
+        self._rspamd = RspamdAnalyzer(engines.rspamd.address, PATIENCE, AT_ONCE)
+        self._redis = Redis.from_url(engines.redis.url)
+
+    async def close(self) -> None:
+        await self._teacher.close()
+        await self._redis.aclose()
+
+    async def teach(self, learners: Iterable[Learner]) -> None:
+        lessons = [(name, sample) for learner in learners for name, sample in _lessons(learner)]
+        meter = Meter(len(lessons), "lessons")
+
+        async def teach_one(lesson: tuple[str, Sample]) -> None:
+            name, sample = lesson
+            raw = self._corpus.post(sample, self._now).raw
+            await self._teacher.teach(raw, name, threat=sample.kind != HAM)
+
+        await side_by_side(lessons, teach_one, meter.step)
+
+    async def ask(
+        self, records: Sequence[Scanned], learners: Sequence[Learner], meter: Meter | None = None
+    ) -> list[tuple[Finding, ...]]:
+        """Return what each message is found to be by a learner that it was not taught to."""
+        taught = {sample.path: learner for learner in learners for sample in learner.lessons}
+        strangers = {learner: next((other for other in learners if other != learner), learner) for learner in learners}
+
+        async def ask_one(record: Scanned) -> tuple[Finding, ...]:
+            if record.sample.kind == MALFORMED:
+                return ()
+            learner = taught.get(record.sample.path)
+            return await self._ask(record.sample, (strangers[learner] if learner else learners[0]).name)
+
+        told = meter or Meter(len(records), "messages asked about")
+        return await side_by_side(records, ask_one, told.step)
+
+    async def _ask(self, sample: Sample, learner: str) -> tuple[Finding, ...]:
+        posted = self._corpus.post(sample, self._now)
+        try:
+            answer = await self._rspamd.examine(Content(posted.raw), posted.envelope, learner)
+        except EngineFailed:
+            return ()  # the scan itself has counted it
+        known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})
+        return tuple(LearnedAnalyzer().conclude(known))
+
+    @asynccontextmanager
+    async def left_out(self, subset: str, learners: Iterable[Learner]) -> AsyncIterator[None]:
+        """Let the learners know nothing of one source of ham for a while."""
+        names = [(learner.name, learner.sources[subset]) for learner in learners if subset in learner.sources]
+        for name, part in names:
+            await self._add(name, part, -1)
+        try:
+            yield
+        finally:
+            for name, part in names:
+                await self._add(name, part, 1)
+
+    async def _add(self, learner: str, part: str, times: int) -> None:
+        """Add the counts of a part to those of the learner, or take them away."""
+        batch: list[bytes] = [f"{NAMESPACE}{part}".encode()]
+        async for key in self._redis.scan_iter(match=f"{NAMESPACE}{part}_*", count=BATCH):
+            batch.append(key)
+            if len(batch) >= BATCH:
+                await self._add_keys(batch, learner, part, times)
+                batch = []
+        await self._add_keys(batch, learner, part, times)
+
+    async def _add_keys(self, keys: Sequence[bytes], learner: str, part: str, times: int) -> None:
+        reading = self._redis.pipeline(transaction=False)
+        for key in keys:
+            reading.hgetall(key)
+        counts: list[dict[bytes, bytes]] = await reading.execute()
+        writing = self._redis.pipeline(transaction=False)
+        for key, fields in zip(keys, counts, strict=True):
+            whole = key.replace(f"{NAMESPACE}{part}".encode(), f"{NAMESPACE}{learner}".encode(), 1)
+            for field, count in fields.items():
+                if field != b"version":
+                    writing.hincrbyfloat(whole, field, times * float(count))
+        await writing.execute()
+
+
+def with_learned(records: Iterable[Scanned]) -> list[Scanned]:
+    """Return the records with what the tenant's learning says of them among the evidence."""
+    return [_with(record, record.learned) for record in records]
+
+
+def with_learned_elsewhere(records: Iterable[Scanned]) -> list[Scanned]:
+    """Return the ham with what a learner says of it that knows nothing of its source."""
+    return [_with(record, record.learned_elsewhere) for record in records if record.learned_elsewhere is not None]
+
+
+def is_learned(records: Iterable[Scanned]) -> bool:
+    return any(record.learned or record.learned_elsewhere for record in records)
+
+
+def _with(record: Scanned, findings: tuple[Finding, ...]) -> Scanned:
+    others = tuple(report for report in record.evidence.reports if report.analyzer != LEARNED)
+    report = Report(LEARNED, required=False, status=Status.FINISHED, milliseconds=0.0, findings=findings)
+    return replace(record, evidence=Evidence((*others, report)))
+
+
+def _lessons(learner: Learner) -> Iterator[tuple[str, Sample]]:
+    sources = learner.sources
+    for sample in learner.lessons:
+        yield learner.name, sample
+        if sample.kind == HAM:
+            yield sources[sample.subset], sample
