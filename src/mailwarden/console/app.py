@@ -29,6 +29,7 @@ from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen
 from mailwarden.console.screens.health import HealthScreen
 from mailwarden.console.screens.keys import KeysScreen
+from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.list_changes import ListChangesScreen
 from mailwarden.console.screens.list_edits import ListEditsScreen
 from mailwarden.console.screens.list_export import ListExportScreen
@@ -81,13 +82,14 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
         *DashboardScreen(services.statistics, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
-        *MessageScreen(services.history, services.policy).pages(),
+        *MessageScreen(services.history, services.policy, services.teaching).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
         *PreviewScreen(Previews()).pages(),
         *ListsScreen(services.lists).pages(),
         *ListEditsScreen(services.lists).pages(),
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
+        *LearningScreen(services.teaching).pages(),
         *TenantsScreen(services.tenants, services.directory).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),

@@ -20,6 +20,7 @@ MENU: tuple[Entry, ...] = (
     Entry("Messages", "/console/messages", Right.MESSAGES, "messages"),
     Entry("Analyze", "/console/analyze", Right.ANALYZE, "analyze"),
     Entry("Lists", "/console/lists", Right.LISTS_READ, "lists"),
+    Entry("Learning", "/console/learning", Right.LEARNING_READ, "learning"),
     Entry("API keys", "/console/keys", Right.KEYS_READ, "keys"),
     Entry("People", "/console/people", Right.PEOPLE_READ, "people"),
     Entry("Tenants", "/console/tenants", Right.TENANTS_READ, "tenants"),

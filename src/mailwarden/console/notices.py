@@ -25,6 +25,11 @@ NOTICES: Mapping[str, str] = {
     "undone": "The change is undone. This is the change that did it.",
     "undone-partly": "The change is undone, but for entries that were changed since: those are left as they are.",
     "nothing-to-undo": "There is nothing to undo: every entry of this change was changed since.",
+    "report-kept": "Thank you. The report is kept, and the message is learned in a moment.",
+    "report-unlearned": "Thank you. The report is kept. The message itself was not given, so that nothing is learned.",
+    "report-withdrawn": "The report is taken back. Where it was learned already, all is learned anew without it.",
+    "learning-reset": "Everything that was learned for this tenant is forgotten.",
+    "weights-changed": "The weights are changed. Guards know them within a second.",
     "session-ended": "The session has ended.",
     "sessions-ended": "Your other sessions have ended.",
 }

@@ -15,6 +15,9 @@ class Right(StrEnum):
     ANALYZE = "analyze"
     LISTS_READ = "lists.read"
     LISTS_WRITE = "lists.write"
+    LEARNING_READ = "learning.read"
+    LEARNING_WRITE = "learning.write"
+    LEARNING_RESET = "learning.reset"
     KEYS_READ = "keys.read"
     KEYS_WRITE = "keys.write"
     PEOPLE_READ = "people.read"
@@ -28,14 +31,16 @@ class Right(StrEnum):
 # These show or change what belongs to no tenant: besides the right they need a person of the whole deployment.
 DEPLOYMENT_ONLY = frozenset({Right.TENANTS_WRITE, Right.HEALTH})
 
-_READING = frozenset({Right.ACCOUNT, Right.OVERVIEW, Right.MESSAGES, Right.LISTS_READ, Right.TENANTS_READ})
-_ANALYST = _READING | {Right.ANALYZE, Right.LISTS_WRITE}
+_READING = frozenset(
+    {Right.ACCOUNT, Right.OVERVIEW, Right.MESSAGES, Right.LISTS_READ, Right.LEARNING_READ, Right.TENANTS_READ}
+)
+_ANALYST = _READING | {Right.ANALYZE, Right.LISTS_WRITE, Right.LEARNING_WRITE}
 _AUDITOR = _READING | {Right.KEYS_READ, Right.PEOPLE_READ, Right.AUDIT, Right.HEALTH}
 
 RIGHTS: Mapping[Role, frozenset[Right]] = {
     Role.DEPLOYMENT_ADMINISTRATOR: frozenset(Right),
     Role.TENANT_ADMINISTRATOR: _ANALYST
-    | {Right.KEYS_READ, Right.KEYS_WRITE, Right.PEOPLE_READ, Right.PEOPLE_WRITE, Right.AUDIT},
+    | {Right.LEARNING_RESET, Right.KEYS_READ, Right.KEYS_WRITE, Right.PEOPLE_READ, Right.PEOPLE_WRITE, Right.AUDIT},
     Role.ANALYST: _ANALYST,
     Role.AUDITOR: _AUDITOR,
 }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from mailwarden.learning.lesson import State
 from mailwarden.model.outcome import Decision, Verdict
 
 # Tabler's colour names. A colour never speaks alone: the word stands on it.
@@ -22,6 +23,8 @@ COLOURS: Mapping[str, str] = {
     Decision.BOUNCE: "red",
     Decision.DROP: "red",
     Decision.UNDECIDED: "secondary",
+    "fine": "green",
+    "released": "green",
     "GREEN": "green",
     "YELLOW": "yellow",
     "RED": "red",
@@ -49,7 +52,15 @@ ROLES: Mapping[str, str] = {
     "auditor": "Auditor",
 }
 
-WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES}
+# How far a report has been learned.
+LESSONS: Mapping[str, str] = {
+    State.WAITING: "waits to be learned",
+    State.LEARNED: "learned",
+    State.REFUSED: "not learned: the message has too little text",
+    State.NOT_KEPT: "not learned: the message itself was not given",
+}
+
+WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES, "lessons": LESSONS}
 
 _UNITS = ("B", "KiB", "MiB", "GiB")
 

@@ -5,34 +5,61 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from mailwarden.console.message_view import MessageView, view_of
-from mailwarden.console.page import Page
+from mailwarden.console.page import Page, Takes
+from mailwarden.console.report_form import SAYABLE, given_contents, notice_for, said_kind
 from mailwarden.console.rights import Right
-from mailwarden.console.visit import GLOBAL, Visit
+from mailwarden.console.visit import GLOBAL, Visit, see_other
+from mailwarden.errors import LearningFull, MailwardenError, OtherMessage, PayloadTooLarge, SchemaViolation
 from mailwarden.history.finding import find_message
 from mailwarden.history.store import HistoryStore
+from mailwarden.learning.teaching import Teaching
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
+from mailwarden.serving.errors import STATUS_OF
 
 
 class MessageScreen:
-    def __init__(self, history: HistoryStore, policy: Policy) -> None:
+    def __init__(self, history: HistoryStore, policy: Policy, teaching: Teaching) -> None:
         self._history = history
         self._policy = policy
+        self._teaching = teaching
 
     def pages(self) -> Sequence[Page]:
-        return [Page("GET", "/messages/{ggrid}", Right.MESSAGES, self.show)]
+        return [
+            Page("GET", "/messages/{ggrid}", Right.MESSAGES, self.show),
+            Page("POST", "/messages/{ggrid}/report", Right.LEARNING_WRITE, self.report, Takes.UPLOAD),
+        ]
 
     async def show(self, visit: Visit) -> web.StreamResponse:
         """Show a message of the person's own scope; a foreign one is answered like one that does not exist."""
+        return await self._page(visit)
+
+    async def report(self, visit: Visit) -> web.StreamResponse:
+        """Take the person's word on the message; what keeps it from being taken is said where it was given."""
+        ggrid = visit.variables["ggrid"]
+        try:
+            kind, contents = said_kind(visit.form), given_contents(visit.form)
+            lesson = await self._teaching.report_message(visit.scope, ggrid, kind, visit.actor, contents)
+        except (LearningFull, OtherMessage, PayloadTooLarge, SchemaViolation) as error:
+            return await self._page(visit, error)
+        return see_other(f"/console/messages/{lesson.ggrid}", notice_for(lesson))
+
+    async def _page(self, visit: Visit, error: MailwardenError | None = None) -> web.StreamResponse:
         request = await find_message(self._history, visit.scope, visit.variables["ggrid"])
-        return visit.render("message/page.html", shown(visit, view_of(request, self._policy), stored=True))
+        said = await self._teaching.reports_of(visit.scope, request.ggrid)
+        values = shown(visit, view_of(request, self._policy), stored=True)
+        status = STATUS_OF[type(error)] if error else 200
+        return visit.render("message/page.html", {**values, "said": said, "error": error}, status=status)
 
 
 def shown(visit: Visit, message: MessageView, *, stored: bool) -> dict[str, object]:
-    """Return what the templates of a message are given."""
+    """Return what the templates of a message are given, where nobody has said anything of it yet."""
     return {
         "message": message,
         "stored": stored,
+        "said": (),
+        "sayable": SAYABLE,
+        "error": None,
         "curl": curl_for(visit, message.request),
         "scopes": scopes_for(visit, message.request),
     }

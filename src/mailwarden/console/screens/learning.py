@@ -1,0 +1,152 @@
+"""Learning: what a tenant's people said of messages, how much of it is learned, and the ways to take it back."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from aiohttp import web
+from msgspec import Struct
+
+from mailwarden.console.list_place import MAX_CHOICES
+from mailwarden.console.page import Page, Takes
+from mailwarden.console.report_form import SAYABLE, needed_contents, notice_for, said_kind
+from mailwarden.console.rights import Right
+from mailwarden.console.visit import Visit, see_other
+from mailwarden.errors import (
+    EmptyEmail,
+    LearningFull,
+    LessonNotFound,
+    MailwardenError,
+    NotFound,
+    PayloadTooLarge,
+    SchemaViolation,
+)
+from mailwarden.history.finding import ggrid_in
+from mailwarden.learning.lesson import ENOUGH, Standing
+from mailwarden.learning.teaching import Teaching
+from mailwarden.model.tenant import Tenant
+from mailwarden.serving.errors import STATUS_OF
+
+LEARNING = "/console/learning"
+PAGE_SIZE = 50
+
+
+class Side(Struct, frozen=True):
+    """How much of one side is learned."""
+
+    label: str
+    learned: int
+
+    @property
+    def missing(self) -> int:
+        return max(0, ENOUGH - self.learned)
+
+
+class LearningScreen:
+    def __init__(self, teaching: Teaching) -> None:
+        self._teaching = teaching
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/learning", Right.LEARNING_READ, self.show),
+            Page("POST", "/learning/report", Right.LEARNING_WRITE, self.report, Takes.UPLOAD),
+            Page("POST", "/learning/reports/{report}/undo", Right.LEARNING_WRITE, self.take_back),
+            Page("GET", "/learning/reset", Right.LEARNING_RESET, self.show_reset),
+            Page("POST", "/learning/reset", Right.LEARNING_RESET, self.reset),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        return await self._page(visit, tenant_of(visit))
+
+    async def report(self, visit: Visit) -> web.StreamResponse:
+        """Take somebody's word on a message that they give, which history need not know."""
+        tenant = tenant_of(visit)
+        try:
+            kind, contents = said_kind(visit.form), needed_contents(visit.form)
+            lesson = await self._teaching.report_contents(visit.scope, tenant.uid, kind, visit.actor, contents=contents)
+        except (EmptyEmail, LearningFull, PayloadTooLarge, SchemaViolation) as error:
+            return await self._page(visit, tenant, error)
+        return see_other(LEARNING, notice_for(lesson), tenant=str(tenant.uid))
+
+    async def take_back(self, visit: Visit) -> web.StreamResponse:
+        """Undo a report, and go back to where it was shown: the page of its message, or this screen."""
+        ggrid = ggrid_in(visit.form.text("ggrid")) if visit.form.text("ggrid") else None
+        tenant = None if ggrid else tenant_of(visit)
+        await self._teaching.take_back(visit.scope, _report_in(visit.variables["report"]), visit.actor)
+        if tenant is None:
+            return see_other(f"/console/messages/{ggrid}", "report-withdrawn")
+        return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
+
+    async def show_reset(self, visit: Visit) -> web.StreamResponse:
+        return await self._reset_page(visit, tenant_of(visit))
+
+    async def reset(self, visit: Visit) -> web.StreamResponse:
+        """Forget everything, for who can say for whom."""
+        tenant = tenant_of(visit)
+        if visit.form.text("name") != tenant.name:
+            return await self._reset_page(visit, tenant, "This is not the name of the tenant. Nothing was forgotten.")
+        await self._teaching.reset(visit.scope, tenant.uid, visit.actor)
+        return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
+
+    async def _page(self, visit: Visit, tenant: Tenant, error: MailwardenError | None = None) -> web.StreamResponse:
+        before = _moment_in(visit.query.get("before", ""))
+        found = await self._teaching.reports(visit.scope, tenant.uid, before, PAGE_SIZE + 1)
+        standing = await self._teaching.standing(visit.scope, tenant.uid)
+        return visit.render(
+            "learning/index.html",
+            tenant=tenant,
+            tenants=visit.tenants if len(visit.tenants) <= MAX_CHOICES else None,
+            standing=standing,
+            sides=sides_of(standing),
+            enough=ENOUGH,
+            reports=found[:PAGE_SIZE],
+            older=found[PAGE_SIZE - 1].reported_at.isoformat() if len(found) > PAGE_SIZE else "",
+            is_first=before is None,
+            sayable=SAYABLE,
+            error=error,
+            status=STATUS_OF[type(error)] if error else 200,
+        )
+
+    async def _reset_page(self, visit: Visit, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
+        standing = await self._teaching.standing(visit.scope, tenant.uid)
+        return visit.render(
+            "learning/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
+        )
+
+
+def sides_of(standing: Standing) -> tuple[Side, Side]:
+    return Side("Phishing and spam", standing.threats), Side("Fine", standing.fine)
+
+
+def tenant_of(visit: Visit) -> Tenant:
+    """Return the tenant that the form or the address names, by uid or name; without one the person's first.
+
+    A tenant of others does not exist for this person.
+    """
+    named = visit.form.text("tenant") or visit.query.get("tenant", "").strip()
+    for tenant in visit.tenants:
+        if named.casefold() in (str(tenant.uid), tenant.name.casefold()) or (not named and tenant.is_default):
+            return tenant
+    if named or not visit.tenants:
+        raise NotFound("There is no such tenant.")
+    return visit.tenants[0]
+
+
+def _report_in(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise LessonNotFound("There is no such report.") from None
+
+
+def _moment_in(text: str) -> datetime | None:
+    """Return the moment from which older reports are shown."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SchemaViolation("`before` must be a time such as 2026-11-15T09:00:00+00:00.") from None
+    if moment.tzinfo is None:
+        raise SchemaViolation("`before` must name its time zone, such as 2026-11-15T09:00:00+00:00.")
+    return moment

@@ -1,0 +1,219 @@
+"""What people say of messages in the console: on the page of a message and on the screen Learning."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from email.message import EmailMessage
+from uuid import uuid4
+
+import pytest
+import requests
+
+from mailwarden.learning.contents import MAX_CONTENTS
+from mailwarden.model.ggrid import new_ggrid
+from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
+from tests.acceptance.house import House
+from tests.browser.hostile import hostile_strings
+
+LEARNING = "/console/learning"
+_numbers = itertools.count(1)
+
+
+def message(subject: str = "Minutes") -> bytes:
+    """Write a message of its own with text enough to learn from."""
+    made = EmailMessage()
+    made["From"], made["To"], made["Subject"] = "ada@pass.example", "bob@company.example", subject
+    made["Message-ID"] = f"<console-learning-{next(_numbers)}@pass.example>"
+    made.set_content("The committee met on Tuesday and agreed on the budget, the agenda and the next review. " * 4)
+    return made.as_bytes().replace(b"\n", b"\r\n")
+
+
+def scanned(house: House, raw: bytes) -> str:
+    return str(house.client().submit(raw, envelope()).result["ggrid"])
+
+
+def say(guest: ConsoleGuest, ggrid: str, kind: str, raw: bytes = b"") -> requests.Response:
+    files = {"message": ("m.eml", raw, "message/rfc822")}
+    return guest.post(f"/console/messages/{ggrid}/report", {"kind": kind}, files=files)
+
+
+def give(guest: ConsoleGuest, tenant: str, kind: str, raw: bytes) -> requests.Response:
+    files = {"message": ("m.eml", raw, "message/rfc822")}
+    return guest.post(LEARNING + "/report", {"tenant": tenant, "kind": kind}, files=files)
+
+
+def reports_on(page: requests.Response) -> list[str]:
+    return re.findall(r'action="/console/learning/reports/([0-9a-f-]{36})/undo"', page.text)
+
+
+@pytest.fixture
+def analyst(house: House) -> ConsoleGuest:
+    return sign_in(house, "analyst", ["acme"])
+
+
+@pytest.fixture
+def acme(house: House) -> Iterator[str]:
+    """Return a tenant that has learned nothing, before the test and after it."""
+    uid = house.tenants["acme"]
+    root = sign_in(house, "deployment-administrator")
+    yield uid
+    assert root.post(LEARNING + "/reset", {"tenant": uid, "name": "acme"}).status_code == 303
+
+
+def test_a_message_is_reported_shown_and_taken_back_on_its_page(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    ggrid = scanned(house, message())
+    path = f"/console/messages/{ggrid}"
+    assert reports_on(analyst.get(path)) == []
+    answer = say(analyst, ggrid, "phishing")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=report-unlearned")
+    page = analyst.get(answer.headers["Location"])
+    assert f"phishing says {analyst.name}" in text_of(page)
+    assert "not learned: the message itself was not given" in text_of(page)
+    (report,) = reports_on(page)
+    answer = analyst.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=report-withdrawn")
+    assert reports_on(analyst.get(path)) == []
+
+
+def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first(
+    house: House, acme: str, analyst: ConsoleGuest
+) -> None:
+    raw = message()
+    ggrid = scanned(house, raw)
+    assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("?done=report-kept")
+    path = f"/console/messages/{ggrid}"
+    assert wait_until(lambda: "UTC, learned" in text_of(analyst.get(path)), 20.0, 0.2)
+    assert "Phishing and spam 1 of 200" in text_of(analyst.get(LEARNING))
+    assert say(analyst, ggrid, "fine", raw).status_code == 303
+    page = analyst.get(path)
+    assert len(reports_on(page)) == 1
+    assert "fine says" in text_of(page)
+    expected = "Phishing and spam 0 of 200 0 Fine 1 of 200"
+    assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), 20.0, 0.2)
+
+
+def test_what_cannot_be_taken_is_said_in_place(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    raw = message()
+    ggrid = scanned(house, raw)
+    large = b"Subject: x\r\n\r\n" + b"x" * MAX_CONTENTS
+    for kind, given, status, sentence in (
+        ("lovely", b"", 400, "Say what the message is: phishing, spam or fine."),
+        ("released", b"", 400, "Say what the message is"),
+        ("spam", raw + b"more", 409, "These are not the bytes of that message"),
+        ("spam", large, 413, "The file is larger than 1 MiB"),
+    ):
+        answer = say(analyst, ggrid, kind, given)
+        assert (answer.status_code, sentence in text_of(answer)) == (status, True)
+        assert "What do you say?" in text_of(answer)
+    for kind, given, status, sentence in (
+        ("spam", b"", 400, "Choose the message as a file."),
+        ("lovely", raw, 400, "Say what the message is"),
+        ("spam", large, 413, "The file is larger than 1 MiB"),
+    ):
+        answer = give(analyst, acme, kind, given)
+        assert (answer.status_code, sentence in text_of(answer)) == (status, True)
+        assert "Give a message" in text_of(answer)
+    assert reports_on(analyst.get(LEARNING)) == []
+
+
+def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    text = text_of(analyst.get(LEARNING))
+    assert "What acme has learned says nothing yet." in text
+    assert "Missing: 200 of “Phishing and spam”, 200 of “Fine”." in text
+    assert "Nothing was said" in text
+    answer = give(analyst, acme, "fine", message("Given"))
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-kept")
+    ggrid = scanned(house, message("Reported"))
+    assert say(analyst, ggrid, "phishing").status_code == 303
+    page = analyst.get(LEARNING)
+    assert len(reports_on(page)) == 2
+    assert f'<a href="/console/messages/{ggrid}">Reported</a>' in page.text
+    assert re.search(rf"phishing Reported {analyst.name} .* fine given as a file", text_of(page))
+    newest = reports_on(page)[0]
+    answer = analyst.post(f"{LEARNING}/reports/{newest}/undo", {"tenant": acme})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-withdrawn")
+    assert newest not in reports_on(analyst.get(LEARNING))
+
+
+def test_many_reports_are_read_page_by_page(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    for _ in range(52):
+        assert give(analyst, acme, "fine", message()).status_code == 303
+    first = analyst.get(LEARNING)
+    (older,) = re.findall(r'href="(/console/learning\?[^"]*before=[^"]*)"', first.text)
+    second = analyst.get(older.replace("&amp;", "&"))
+    assert (len(reports_on(first)), len(reports_on(second))) == (50, 2)
+    assert not set(reports_on(first)) & set(reports_on(second))
+    for nonsense in ("yesterday", "2026-11-15T09:00:00", "%00"):
+        assert analyst.get(f"{LEARNING}?before={nonsense}").status_code == 400
+
+
+def test_all_is_forgotten_for_who_types_the_name(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    assert give(analyst, acme, "fine", message()).status_code == 303
+    mistress = sign_in(house, "tenant-administrator", ["acme"])
+    for name in ("", "ACME", "club"):
+        answer = mistress.post(LEARNING + "/reset", {"tenant": acme, "name": name})
+        assert (answer.status_code, "Nothing was forgotten." in text_of(answer)) == (400, True)
+    assert len(reports_on(mistress.get(LEARNING))) == 1
+    answer = mistress.post(LEARNING + "/reset", {"tenant": acme, "name": "acme"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=learning-reset")
+    assert reports_on(mistress.get(LEARNING)) == []
+
+
+def test_what_belongs_to_others_does_not_exist(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    ggrid = scanned(house, message())
+    assert say(analyst, ggrid, "spam").status_code == 303
+    (report,) = reports_on(analyst.get(f"/console/messages/{ggrid}"))
+    other = sign_in(house, "tenant-administrator", ["club"])
+    for answer in (
+        say(other, ggrid, "fine"),
+        say(other, str(new_ggrid()), "fine"),
+        say(other, "nonsense", "fine"),
+        other.post(f"{LEARNING}/reports/{report}/undo", {"tenant": house.tenants["club"]}),
+        other.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid}),
+        other.post(f"{LEARNING}/reports/{uuid4()}/undo", {}),
+        other.post(f"{LEARNING}/reports/nonsense/undo", {}),
+        other.get(f"{LEARNING}?tenant={acme}"),
+        other.get(f"{LEARNING}?tenant=acme"),
+        give(other, acme, "fine", message()),
+        other.get(f"{LEARNING}/reset?tenant={acme}"),
+        other.post(f"{LEARNING}/reset", {"tenant": acme, "name": "acme"}),
+    ):
+        assert answer.status_code == 404, answer.url
+    assert report not in other.get(LEARNING).text
+    assert reports_on(analyst.get(LEARNING)) == [report]
+
+
+def test_an_auditor_reads_what_was_said_and_has_no_buttons(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    ggrid = scanned(house, message())
+    assert say(analyst, ggrid, "spam").status_code == 303
+    auditor = sign_in(house, "auditor", ["acme"])
+    for page in (auditor.get(f"/console/messages/{ggrid}"), auditor.get(LEARNING)):
+        assert page.status_code == 200
+        assert analyst.name in text_of(page)
+        assert 'name="kind"' not in page.text
+        assert "undo" not in page.text
+    assert say(auditor, ggrid, "fine").status_code == 403
+
+
+def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_screen(
+    house: House, acme: str, analyst: ConsoleGuest
+) -> None:
+    raw = message()
+    files = {"message": ("m.eml", raw, "message/rfc822")}
+    stored = analyst.post("/console/analyze", files=files)
+    (path,) = re.findall(r'action="(/console/messages/[0-9a-f-]{36}/report)"', stored.text)
+    assert say(analyst, path.split("/")[3], "fine", raw).status_code == 303
+    unstored = analyst.post("/console/analyze", {"unstored": "1"}, files=files)
+    assert "/report" not in unstored.text
+    assert f'href="/console/learning?tenant={acme}#give"' in unstored.text
+
+
+def test_hostile_subjects_stay_text(house: House, acme: str, analyst: ConsoleGuest) -> None:
+    for text in hostile_strings()[::25]:
+        if text.isascii():
+            assert say(analyst, scanned(house, message(text)), "spam").status_code == 303
+    page = analyst.get(LEARNING)
+    assert page.text.count("<script") == 3
+    assert page.text.count("&lt;script&gt;") >= 3
+    assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))
