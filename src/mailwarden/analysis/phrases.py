@@ -8,31 +8,27 @@ Security: the text is hostile, the phrases are ours; RE2 is linear, the text is 
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Protocol, cast
 
+import ahocorasick
 import re2
 from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.folding import fold
+from mailwarden.analysis.literals import SENTENCE_ENDS, commonness, read_shape
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Fact, Finding
 
-SET_MEMORY = 16 * 1024 * 1024  # of one book; what a hostile text makes beyond it is thrown away and made again
-PHRASE_MEMORY = 512 * 1024
+PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
 TOLD = 80
-_GAP = "[^.!?]{0,40}"
+SELDOM = 0.004
+_GAP = f"[^{SENTENCE_ENDS}]{{0,40}}"
+_SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
+_BOOK = "_phrases.yml"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
-
-
-class _Set(Protocol):
-    def Add(self, pattern: str) -> int: ...  # noqa: N802 - re2's own name
-
-    def Compile(self) -> None: ...  # noqa: N802 - re2's own name
-
-    def Match(self, text: str) -> list[int]: ...  # noqa: N802 - re2's own name
 
 
 class _Pattern(Protocol):
@@ -49,35 +45,87 @@ class Heard(Struct, frozen=True):
 class PhraseBook:
     """Families of phrases, each found or not.
 
-    One set holds what stands between the gaps of all phrases; only phrases all of whose pieces are there are tried
-    whole, because a set with gaps would outgrow any memory.
+    One pass finds the words without which no phrase can be there; only where all that a phrase needs stands in one
+    sentence is it tried, and on this sentence alone, as its gaps end with it. The few phrases whose own words may
+    hold the end of a sentence are tried on the whole text.
     """
 
     def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
-        self._set = cast("_Set", re2.Set.SearchSet(_options(SET_MEMORY)))
-        self._phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
-        pieces = sorted({piece for phrase in self._phrases for piece in phrase.pieces})
-        for piece in pieces:
-            self._set.Add(piece)
-        self._set.Compile()
-        self._pieces = pieces
+        self.phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
+        self._waiting: dict[str, list[int]] = {}  # the phrases that a piece makes worth a look
+        words: dict[str, set[str]] = {}
+        for number, phrase in enumerate(self.phrases):
+            for piece, needed in phrase.needed.items():
+                for word in needed:
+                    words.setdefault(word, set()).add(piece)
+            self._waiting.setdefault(phrase.rarest, []).append(number)
+        self._always = self._waiting.pop("", [])
+        self._rarest = frozenset(self._waiting)
+        self._automaton = ahocorasick.Automaton()
+        for word, pieces in words.items():
+            self._automaton.add_word(word, tuple(sorted(pieces)))
+        self._automaton.make_automaton()
         self.families = tuple(families)
 
     def find(self, text: str) -> dict[str, Heard]:
         """Return the families whose phrases stand in a folded text, in the order of the book."""
-        there = {self._pieces[index] for index in self._set.Match(text) or ()}
-        found: dict[str, list[str]] = {}
-        for phrase in self._phrases:
-            if there.issuperset(phrase.pieces) and (match := _pattern(phrase.pattern).search(text)):
-                found.setdefault(phrase.family, []).append(match[0][:TOLD])
-        return {family: Heard(len(words), words[0]) for family, words in found.items()}
+        found: dict[int, str] = {}
+        everywhere: set[str] = set()
+        for sentence, pieces in self._sentences(text):
+            everywhere |= pieces
+            for number in self._worth_trying(pieces, crossing=False):
+                if number not in found:
+                    self._try(number, sentence, found)
+        for number in (*self._worth_trying(everywhere, crossing=True), *self._always):
+            self._try(number, text, found)
+        told: dict[str, list[str]] = {}
+        for number in sorted(found):
+            told.setdefault(self.phrases[number].family, []).append(found[number])
+        return {family: Heard(len(words), words[0]) for family, words in told.items()}
+
+    def _sentences(self, text: str) -> Iterator[tuple[str, set[str]]]:
+        """Yield the sentences that have words of phrases, each with the pieces that these words may belong to."""
+        if not self._automaton:
+            return
+        ends = (match.start() for match in _SENTENCE_END.finditer(text))
+        start, end = 0, next(ends, len(text))
+        pieces: set[str] = set()
+        for place, those in self._automaton.iter(text):
+            if place > end:
+                if pieces:
+                    yield text[start:end], pieces
+                    pieces = set()
+                while place > end:
+                    start, end = end + 1, next(ends, len(text))
+            pieces.update(those)
+        if pieces:
+            yield text[start:end], pieces
+
+    def _worth_trying(self, pieces: set[str], *, crossing: bool) -> Iterator[int]:
+        for piece in pieces & self._rarest:
+            for number in self._waiting[piece]:
+                phrase = self.phrases[number]
+                if phrase.crosses is crossing and pieces.issuperset(phrase.needed):
+                    yield number
+
+    def _try(self, number: int, text: str, found: dict[int, str]) -> None:
+        if match := self.phrases[number].pattern.search(text):
+            found[number] = match[0][:TOLD]
 
 
 class _Phrase:
     def __init__(self, family: str, phrase: str) -> None:
         self.family = family
         self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
-        self.pattern = _GAP.join(self.pieces)
+        self.pattern = _compile(_GAP.join(self.pieces))
+        shapes = {piece: read_shape(piece) for piece in self.pieces}
+        self.crosses = any(shape.crosses for shape in shapes.values())
+        words = {piece: shape.best for piece, shape in shapes.items() if shape.best}
+        rarest_first = sorted(words, key=lambda piece: commonness(words[piece]))
+        self.rarest = rarest_first[0] if rarest_first else ""
+        # A word that stands in every text would only be met in vain.
+        seldom = [piece for piece in rarest_first if commonness(words[piece]) < SELDOM]
+        self.needed = {piece: words[piece] for piece in (*rarest_first[:2], *seldom)}
 
 
 def _begin(piece: str) -> str:
@@ -101,30 +149,36 @@ def _starts(piece: str) -> Iterator[str]:
             return
 
 
-def _options(memory: int) -> object:
+def _compile(pattern: str) -> _Pattern:
     options = re2.Options()
-    options.max_mem = memory
+    options.max_mem = PHRASE_MEMORY
     options.log_errors = False
-    return options
+    return cast("_Pattern", re2.compile(pattern, options))
 
 
 @cache
-def _pattern(pattern: str) -> _Pattern:
-    return cast("_Pattern", re2.compile(pattern, _options(PHRASE_MEMORY)))
+def load_books() -> PhraseBook:
+    """Read every book `<name>_phrases.yml` beside the analyzers into one, once; its families are `<name>.<family>`."""
+    families: dict[str, tuple[str, ...]] = {}
+    for file in sorted(files("mailwarden.analysis.analyzers").iterdir(), key=lambda each: each.name):
+        name, ending, _ = file.name.partition(_BOOK)
+        if ending:
+            read = convert(YAML(typ="safe").load(file.read_text("utf-8")), dict[str, str])
+            families |= {f"{name}.{family}": tuple(lines.splitlines()) for family, lines in read.items()}
+    return PhraseBook(families)
 
 
-@cache
-def load_book(name: str) -> PhraseBook:
-    """Read the book `<name>_phrases.yml` beside the analyzers, once."""
-    text = files("mailwarden.analysis.analyzers").joinpath(f"{name}_phrases.yml").read_text("utf-8")
-    families = convert(YAML(typ="safe").load(text), dict[str, str])
-    return PhraseBook({family: tuple(lines.splitlines()) for family, lines in families.items()})
+@lru_cache(maxsize=1)  # every analyzer of phrases hears the same text, one after the other
+def _hear_all(text: str) -> dict[str, Heard]:
+    return load_books().find(text)
 
 
 def hear(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
     """Yield `<name>.<family>` for every family heard, and `<name>.<family>-often` where as many phrases as told are."""
-    for family, heard in load_book(name).find(view.folded_text).items():
-        facts: dict[str, Fact] = {"words": heard.words, "count": heard.count}
-        yield Finding(f"{name}.{family}", facts=facts)
-        if heard.count >= often.get(family, heard.count + 1):
-            yield Finding(f"{name}.{family}-often", facts=facts)
+    for full_name, heard in _hear_all(view.folded_text).items():
+        book, _, family = full_name.partition(".")
+        if book == name:
+            facts: dict[str, Fact] = {"words": heard.words, "count": heard.count}
+            yield Finding(full_name, facts=facts)
+            if heard.count >= often.get(family, heard.count + 1):
+                yield Finding(f"{full_name}-often", facts=facts)
