@@ -23,7 +23,10 @@ SMALL_SIDE = 200
 MAX_BYTES = 20 * 1024 * 1024
 MAX_CODES = 5
 MAX_TEXT = 4_096
-MAX_PDF_PAGES = 5
+MAX_PDF_PAGES = 5  # the first ones, and the last
+MAX_FRAMES = 30
+PIECES = (2, 3, 4, 9)  # pictures that together may show one code
+_SQUARE = (0.8, 1.25)  # the sides of a code, one by the other
 
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 _CODES = zxingcpp.BarcodeFormats(
@@ -55,9 +58,55 @@ def read_picture(content: bytes) -> tuple[str, ...]:
                     return ()
                 if picture.format == "JPEG" and width * height > 2 * WORKING_PIXELS:
                     picture.draft("L", (width // 2, height // 2))
-                return read_image(_flatten(picture))
+                found = read_image(_flatten(picture))
+                frames = getattr(picture, "n_frames", 1)
+                if not found and 1 < frames <= MAX_FRAMES and width * height <= WORKING_PIXELS:
+                    picture.seek(frames - 1)  # what stays to be seen when it has played
+                    found = read_image(_flatten(picture))
+                return found
     except Exception:  # a hostile picture may break its decoder in any way, and then holds no code that people can scan
         return ()
+
+
+def read_pieces(contents: Sequence[bytes]) -> tuple[str, ...]:
+    """Return the texts of a code that was cut into pictures of one size, which a page puts together again."""
+    if len(contents) not in PIECES or sum(map(len, contents)) > MAX_BYTES:
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pieces = []
+            for content in contents:
+                with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+                    if picture.width * picture.height > WORKING_PIXELS:
+                        return ()
+                    pieces.append(_flatten(picture))
+    except Exception:  # as above
+        return ()
+    number = len(pieces)
+    for columns in sorted({1, number, round(number**0.5)}):
+        if number % columns == 0 and (joined := _join(pieces, columns)) and (found := read_image(joined)):
+            return found
+    return ()
+
+
+def _join(pieces: Sequence[Image.Image], columns: int) -> Image.Image | None:
+    """Return the pieces beside and below each other where they make a square, or None."""
+    rows = [pieces[start : start + columns] for start in range(0, len(pieces), columns)]
+    widths, heights = [piece.width for piece in rows[0]], [row[0].height for row in rows]
+    width, height = sum(widths), sum(heights)
+    fits = all(
+        abs(piece.width - widths[x]) <= 2 and abs(piece.height - heights[y]) <= 2
+        for y, row in enumerate(rows)
+        for x, piece in enumerate(row)
+    )
+    if not fits or not _SQUARE[0] <= width / height <= _SQUARE[1] or width * height > WORKING_PIXELS:
+        return None
+    joined = Image.new("L", (width, height), 255)
+    for y, row in enumerate(rows):
+        for x, piece in enumerate(row):
+            joined.paste(piece, (sum(widths[:x]), sum(heights[:y])))
+    return joined
 
 
 def read_image(grey: Image.Image) -> tuple[str, ...]:
@@ -98,7 +147,8 @@ def read_pdf(content: bytes, budget: Budget) -> Iterator[tuple[int, str]]:
     except pypdfium2.PdfiumError:
         return
     try:
-        for number in range(min(len(document), MAX_PDF_PAGES)):
+        pages = len(document)
+        for number in sorted({*range(min(pages, MAX_PDF_PAGES)), max(0, pages - 1)}):
             if budget.spent:
                 return
             for text in _read_page(document, number):

@@ -1,4 +1,4 @@
-"""QR codes that are drawn without a picture: with block characters in text, or with the cells of an HTML table.
+"""QR codes that are drawn without a picture: with signs in text, or with the coloured cells and boxes of a page.
 
 Security: works on hostile text; looks only where there are many blocks or cells, every pattern is linear and bounded.
 """
@@ -17,18 +17,26 @@ Drawing = list[list[bool]]
 
 _BLOCKS = "█▀▄■▓▒"
 _HALVES = {"█": (True, True), "■": (True, True), "▓": (True, True), "▀": (True, False), "▄": (False, True)}
+_SIGNS = "#@*xX1"  # in place of blocks, two to a field
 _LINE_BREAK = re.compile(r"<(?:br|/div|/p|/tr|/li)\b[^<>]{0,200}+>")
 _TAG = re.compile(r"<[^<>]{0,2000}+>")
 _ROW = re.compile(r"<tr\b")
 _CELL = re.compile(r"<td\b([^<>]{0,500}+)")
 _SPAN = re.compile(r"colspan\s{0,3}+=\s{0,3}+[\"']?+(\d{1,3}+)")
 _COLOUR = re.compile(r"(?:bgcolor\s{0,3}+=\s{0,3}+|background(?:-color)?\s{0,3}+:\s{0,3}+)[\"']?+(#?[a-z0-9]{1,20}+)")
+_CLASS = re.compile(r"class\s{0,3}+=\s{0,3}+[\"']?+([\w-]{1,40}+)")
+_STYLED = re.compile(r"\.([\w-]{1,40}+)\s{0,9}+\{([^{}]{1,500}+)\}")
+_BOX = re.compile(r"<(?:span|div|i|b|p|a)\b([^<>]{0,500}+)")
+_BOX_ROW = re.compile(r"</div>\s{0,20}+(?=<div|</div)|<br\b|</p>|</tr>")
 _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-5][0-5])$")
 
 
 def find_text_drawings(text: str) -> Iterator[Drawing]:
     """Yield what block characters draw in a text; `text` has its line breaks."""
     if sum(text.count(block) for block in _BLOCKS) < MIN_BLOCKS:
+        for sign in _SIGNS:
+            if text.count(2 * sign) >= MIN_BLOCKS // 2:
+                yield from _signed(text, sign)
         return
     lines: list[str] = []
     for line in (*text.splitlines()[:20_000], ""):
@@ -45,16 +53,39 @@ def find_page_drawings(lower: str) -> Iterator[Drawing]:
     if sum(source.count(block) for block in _BLOCKS) >= MIN_BLOCKS:
         yield from find_text_drawings(_TAG.sub("", _LINE_BREAK.sub("\n", source)).replace("&nbsp;", " "))
     if source.count("<td") >= MIN_CELLS:
-        rows: Drawing = []
-        for piece in _ROW.split(source)[1:]:
-            row = _row_of(piece)
-            if len(row) >= MIN_SIDE:
-                rows.append(row)
-            elif rows:
-                yield from (rows[:MAX_SIDE],) if len(rows) >= MIN_SIDE else ()
-                rows = []
-        if len(rows) >= MIN_SIDE:
-            yield rows[:MAX_SIDE]
+        yield from _gathered(_ROW.split(source)[1:], _CELL, _dark_classes(source))
+    elif max(source.count("<span"), source.count("<div"), source.count("<i ")) >= MIN_CELLS:
+        yield from _gathered(_BOX_ROW.split(source), _BOX, _dark_classes(source))
+
+
+def _gathered(pieces: list[str], cell: re.Pattern[str], dark: frozenset[str]) -> Iterator[Drawing]:
+    """Yield the drawings that stand in row after row of cells."""
+    rows: Drawing = []
+    for piece in (*pieces, ""):
+        row = _row_of(piece, cell, dark)
+        if len(row) >= MIN_SIDE:
+            rows.append(row)
+        elif rows:
+            yield from (rows[:MAX_SIDE],) if len(rows) >= MIN_SIDE else ()
+            rows = []
+
+
+def _dark_classes(source: str) -> frozenset[str]:
+    """Return the names of the classes that a page gives a dark ground."""
+    rules = ((name, _COLOUR.search(style)) for name, style in _STYLED.findall(source[:MAX_SOURCE])[:1_000])
+    return frozenset(name for name, colour in rules if colour and _DARK.match(colour[1]))
+
+
+def _signed(text: str, sign: str) -> Iterator[Drawing]:
+    """Yield what one sign and spaces draw, two signs to a field."""
+    lines: list[str] = []
+    for line in (*text.splitlines()[:20_000], ""):
+        if sign in line and len(line) <= 2 * MAX_SIDE and not line.replace(sign, "").strip(" .0_"):
+            lines.append(line)
+        elif lines:
+            if len(lines) >= MIN_SIDE:
+                yield [[each == sign for each in line[::2]] for line in lines[:MAX_SIDE]]
+            lines = []
 
 
 def _readings(lines: list[str]) -> Iterator[Drawing]:
@@ -66,12 +97,15 @@ def _readings(lines: list[str]) -> Iterator[Drawing]:
         yield [[sign in _HALVES for sign in line[::2]] for line in lines]
 
 
-def _row_of(piece: str) -> list[bool]:
+def _row_of(piece: str, cell: re.Pattern[str], classes: frozenset[str]) -> list[bool]:
     row: list[bool] = []
-    for cell in _CELL.findall(piece):
-        span = _SPAN.search(cell)
-        colour = _COLOUR.search(cell)
-        dark = bool(colour and _DARK.match(colour[1]))
+    for attributes in cell.findall(piece):
+        span = _SPAN.search(attributes)
+        colour = _COLOUR.search(attributes)
+        named = _CLASS.search(attributes) if classes else None
+        if cell is _BOX and not colour and not named:
+            continue  # a box around others
+        dark = bool(colour and _DARK.match(colour[1])) or bool(named and named[1] in classes)
         row.extend([dark] * min(int(span[1]) if span else 1, MAX_SIDE))
         if len(row) >= MAX_SIDE:
             break

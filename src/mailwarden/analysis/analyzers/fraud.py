@@ -25,7 +25,8 @@ _PHONE = re.compile(
 )
 _ACCOUNT = re.compile(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
-    r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?\.?[ :#-]{1,4}\d[\d -]{4,30}"
+    r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
+    r"\.?[ :#-]{1,4}\d[\d -]{4,30}"
 )
 
 

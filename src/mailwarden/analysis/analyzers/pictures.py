@@ -18,11 +18,12 @@ from ruamel.yaml import YAML
 from mailwarden.analysis.file_types import HEAD, kind_by_content
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
-from mailwarden.analysis.qr_codes import Budget, read_drawing, read_pdf, read_picture
+from mailwarden.analysis.qr_codes import PIECES, Budget, read_drawing, read_pdf, read_picture, read_pieces
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
+from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
-from mailwarden.message.urls import host_of
+from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_PICTURES = 10
@@ -33,22 +34,26 @@ LITTLE_TEXT = 700
 _TOLD = 200
 
 _PICTURES = frozenset({"png", "jpeg", "gif", "webp", "bmp", "tiff"})
-_CARRIED = re.compile(r"data:image/[a-z]{3,5};base64,([A-Za-z0-9+/=]{100,4000000}+)")
+_CARRIED = re.compile(r"data:image/[a-z+]{3,7};base64,\s{0,9}+([A-Za-z0-9+/=\s]{100,4000000}+)")
 _BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}+$", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:tel|sms|smsto|mmsto):\s{0,3}(\+?[\d() .-]{5,20})", re.IGNORECASE)
+_COINS = re.compile(r"(?:bitcoin|ethereum|litecoin|monero|tron|tether):([A-Za-z0-9]{20,100})", re.IGNORECASE)
 
 
 class _Words(Struct, frozen=True):
     scan: str
     account: str
+    order: str
 
 
 @cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what asks for a scan, and what speaks of an account."""
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Return what speaks of a scan, what speaks of an account, and what orders to scan a code."""
     text = files("mailwarden.analysis.analyzers").joinpath("pictures.yml").read_text("utf-8")
     words = convert(YAML(typ="safe").load(text), _Words)
     # A fold of the file stands after a bar and is no part of a pattern.
-    return re.compile(words.scan.strip().replace("| ", "|")), re.compile(words.account.strip().replace("| ", "|"))
+    scan, account, order = (each.strip().replace("| ", "|") for each in (words.scan, words.account, words.order))
+    return re.compile(scan), re.compile(account), re.compile(order)
 
 
 class PicturesAnalyzer:
@@ -59,20 +64,42 @@ class PicturesAnalyzer:
         seen: set[str] = set()
         for text, place in _codes(view):
             url = _address(text)
-            if not url or url in seen:
+            if (url or text) in seen:
                 continue
-            seen.add(url)
-            ties = ties or ties_of(view)
-            yield from _judge(url, f"QR code in {place}", ties, view)
+            seen.add(url or text)
+            if url:
+                ties = ties or ties_of(view)
+                yield from _judge(url, f"QR code in {place}", ties, view)
+            else:
+                yield from _judge_other(text, f"QR code in {place}", view)
             if len(seen) >= MAX_CODES:
                 return
+        if not seen and _asks_to_scan(view):
+            yield Finding("pictures.qr-not-read")
+
+
+def _judge_other(text: str, place: str, view: View) -> Iterator[Finding]:
+    """Tell of a code that leads to no page, but to a telephone or a purse."""
+    if coins := _COINS.match(text):
+        yield Finding("pictures.qr-coins", place, {"address": coins[1][:_TOLD]})
+    elif (number := _NUMBER.match(text)) and _patterns()[1].search(view.lower_text[:5_000]):
+        yield Finding("pictures.qr-number", place, {"number": number[1][:40]})
+
+
+def _asks_to_scan(view: View) -> bool:
+    """Tell whether a code is to be scanned for an account's sake that stands in what could not be read."""
+    _, account, order = _patterns()
+    text = view.lower_text[:5_000]
+    if len(text) > LITTLE_TEXT + len(view.subject) + LITTLE_TEXT or not order.search(text) or not account.search(text):
+        return False
+    return bool(view.files) or any(page.document.images or "<svg" in page.lower for page in view.pages)
 
 
 def _judge(url: str, place: str, ties: Ties, view: View) -> Iterator[Finding]:
     """Tell of one code that leads somewhere: it is a link, and it takes its reader away from guarded machines."""
     host = host_of(url)
     told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= _TOLD else {})}
-    scan, account = _patterns()
+    scan, account, _ = _patterns()
     yield Finding("pictures.qr-code", place, told)
     if ties.is_stranger(host) or kind_of(host) is HostKind.SENDING:
         yield Finding("pictures.qr-stranger", place, told)
@@ -95,38 +122,57 @@ def _address(text: str) -> str:
     text = text.strip()
     if host_of(text):
         return text
-    return f"http://{text}" if _BARE_HOST.match(text) else ""
+    if _BARE_HOST.match(text):
+        return f"http://{text}"
+    return next(iter(find_urls(text)), "") if "." in text else ""
 
 
 def _codes(view: View) -> Iterator[tuple[str, str]]:
     budget = Budget(SECONDS)
+    pieces: list[bytes] = []
+    found = False
     for content, place, is_pdf in islice(_pictures(view), MAX_PICTURES):
         if budget.spent:
             break
         if is_pdf:
             for number, text in read_pdf(content, budget):
+                found = True
                 yield text, f"page {number} of {place}"
-        else:
-            for text in read_picture(content):
-                yield text, place
+            continue
+        texts = read_picture(content)
+        for text in texts:
+            found = True
+            yield text, place
+        if not texts:
+            pieces.append(content)
+    if not found and len(pieces) in PIECES and not budget.spent and _patterns()[0].search(view.lower_text[:20_000]):
+        for text in read_pieces([part.content for part in view.message.parts if part.content in pieces]):
+            yield text, "pictures put together"
     yield from _drawn(view)
 
 
 def _pictures(view: View) -> Iterator[tuple[bytes, str, bool]]:
     """Yield the pictures and the documents, larger pictures first: a code is no icon."""
-    parts = [(part, kind_by_content(part.content[:HEAD])) for part in view.message.parts if part.content]
-    parts.sort(key=lambda each: -len(each[0].content))
-    for part, kind in parts:
+    parts = [(part.content, part.place) for part in view.message.parts if part.content]
+    parts += [(file.content, file.part.place) for file in view.opened_files if file.inside]
+    known = [(content, place, kind_by_content(content[:HEAD])) for content, place in parts]
+    known.sort(key=lambda each: -len(each[0]))
+    for content, place, kind in known:
         if kind in _PICTURES or kind == "pdf":
-            yield part.content, part.place, kind == "pdf"
+            yield content, place, kind == "pdf"
     for page in view.pages:
         if "data:image/" in page.lower:
-            source = decode_text(page.part.content, page.part.charset)
-            for match in _CARRIED.finditer(source):
-                try:
-                    yield base64.b64decode(match[1] + "=" * (-len(match[1]) % 4)), page.part.place, False
-                except (ValueError, binascii.Error):
-                    continue
+            for content in _carried(decode_text(page.part.content, page.part.charset)):
+                yield content, page.part.place, False
+
+
+def _carried(source: str) -> Iterator[bytes]:
+    for match in _CARRIED.finditer(source):
+        plain = "".join(match[1].split())
+        try:
+            yield base64.b64decode(plain + "=" * (-len(plain) % 4))
+        except (ValueError, binascii.Error):
+            continue
 
 
 def _drawn(view: View) -> Iterator[tuple[str, str]]:
@@ -141,3 +187,9 @@ def _drawn(view: View) -> Iterator[tuple[str, str]]:
                 return
             for text in read_drawing(drawing):
                 yield text, place
+    for page in view.pages:
+        if "<svg" in page.lower or "data:image/svg" in page.lower:
+            source = decode_text(page.part.content, page.part.charset)
+            for vectors in (source, *(content.decode("utf-8", "replace") for content in _carried(source))):
+                for text in read_vectors(vectors):
+                    yield text, page.part.place

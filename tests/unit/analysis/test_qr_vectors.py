@@ -1,0 +1,59 @@
+"""Codes drawn with the shapes of SVG, and drawings made to exhaust their reader."""
+
+import time
+
+import pytest
+import zxingcpp
+
+from mailwarden.analysis.qr_vectors import MAX_SHAPES, read_vectors
+
+ADDRESS = "https://portal.evil.test/mfa"
+
+
+@pytest.fixture(scope="module")
+def fields():
+    code = zxingcpp.create_barcode(ADDRESS, zxingcpp.BarcodeFormat.QRCode)
+    view = memoryview(zxingcpp.write_barcode_to_image(code, scale=1, add_quiet_zones=False))
+    width = view.shape[1]
+    flat = view.tobytes()
+    return [(place % width, place // width) for place, value in enumerate(flat) if value < 128]
+
+
+def drawn(shapes):
+    return f'<p>text</p><svg viewBox="0 0 40 40"><rect width="99" height="99" fill="#fff"/>{shapes}</svg>'
+
+
+def test_rectangles_are_read(fields):
+    shapes = "".join(f'<rect x="{x}" y="{y}" width="1" height="1"/>' for x, y in fields)
+    assert list(read_vectors(drawn(shapes))) == [ADDRESS]
+
+
+@pytest.mark.parametrize(
+    "outline", ["M{x} {y}h1v1h-1z", "M{x},{y} L{r},{y} {r},{b} {x},{b} Z", "M{x} {y}H{r}V{b}H{x}Z"]
+)
+def test_paths_are_read_however_they_are_written(fields, outline):
+    path = "".join(outline.format(x=x, y=y, r=x + 1, b=y + 1) for x, y in fields)
+    assert list(read_vectors(drawn(f'<path d="{path}"/>'))) == [ADDRESS]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "<svg>",
+        drawn("<path d='M0 0C1 1 2 2 3 3'/>"),
+        drawn("<path d='M'/><rect x='nan' width='-1' height='inf'/>"),
+        drawn("<path d='M1e99 1e99h1e99v1e99z'/>" * 20),
+        drawn("<path d='" + "M0 0" + "h1v1" * 20_000 + "'/>"),
+        drawn("<path d='zzzz1 2 3 m'/>" * 50),
+    ],
+)
+def test_drawings_without_a_code_are_none(source):
+    assert list(read_vectors(source)) == []
+
+
+@pytest.mark.parametrize("shape", ['<rect width="9" height="9"/>', "<path d='M0 0h9v9h-9z'/>", "<rect <path d='M0"])
+def test_a_drawing_that_goes_on_and_on_costs_little(shape):
+    started = time.process_time()
+    list(read_vectors(drawn(shape * (2 * MAX_SHAPES))))
+    assert time.process_time() - started < 2
