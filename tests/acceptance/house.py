@@ -36,6 +36,7 @@ KEYS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "club": (("lists:read", "lists:write"), ("club",)),
     "both": (("lists:read", "lists:write"), ("acme", "club")),
 }
+DAILY = ("messageQueue.submit", "messageQueue.read", "messageQueue.report")  # what a tenant's own tokens may do
 # The tests of one house share its keys and call more often than a caller should.
 PLENTY: Overrides = {"listsRateLimit": 1_000_000}
 _numbers = itertools.count(1)
@@ -129,10 +130,11 @@ def give_tokens(product: Product, tenants: Mapping[str, str]) -> dict[str, str]:
         "empty": [],
         "submitter": ["messageQueue.submit"],
         "reader": ["messageQueue.read"],
+        "reporter": ["messageQueue.report"],
         "watcher": ["admin.status"],
         "meter": ["admin.metrics"],
-        "acme": ["messageQueue.submit", "messageQueue.read", f"tenant:{tenants['acme']}"],
-        "club": ["messageQueue.submit", "messageQueue.read", f"tenant:{tenants['club']}"],
+        "acme": [*DAILY, f"tenant:{tenants['acme']}"],
+        "club": [*DAILY, f"tenant:{tenants['club']}"],
         "both": ["*", f"tenant:{tenants['acme']}", f"tenant:{tenants['club']}"],
     }
     tokens = {name: secrets.token_hex(32) for name in permissions}

@@ -24,6 +24,7 @@ from mailwarden.serving.front_door import Call, Handler
 
 SUBMIT = "messageQueue.submit"
 READ = "messageQueue.read"
+REPORT = "messageQueue.report"
 STATUS = "admin.status"
 METRICS = "admin.metrics"
 EVERYTHING = "*"

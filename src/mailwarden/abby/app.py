@@ -8,7 +8,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from mailwarden.abby.access import METRICS, READ, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
+from mailwarden.abby.access import METRICS, READ, REPORT, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
 from mailwarden.abby.analyses import WatchedAnalyses
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.deployment import AbbyDeployment
@@ -22,6 +22,7 @@ from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
 from mailwarden.abby.organisation import offer_organisation
 from mailwarden.abby.rates import RateLimiter
+from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.status import ColourMemory, Status
 from mailwarden.access.audit import AuditStore
@@ -122,6 +123,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
                 max_streams=config.max_list_streams,
             ),
             messages=Messages(PostgresqlHistoryStore(database)),
+            reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         policy = load_policy()
@@ -154,6 +156,7 @@ def build_routes(
     status: Status,
     lists: ListApi,
     messages: Messages,
+    reports: ReportApi,
     health: Health,
 ) -> list[Route]:
     """Return the route table: every path of this API, who may use it, and what answers."""
@@ -176,6 +179,12 @@ def build_routes(
     routes = [
         protected("POST", "/v1/messageQueue/submitEmail", SUBMIT, scanning.submit_email),
         protected("GET", "/v1/messages/{ggrid}", READ, messages.explain),
+        protected("POST", "/v1/messages/{ggrid}/report", REPORT, reports.report_message),
+        protected("POST", "/v1/reports", REPORT, reports.report),
+        protected("GET", "/v1/reports", REPORT, reports.list_reports),
+        protected("DELETE", "/v1/reports/{uid}", REPORT, reports.take_back),
+        protected("GET", "/v1/learning", REPORT, reports.show_learning),
+        protected("DELETE", "/v1/learning", REPORT, reports.reset),
         protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
         with_key("/addEntries", KeyScope.WRITE, lists.add_entries),
         with_key("/deleteEntries", KeyScope.WRITE, lists.delete_entries),

@@ -13,7 +13,14 @@ from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, T
 
 PATH = "abby/abby/abby.yml"
 
-PERMISSIONS = ("messageQueue.submit", "messageQueue.read", "admin.status", "admin.metrics", "*")
+PERMISSIONS = (
+    "messageQueue.submit",
+    "messageQueue.read",
+    "messageQueue.report",
+    "admin.status",
+    "admin.metrics",
+    "*",
+)
 MIN_TOKEN_LENGTH = 32
 _HASHED = re.compile(r"^sha256:[0-9a-f]{64}$")
 

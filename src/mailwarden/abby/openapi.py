@@ -1,8 +1,10 @@
 """The API description (OpenAPI 3.1), made from the route table and the records, so that it cannot drift from them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec import Struct
 
 from mailwarden.abby.operations import ANYWHERE, OPERATIONS, WITH_CREDENTIAL, Errors, Operation
 from mailwarden.lists.catalogue import CATALOGUE
@@ -22,13 +24,15 @@ from mailwarden.wire.lists import (
     ModifiedEntries,
     PublicListsEntry,
 )
+from mailwarden.wire.reports import Forgotten, Learning, Report, ReportKind, Reports
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageAnalysisResult, SystemStatus
 
 Schema = dict[str, object]
 
 _SCANNING = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
 _LISTS = (AddEntries, DeleteEntries, GetLists, ListEntries, ModifiedEntries, AvailableLists, PublicListsEntry)
-_RECORDS = (*_SCANNING, *_LISTS)
+_REPORTS = (Report, ReportKind, Reports, Learning, Forgotten)
+_RECORDS = (*_SCANNING, *_LISTS, *_REPORTS)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
     "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],
@@ -125,7 +129,7 @@ def _operation(route: Route, operation: Operation) -> Schema:
     found: Schema = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "responses": {"200": _success(operation), **_failures(route, operation)},
+        "responses": {str(operation.status): _success(operation), **_failures(route, operation)},
     }
     parameters = _parameters(route, operation)
     if parameters:
@@ -135,6 +139,8 @@ def _operation(route: Route, operation: Operation) -> Schema:
         found["description"] = f"Needs the {'scope' if operation.takes_key else 'permission'} `{route.permission}`."
     if operation.takes_upload:
         found["requestBody"] = _upload()
+    if operation.takes_message != "never":
+        found["requestBody"] = _message(operation)
     if operation.body is not None:
         reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
@@ -142,16 +148,34 @@ def _operation(route: Route, operation: Operation) -> Schema:
 
 
 def _parameters(route: Route, operation: Operation) -> list[Schema]:
-    parameters: list[Schema] = []
-    if "{ggrid}" in route.path:
-        parameters.append(
-            {"name": "ggrid", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
-        )
+    uuid = {"type": "string", "format": "uuid"}
+    parameters: list[Schema] = [
+        {"name": name, "in": "path", "required": True, "schema": uuid} for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    if operation.query is not None:
+        parameters.extend(_query(operation.query))
     if operation.takes_upload:
         schema = {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"}
         text = "The same key with the same body within 24 hours answers the first result again."
         parameters.append({"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema})
     return parameters
+
+
+def _query(record: type[Struct]) -> Iterator[Schema]:
+    """Yield the fields of a record that is read from the query."""
+    _, components = msgspec.json.schema_components([record], ref_template="#/components/schemas/{name}")
+    required = components[record.__name__]["required"]
+    for name, schema in components[record.__name__]["properties"].items():
+        yield {"name": name, "in": "query", "required": name in required, "schema": schema}
+
+
+def _message(operation: Operation) -> Schema:
+    schema = {"type": "string", "format": "binary", "minLength": 1}
+    return {
+        "required": operation.takes_message == "must",
+        "description": f"The raw message, at most {MAX_BODY} bytes.",
+        "content": {"message/rfc822": {"schema": schema}},
+    }
 
 
 def _upload() -> Schema:
@@ -174,6 +198,8 @@ def _success(operation: Operation) -> Schema:
     if operation.record is not None:
         schema = {"$ref": f"#/components/schemas/{operation.record.__name__}"}
     found: Schema = {"description": "Success.", "headers": _headers()}
+    if operation.status == 204:
+        return found
     if operation.media_type == "application/x-ndjson":
         found["description"] = "One PublicListsEntry a line, ordered by entry; X-Entry-Count says how many."
         found["headers"] = {**_headers(), "X-Entry-Count": {"schema": {"type": "string", "pattern": "^[0-9]+$"}}}

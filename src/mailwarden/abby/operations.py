@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec import Struct
 
@@ -10,6 +11,16 @@ from mailwarden.errors import MailwardenError
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.wire.explanation import MessageExplanation
 from mailwarden.wire.lists import AddEntries, AvailableLists, DeleteEntries, GetLists, ListEntries, ModifiedEntries
+from mailwarden.wire.reports import (
+    Forgotten,
+    Learning,
+    MessageReportQuery,
+    Report,
+    ReportQuery,
+    Reports,
+    ReportsQuery,
+    TenantQuery,
+)
 from mailwarden.wire.scanning import MessageAnalysisResult, SystemStatus
 
 Errors = tuple[type[MailwardenError], ...]
@@ -57,6 +68,14 @@ LISTS: Errors = (
     errors.RateLimited,
     errors.StorageUnavailable,
 )
+OF_TENANT: Errors = (
+    errors.SchemaViolation,
+    errors.InvalidTenantUid,
+    errors.TenantForbidden,
+    errors.TenantNotFound,
+    errors.StorageUnavailable,
+)
+MESSAGE_BODY: Errors = (errors.PayloadTooLarge, errors.UnsupportedMediaType, errors.EmptyEmail, errors.LearningFull)
 NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 
 
@@ -64,7 +83,9 @@ NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 class Operation:
     """One operation as the description shows it; `record` None means an answer that is not a JSON record.
 
-    `body` is the JSON record it takes. Those of the List API take an API key instead of a token.
+    `body` is the JSON record it takes, `query` the record that its query is read as, and `takes_message` tells
+    whether a raw message must come, may come or is not expected. Those of the List API take an API key instead of a
+    token.
     """
 
     name: str
@@ -75,6 +96,9 @@ class Operation:
     media_type: str = "application/json"
     body: type[Struct] | None = None
     takes_key: bool = False
+    query: type[Struct] | None = None
+    takes_message: Literal["must", "may", "never"] = "never"
+    status: int = 200
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -91,6 +115,50 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Show why a message was judged as it was.",
         MessageExplanation,
         (errors.MessageNotFound, errors.StorageUnavailable),
+    ),
+    ("POST", "/v1/messages/{ggrid}/report"): Operation(
+        "reportMessage",
+        "Say what a message is that was scanned; it is learned from if it comes as well, exactly as it was scanned.",
+        Report,
+        (
+            errors.SchemaViolation,
+            *MESSAGE_BODY,
+            errors.MessageNotFound,
+            errors.OtherMessage,
+            errors.StorageUnavailable,
+        ),
+        query=MessageReportQuery,
+        takes_message="may",
+        status=202,
+    ),
+    ("POST", "/v1/reports"): Operation(
+        "reportContents",
+        "Say what a message is, and have it learned from.",
+        Report,
+        (*OF_TENANT, *MESSAGE_BODY),
+        query=ReportQuery,
+        takes_message="must",
+        status=202,
+    ),
+    ("GET", "/v1/reports"): Operation(
+        "listReports", "Show a tenant's reports, the newest first.", Reports, OF_TENANT, query=ReportsQuery
+    ),
+    ("DELETE", "/v1/reports/{uid}"): Operation(
+        "takeReportBack",
+        "Undo a report: what was learned is learned anew without it.",
+        None,
+        (errors.LessonNotFound, errors.StorageUnavailable),
+        status=204,
+    ),
+    ("GET", "/v1/learning"): Operation(
+        "getLearning", "Show how much a tenant has learned from reports.", Learning, OF_TENANT, query=TenantQuery
+    ),
+    ("DELETE", "/v1/learning"): Operation(
+        "resetLearning",
+        "Forget all reports of a tenant and what was learned from them.",
+        Forgotten,
+        OF_TENANT,
+        query=TenantQuery,
     ),
     ("POST", "/api/public/lists/v1/addEntries"): Operation(
         "addEntries",

@@ -40,6 +40,7 @@ def _configuration() -> str:
         "| permission | lets the token |\n|---|---|\n"
         "| `messageQueue.submit` | submit messages |\n"
         "| `messageQueue.read` | read the explanation of a message |\n"
+        "| `messageQueue.report` | report messages, and see and undo what a tenant learned from reports |\n"
         "| `admin.status` | ask for the system status |\n"
         "| `admin.metrics` | read abby's metrics |\n"
         "| `tenant:<uuid>` | act for that tenant only; repeatable |\n"

@@ -5,6 +5,7 @@ Security: whole messages pass through here. Each is sealed for its lesson, so th
 
 import secrets
 import zlib
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
 
 from mailwarden.errors import ConfigurationError
 
@@ -19,6 +21,39 @@ MAX_CONTENTS = 1024 * 1024  # bytes of a message that is learned from; what make
 MIN_KEY = 32
 _NONCE = 12
 _VERSION = b"\x01"
+
+
+class GivenMessage(Struct, frozen=True):
+    """A message as somebody gave it; `data` is None where it is too large to be learned from."""
+
+    digest: bytes
+    size: int
+    data: bytes | None
+
+    @classmethod
+    def of(cls, message: bytes) -> "GivenMessage":
+        return cls(sha256(message).digest(), len(message), message if len(message) <= MAX_CONTENTS else None)
+
+
+class MessageIntake:
+    """Takes a message piece by piece, and holds no more of it than can be learned from."""
+
+    def __init__(self) -> None:
+        self._digest = sha256()
+        self._size = 0
+        self._pieces: list[bytes] = []
+
+    def take(self, piece: bytes) -> None:
+        self._digest.update(piece)
+        self._size += len(piece)
+        if self._size <= MAX_CONTENTS:
+            self._pieces.append(piece)
+        else:
+            self._pieces.clear()
+
+    def finish(self) -> GivenMessage:
+        data = b"".join(self._pieces) if self._size <= MAX_CONTENTS else None
+        return GivenMessage(self._digest.digest(), self._size, data)
 
 
 class BrokenContents(ValueError):

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from mailwarden.errors import EmptyEmail, MailwardenError, OtherMessage
 from mailwarden.history.finding import find_message
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal
+from mailwarden.learning.contents import ContentsSeal, GivenMessage
 from mailwarden.learning.lesson import Kind, Lesson, NewLesson, Standing
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
@@ -30,11 +30,12 @@ class Teaching:
         self._seal = seal
 
     async def report_message(
-        self, scope: Scope, ggrid: str, kind: Kind, actor: Actor, contents: bytes | None = None
+        self, scope: Scope, ggrid: str, kind: Kind, actor: Actor, contents: bytes | GivenMessage | None = None
     ) -> Lesson:
         """Take somebody's word on a message in history; its bytes, where they are given, must be that message's."""
         request = await find_message(self._history, scope, ggrid)
-        if contents is not None and sha256(contents).hexdigest() != request.summary.sha256:
+        given = _given(contents)
+        if given is not None and given.digest.hex() != request.summary.sha256:
             raise OtherMessage(
                 "These are not the bytes of that message: send it exactly as it was scanned, or report it by itself."
             )
@@ -47,7 +48,7 @@ class Teaching:
             kind=kind,
             digest=digest,
             size=summary.size,
-            contents=await self._sealed(uid, contents),
+            contents=await self._sealed(uid, given),
             ggrid=request.ggrid,
             subject=summary.subject[:MAX_SUBJECT],
         )
@@ -58,13 +59,15 @@ class Teaching:
             await self._senders.undo(request.tenant, changed)
             raise
 
-    async def report_contents(self, scope: Scope, tenant: UUID, kind: Kind, actor: Actor, *, contents: bytes) -> Lesson:
+    async def report_contents(
+        self, scope: Scope, tenant: UUID, kind: Kind, actor: Actor, *, contents: bytes | GivenMessage
+    ) -> Lesson:
         """Take somebody's word on a message that history need not know."""
-        if not contents:
+        given = _given(contents)
+        if given is None or not given.size:
             raise EmptyEmail("The message is empty: send its raw bytes.")
         uid = uuid4()
-        sealed = await self._sealed(uid, contents)
-        lesson = NewLesson(uid, tenant, kind, sha256(contents).digest(), len(contents), sealed)
+        lesson = NewLesson(uid, tenant, kind, given.digest, given.size, await self._sealed(uid, given))
         return await self._keep(scope, lesson, actor, None)
 
     async def take_back(self, scope: Scope, uid: UUID, actor: Actor) -> None:
@@ -96,8 +99,12 @@ class Teaching:
             await self._senders.undo(lesson.tenant, replaced)
         return kept
 
-    async def _sealed(self, uid: UUID, contents: bytes | None) -> bytes | None:
+    async def _sealed(self, uid: UUID, given: GivenMessage | None) -> bytes | None:
         """Return the message as it is kept; one that is not given or too large is not."""
-        if contents is None or len(contents) > MAX_CONTENTS:
+        if given is None or given.data is None:
             return None
-        return await asyncio.to_thread(self._seal.close, contents, uid)
+        return await asyncio.to_thread(self._seal.close, given.data, uid)
+
+
+def _given(contents: bytes | GivenMessage | None) -> GivenMessage | None:
+    return GivenMessage.of(contents) if isinstance(contents, bytes) else contents

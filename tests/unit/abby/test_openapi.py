@@ -54,3 +54,23 @@ def test_closed_sets_are_closed_and_patterns_are_of_the_schema_language():
     assert schemas["SystemStatus"]["properties"]["messageQueueStatus"]["enum"] == ["GREEN", "YELLOW", "RED"]
     assert schemas["BorderMtaData"]["properties"]["envelopeFrom"]["allOf"][0]["pattern"].endswith("*$")
     assert schemas["Error"]["required"] == ["error"]
+
+
+def test_queries_and_paths_are_described_with_what_they_take():
+    parameters = DOCUMENT["paths"]["/v1/reports"]["get"]["parameters"]
+    assert [(each["name"], each["in"], each["required"]) for each in parameters] == [
+        ("tenantUid", "query", True),
+        ("before", "query", False),
+        ("limit", "query", False),
+    ]
+    assert parameters[2]["schema"]["maximum"] == 500
+    taken_back = DOCUMENT["paths"]["/v1/reports/{uid}"]["delete"]
+    assert [(each["name"], each["in"]) for each in taken_back["parameters"]] == [("uid", "path")]
+    assert "content" not in taken_back["responses"]["204"]
+
+
+def test_an_operation_says_whether_a_message_must_come():
+    paths = DOCUMENT["paths"]
+    body = {path: paths[path]["post"]["requestBody"] for path in ("/v1/reports", "/v1/messages/{ggrid}/report")}
+    assert [each["required"] for each in body.values()] == [True, False]
+    assert all(list(each["content"]) == ["message/rfc822"] for each in body.values())

@@ -1,0 +1,208 @@
+"""What callers say of messages: reports under /v1, taken back, and what a tenant has learned from them.
+
+Security: reads hostile bytes. Of a message that is reported no more is held than can be learned from. The walls
+between tenants stand here: a token learns nothing of what another tenant reported.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from mailwarden.abby.access import Caller
+from mailwarden.errors import (
+    EmptyEmail,
+    LessonNotFound,
+    Overloaded,
+    TenantForbidden,
+    TenantNotFound,
+    UnsupportedMediaType,
+)
+from mailwarden.learning.contents import GivenMessage, MessageIntake
+from mailwarden.learning.lesson import ENOUGH, Kind, Lesson, Standing
+from mailwarden.learning.teaching import Teaching
+from mailwarden.model.actor import Actor
+from mailwarden.model.tenant import Tenant
+from mailwarden.serving.form_data import parse_options
+from mailwarden.serving.front_door import Call
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
+from mailwarden.wire.query import read_query
+from mailwarden.wire.reports import (
+    Forgotten,
+    Learning,
+    MessageReportQuery,
+    Report,
+    ReportQuery,
+    Reports,
+    ReportsQuery,
+    TenantQuery,
+)
+from mailwarden.wire.strict_json import T, violation_at
+
+MESSAGE = "message/rfc822"
+MAX_CALLS = 64  # in hand at once: each may hold a message of 1 MiB
+_encoder = msgspec.json.Encoder()
+
+
+class Tenants(Protocol):
+    """Knows which tenants exist."""
+
+    async def find(self, tenant_uid: UUID) -> Tenant | None: ...
+
+
+class ReportApi:
+    """Takes reports, as many at once as there is room for."""
+
+    def __init__(self, teaching: Teaching, tenants: Tenants, *, body_timeout_ms: int) -> None:
+        self._teaching = teaching
+        self._tenants = tenants
+        self._body_timeout_ms = body_timeout_ms
+        self._calls = 0
+
+    async def report_message(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Take a report on a message that was scanned; a foreign one is answered like one that does not exist."""
+        comes = call.request.can_read_body or "Content-Type" in call.request.headers
+        if comes:
+            _check_head(call.request)
+        query = _query(call, MessageReportQuery)
+        with self._turn():
+            given = await self._receive(call.request) if comes else None
+            ggrid, kind = call.variables["ggrid"], Kind(query.kind)
+            lesson = await self._teaching.report_message(caller.scope, ggrid, kind, _actor(call, caller), given)
+        return _answer(report_of(lesson), 202)
+
+    async def report(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Take a report on a message that comes with it, whether or not it was ever scanned."""
+        _check_head(call.request)
+        query = _query(call, ReportQuery)
+        with self._turn():
+            given = await self._receive(call.request)
+            tenant = await self._tenant(query.tenant_uid, caller)
+            kind, actor = Kind(query.kind), _actor(call, caller)
+            lesson = await self._teaching.report_contents(caller.scope, tenant, kind, actor, contents=given)
+        return _answer(report_of(lesson), 202)
+
+    async def list_reports(self, call: Call, caller: Caller) -> web.StreamResponse:
+        query = _query(call, ReportsQuery)
+        before = None if query.before is msgspec.UNSET else _in_utc(query.before)
+        tenant = await self._tenant(query.tenant_uid, caller)
+        found = await self._teaching.reports(caller.scope, tenant, before, query.limit)
+        return _answer(Reports(tuple(map(report_of, found))))
+
+    async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Undo a report; a foreign one is answered like one that does not exist."""
+        await self._teaching.take_back(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
+        return web.Response(status=204)
+
+    async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
+        tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
+        standing = await self._teaching.standing(caller.scope, tenant)
+        return _answer(learning_of(standing))
+
+    async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Forget all that a tenant learned."""
+        tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
+        return _answer(Forgotten(await self._teaching.reset(caller.scope, tenant, _actor(call, caller))))
+
+    async def _receive(self, request: web.BaseRequest) -> GivenMessage:
+        intake = MessageIntake()
+        await grant_body(request)
+        async with BodyClock(self._body_timeout_ms) as clock:
+            while chunk := await clock.next_chunk(request):
+                intake.take(chunk)
+        given = intake.finish()
+        if not given.size:
+            raise EmptyEmail("The body is empty: send the raw message.")
+        return given
+
+    async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
+        """Return the tenant, if the caller may act for it; only one who may act for all learns whether it exists."""
+        if not caller.scope.allows(tenant):
+            raise _forbidden()
+        if await self._tenants.find(tenant) is None:
+            raise TenantNotFound(f"There is no tenant {tenant}.") if caller.scope.tenants is None else _forbidden()
+        return tenant
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._calls >= MAX_CALLS:
+            raise Overloaded("Too many reports at once; try again.")
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+
+def report_of(lesson: Lesson) -> Report:
+    """Return a lesson as callers see it."""
+    return Report(
+        uid=lesson.uid,
+        tenant_uid=lesson.tenant,
+        kind=lesson.kind,
+        state=lesson.state,
+        ggrid=lesson.ggrid,
+        subject=lesson.subject,
+        size=lesson.size,
+        reported_by=lesson.reported_by,
+        reported_at=lesson.reported_at,
+    )
+
+
+def learning_of(standing: Standing) -> Learning:
+    """Return what a tenant has learned as callers see it."""
+    return Learning(
+        tenant_uid=standing.tenant,
+        threats=standing.threats,
+        fine=standing.fine,
+        waiting=standing.waiting,
+        enough=ENOUGH,
+        speaks=standing.speaks,
+        rebuilding=standing.rebuilding,
+    )
+
+
+def _check_head(request: web.BaseRequest) -> None:
+    """Check what the head says of the message, before a byte of it is read."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise too_large(MAX_BODY)
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.")
+    kinds = request.headers.getall("Content-Type", [])
+    if len(kinds) != 1 or parse_options(kinds[0])[0] != MESSAGE:
+        raise UnsupportedMediaType(f"The body must be a raw message: send one header `Content-Type: {MESSAGE}`.")
+
+
+def _query(call: Call, kind: type[T]) -> T:
+    return read_query(call.request.query.items(), kind)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
+        raise violation_at("/before", "Not a moment that can be written in UTC") from None
+
+
+def _uid_in(text: str) -> UUID:
+    """Return the uid in a path; what is none names no report."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise LessonNotFound("There is no such report.") from None
+
+
+def _actor(call: Call, caller: Caller) -> Actor:
+    return Actor(f"token:{caller.name}", call.request.remote, call.request_id)
+
+
+def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")
+
+
+def _forbidden() -> TenantForbidden:
+    return TenantForbidden("This token may not act for this tenant.")

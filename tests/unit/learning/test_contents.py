@@ -1,0 +1,44 @@
+"""Messages that are given to learn from: taken in pieces, held no longer than they are of use, and sealed."""
+
+from hashlib import sha256
+from uuid import UUID
+
+import pytest
+
+from mailwarden.learning.contents import MAX_CONTENTS, BrokenContents, ContentsSeal, GivenMessage, MessageIntake
+
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+
+
+def taken(*pieces: bytes) -> GivenMessage:
+    intake = MessageIntake()
+    for piece in pieces:
+        intake.take(piece)
+    return intake.finish()
+
+
+def test_a_message_in_pieces_is_the_same_as_in_one():
+    assert taken(b"Subject: x\r\n", b"\r\nhi") == GivenMessage.of(b"Subject: x\r\n\r\nhi")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_too_large_to_learn_from_is_counted_and_not_held(more):
+    whole = b"x" * (MAX_CONTENTS + more)
+    given = taken(whole[:500_000], whole[500_000:])
+    assert (given.size, given.digest) == (len(whole), sha256(whole).digest())
+    assert given.data == (None if more else whole)
+    assert given == GivenMessage.of(whole)
+
+
+def test_what_was_sealed_for_one_lesson_opens_for_it_alone_and_with_its_key():
+    seal = ContentsSeal(b"k" * 32)
+    sealed = seal.close(b"a message", FIRST)
+    assert seal.open(sealed, FIRST) == b"a message"
+    for opener, lesson, text in (
+        (seal, SECOND, sealed),
+        (ContentsSeal(b"o" * 32), FIRST, sealed),
+        (seal, FIRST, sealed[:-1]),
+        (seal, FIRST, b""),
+    ):
+        with pytest.raises(BrokenContents):
+            opener.open(text, lesson)

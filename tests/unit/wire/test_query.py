@@ -1,0 +1,58 @@
+"""Queries are read as strictly as JSON: nothing unknown, nothing twice, nothing guessed."""
+
+from uuid import UUID
+
+import pytest
+
+from mailwarden.errors import InvalidTenantUid, SchemaViolation
+from mailwarden.wire.query import read_query
+from mailwarden.wire.reports import MessageReportQuery, ReportKind, ReportsQuery
+
+TENANT = "6f1f8f0e-64a5-4b0e-9a43-16a2d1a5f7c1"
+
+
+def read(**values: str) -> ReportsQuery:
+    return read_query({"tenantUid": TENANT, **values}.items(), ReportsQuery)
+
+
+def test_numbers_and_moments_are_read_from_text():
+    query = read(limit="7", before="2026-11-15T09:00:00.123456Z")
+
+    assert (query.tenant_uid, query.limit) == (UUID(TENANT), 7)
+    assert str(query.before) == "2026-11-15 09:00:00.123456+00:00"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"limit": "0"},
+        {"limit": "501"},
+        {"limit": "7.0"},
+        {"limit": "٣"},
+        {"limit": "9" * 5_000},
+        {"limit": ""},
+        {"before": "1700000000"},
+        {"before": "null"},
+        {"before": "2026-11-15T09:00:00"},
+        {"befor": "2026-11-15T09:00:00Z"},
+    ],
+)
+def test_what_is_not_meant_by_the_record_is_refused(values):
+    with pytest.raises(SchemaViolation):
+        read(**values)
+
+
+def test_a_name_that_stands_twice_is_refused():
+    with pytest.raises(SchemaViolation, match="twice"):
+        read_query([("tenantUid", TENANT), ("tenantUid", TENANT)], ReportsQuery)
+
+
+def test_a_tenant_that_is_no_uuid_has_its_own_error():
+    with pytest.raises(InvalidTenantUid):
+        read(tenantUid="acme")
+
+
+def test_that_a_message_was_released_cannot_be_said_by_a_caller():
+    assert read_query([("kind", "fine")], MessageReportQuery).kind is ReportKind.FINE
+    with pytest.raises(SchemaViolation, match="released"):
+        read_query([("kind", "released")], MessageReportQuery)
