@@ -57,6 +57,24 @@ class Teacher:
             raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not forget {learner}: {error}.") from error
         return gone
 
+    async def check_controller(self) -> str:
+        """Return what the controller calls itself, if it lets us teach."""
+        head = f"GET /auth HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nPassword: {self._password}\r\n\r\n"
+        status, reason = status_of(await self._door.probe(head.encode()))
+        if status in (401, 403):
+            raise EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller does not take the password.")
+        if status != 200:
+            raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r}.")
+        return "Rspamd's controller"
+
+    async def check_redis(self) -> str:
+        """Return what Redis calls itself."""
+        try:
+            found = await self._redis.info("server")
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis does not answer: {error}.") from error
+        return f"Redis {found['redis_version']}"
+
     async def close(self) -> None:
         await self._redis.aclose()
 

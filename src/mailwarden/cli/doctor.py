@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +16,15 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.key_text import read_pepper
 from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.teacher import Teacher
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.database.migrations import pending
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.app import build_engines
 from mailwarden.guard.config import PATH as GUARD_PATH
-from mailwarden.guard.config import GuardConfig
+from mailwarden.guard.config import GuardConfig, Learning
+from mailwarden.learning.contents import read_contents_key
 from mailwarden.serving.tls import client_context
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Database
@@ -63,11 +65,15 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
             yield _spool(f"spool {name}", folder / config.spool)
     if abby is not None:
         yield _pepper(folder / abby.api_key_pepper)
+    yield _contents_key(folder, [config.contents.key for config in (guard, abby) if config is not None])
     yield await _database((guard or abby or GuardConfig()).database)
     if guard is not None:
         yield _spool("lists guard", folder / guard.lists.replica)
         async for line in _engines(guard):
             yield line
+        if guard.learning is not None:
+            async for line in _learning(guard.learning):
+                yield line
     if abby is not None:
         async for line in _processes(folder, abby):
             yield line
@@ -100,6 +106,18 @@ def _pepper(path: Path) -> Line:
     return Line(True, "pepper of API keys", str(path))
 
 
+def _contents_key(folder: Path, places: Sequence[str]) -> Line:
+    """Look for the key that kept messages are sealed with; abby and guard must have the same."""
+    name = "key of kept messages"
+    try:
+        keys = {read_contents_key(folder / place) for place in places}
+    except MailwardenError as error:
+        return Line(False, name, error.message, "restore it from your backup, or copy it from another host")
+    if len(keys) > 1:
+        return Line(False, name, " and ".join(places) + " differ", "give abby and every guard the same file")
+    return Line(True, name, ", ".join(str(folder / place) for place in sorted(set(places))))
+
+
 async def _database(database: Database) -> Line:
     address = database.url.rpartition("@")[2]
     try:
@@ -125,6 +143,25 @@ async def _engines(guard: GuardConfig) -> AsyncIterator[Line]:
             yield Line(False, engine.name, error.sentence, remedy)
         except TimeoutError:
             yield Line(False, engine.name, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
+
+
+async def _learning(learning: Learning) -> AsyncIterator[Line]:
+    """Ask those who learn: Rspamd's controller, and the Redis that it keeps statistics in."""
+    teacher = Teacher(learning.controller, learning.password, learning.redis)
+    asked = (
+        ("learning.controller", learning.controller, teacher.check_controller),
+        ("learning.redis", learning.redis.rpartition("@")[2], teacher.check_redis),
+    )
+    for key, address, check in asked:
+        remedy = f"start it, or set {key} in {GUARD_PATH}; until then reports wait"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield Line(True, key, f"{await check()} at {address}")
+        except EngineFailed as error:
+            yield Line(False, key, error.sentence, remedy)
+        except TimeoutError:
+            yield Line(False, key, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
+    await teacher.close()
 
 
 async def _processes(folder: Path, abby: AbbyConfig) -> AsyncIterator[Line]:

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "keys": "Make, show, rotate and revoke API keys of the List API.",
     "people": "Invite people to the console, show them, and let them in again.",
     "policy": "Compare policies over stored evidence, and test one with sample messages.",
+    "reports": "Say what messages are, for a tenant to learn from, and undo it.",
     "lists": "Show and change lists over the List API, in bulk from files as well.",
     "doctor": "Check every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",

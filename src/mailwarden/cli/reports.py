@@ -1,0 +1,224 @@
+"""`mailwarden reports`: says what messages are for a tenant, shows and takes back what was said, and starts anew."""
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.abby.reports import learning_of, report_of
+from mailwarden.access.tenants import TenantStore
+from mailwarden.cli.command import Command, operator
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.message_files import MessageFile, find_messages
+from mailwarden.cli.progress import Progress
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.lesson import Kind, Lesson, Standing, State
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import MAX_PAGE, LessonStore
+from mailwarden.learning.teaching import Teaching
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import Tenant
+from mailwarden.settings.reader import read
+from mailwarden.wire.reports import ReportKind
+
+T = TypeVar("T")
+ALL = Scope.deployment()
+_STAYS = {State.NOT_KEPT: "too large to be learned from"}
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser("add", help="say what messages are, and have them learned from")
+    add.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="a raw message, a mailbox (mbox), or a folder of files that end in .eml or .mbox",
+    )  # fmt: skip
+    add.add_argument("--kind", required=True, choices=[kind.value for kind in ReportKind], help="what they are")
+    ls = actions.add_parser("list", help="show a tenant's reports, the newest first")
+    ls.add_argument(
+        "--limit", type=int, default=50, metavar="NUMBER", help=f"most that are shown (default: 50, at most {MAX_PAGE})"
+    )
+    undo = actions.add_parser("undo", help="take reports back: what was learned is learned anew without them")
+    undo.add_argument(
+        "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden reports list` shows it"
+    )
+    reset = actions.add_parser("reset", help="forget all reports of a tenant and what was learned from them")
+    status = actions.add_parser("status", help="show how much has been learned, and whether it is enough")
+    for action in (add, ls, reset, status):
+        action.add_argument(
+            "--tenant", required=action is not status, metavar="TENANT", help="the tenant's name or uid"
+        )
+    for action in (add, ls, undo, reset, status):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    run = {"add": _add, "list": _list, "undo": _undo, "reset": _reset, "status": _status}[options.action]
+    return run(options)
+
+
+def _add(options: argparse.Namespace) -> int:
+    messages = find_messages(options.files)
+
+    async def add(teaching: Teaching, database: Database) -> list[tuple[str, Lesson | None]]:
+        tenant = await _find_tenant(database, options.tenant)
+        with Progress(f"reporting to {tenant.name}", len(messages)) as progress:
+            return await _report_all(teaching, tenant, Kind(options.kind), messages, progress)
+
+    reported = _teach(options, add)
+    kept = [(name, lesson) for name, lesson in reported if lesson is not None]
+    if options.output == "json":
+        _print_json([{"file": name, **_record(lesson)} for name, lesson in kept])
+    else:
+        for name, lesson in kept:
+            print(f"{lesson.uid}  {_STAYS.get(lesson.state, lesson.state)}  {name}")
+    empty = len(reported) - len(kept)
+    left_out = f"; {empty} are empty and were left out" if empty else ""
+    print(f"{len(kept)} of {len(reported)} messages are reported as {options.kind}{left_out}.", file=sys.stderr)
+    return 1 if empty else 0
+
+
+async def _report_all(
+    teaching: Teaching, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
+) -> list[tuple[str, Lesson | None]]:
+    """Report one message after the other; an empty one holds up no other."""
+    done: list[tuple[str, Lesson | None]] = []
+    for message in messages:
+        lesson: Lesson | None = None
+        try:
+            lesson = await teaching.report_contents(ALL, tenant.uid, kind, operator(), contents=message.read())
+        except EmptyEmail:
+            print(f"mailwarden: {message.name} is empty.", file=sys.stderr)
+        except LearningFull as error:
+            raise CommandError(f"{error.message} {len(done)} of {len(messages)} messages were taken.") from None
+        done.append((message.name, lesson))
+        progress.advance(1)
+    return done
+
+
+def _list(options: argparse.Namespace) -> int:
+    async def find(teaching: Teaching, database: Database) -> Sequence[Lesson]:
+        tenant = await _find_tenant(database, options.tenant)
+        return await teaching.reports(ALL, tenant.uid, limit=max(1, options.limit))
+
+    lessons = _teach(options, find)
+    if options.output == "json":
+        _print_json([_record(lesson) for lesson in lessons])
+        return 0
+    rows = [("UID", "KIND", "STATE", "REPORTED", "BY", "SUBJECT")]
+    for lesson in lessons:
+        moment = lesson.reported_at.strftime("%Y-%m-%d %H:%M")
+        rows.append((str(lesson.uid), lesson.kind, lesson.state, moment, lesson.reported_by, _shown(lesson.subject)))
+    print(_table(rows))
+    return 0
+
+
+def _undo(options: argparse.Namespace) -> int:
+    async def undo(teaching: Teaching, _: Database) -> None:
+        for uid in options.uids:
+            try:
+                await teaching.take_back(ALL, uid, operator())
+            except LessonNotFound:
+                raise CommandError(f"There is no report {uid}; `mailwarden reports list` shows them.") from None
+
+    _teach(options, undo)
+    if options.output == "json":
+        _print_json({"takenBack": options.uids})
+    else:
+        print(f"Taken back: {len(options.uids)}. A guard learns the rest anew, and the old holds until then.")
+    return 0
+
+
+def _reset(options: argparse.Namespace) -> int:
+    async def reset(teaching: Teaching, database: Database) -> tuple[Tenant, int]:
+        tenant = await _find_tenant(database, options.tenant)
+        return tenant, await teaching.reset(ALL, tenant.uid, operator())
+
+    tenant, gone = _teach(options, reset)
+    if options.output == "json":
+        _print_json({"forgotten": gone})
+    else:
+        print(f"Forgot {gone} reports of {tenant.name}, and within seconds what was learned from them.")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    async def ask(teaching: Teaching, database: Database) -> list[tuple[str, Standing]]:
+        if options.tenant is not None:
+            tenant = await _find_tenant(database, options.tenant)
+            return [(tenant.name, await teaching.standing(ALL, tenant.uid))]
+        names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
+        standings = await LessonStore(database).standings(ALL)
+        return sorted(((names.get(each.tenant, ""), each) for each in standings), key=lambda pair: pair[0])
+
+    found = _teach(options, ask)
+    if options.output == "json":
+        _print_json([{"name": name, **_builtins(learning_of(standing))} for name, standing in found])
+        return 0
+    rows = [("TENANT", "THREATS", "FINE", "WAITING", "SPEAKS")]
+    for name, each in found:
+        speaks = "yes" if each.speaks else "not yet"
+        words = f"{speaks}, being learned anew" if each.rebuilding else speaks
+        rows.append((name, str(each.threats), str(each.fine), str(each.waiting), words))
+    print(_table(rows) if found else "No tenant has learned anything yet.")
+    return 0
+
+
+def _teach(options: argparse.Namespace, question: Callable[[Teaching, Database], Awaitable[T]]) -> T:
+    """Do something with what abby does it with as well: the same database, the same key."""
+    config = read(options.config / PATH, AbbyConfig)
+    seal = ContentsSeal(read_contents_key(options.config / config.contents.key))
+
+    async def ask(database: Database) -> T:
+        senders = Senders(RelationshipStore(database))
+        teaching = Teaching(LessonStore(database), PostgresqlHistoryStore(database), senders, seal)
+        return await question(teaching, database)
+
+    return ask_database(options, ask)
+
+
+async def _find_tenant(database: Database, named: str) -> Tenant:
+    for tenant in await TenantStore(database).list(ALL):
+        if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
+            return tenant
+    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
+
+
+def _record(lesson: Lesson) -> dict[str, object]:
+    return _builtins(report_of(lesson))
+
+
+def _builtins(record: msgspec.Struct) -> dict[str, object]:
+    return msgspec.convert(msgspec.to_builtins(record), dict[str, object])
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _shown(subject: str) -> str:
+    """Return a subject without what a terminal would take for a command."""
+    return "".join(each if each.isprintable() else " " for each in subject) or "-"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+COMMAND = Command(
+    example="mailwarden reports add phish/ --tenant acme --kind phishing",
+    arguments=_arguments,
+    run=_run,
+)

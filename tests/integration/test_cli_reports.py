@@ -1,0 +1,126 @@
+"""`mailwarden reports`: messages of files, folders and mailboxes, reported, shown, taken back and forgotten."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.cli.main import main
+from mailwarden.learning import store as store_module
+
+
+def letter(number: int) -> bytes:
+    return f"From: ada@north.example\nSubject: letter {number}\n\nThe harvest of {number} apples.\n".encode()
+
+
+@pytest.fixture
+def folder(database_url: str, tmp_path: Path) -> Path:
+    """Return a configuration folder with the key that kept messages are sealed with."""
+    file = tmp_path / "config" / "abby" / "abby" / "abby.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        f"serviceProviders: {{core: {{hosts: ['https://127.0.0.1:9785']}}}}\ndatabase: {{url: '{database_url}'}}\n"
+    )
+    secret = tmp_path / "config" / "secrets" / "contents"
+    secret.parent.mkdir()
+    secret.write_text("k" * 64)
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Run the command and return what it printed, as JSON where it says so."""
+
+    def run_command(*words, code=0):
+        assert main(["reports", *map(str, words), "--config", str(folder)]) == code
+        seen = capsys.readouterr()
+        return json.loads(seen.out) if "json" in words else seen
+
+    return run_command
+
+
+def test_a_message_is_reported_shown_and_taken_back(run, tmp_path):
+    (tmp_path / "one.eml").write_bytes(letter(1))
+    seen = run("add", tmp_path / "one.eml", "--tenant", "DEFAULT", "--kind", "spam")
+    uid, state, name = seen.out.split()
+    assert (state, name) == ("waiting", str(tmp_path / "one.eml"))
+    assert seen.err.endswith("1 of 1 messages are reported as spam.\n")
+
+    listed = run("list", "--tenant", "default", "-o", "json")
+    assert [(each["uid"], each["kind"], each["size"]) for each in listed] == [(uid, "spam", len(letter(1)))]
+    assert listed[0]["reportedBy"].startswith("cli:")
+    assert uid in run("list", "--tenant", listed[0]["tenantUid"]).out
+
+    assert "Taken back: 1." in run("undo", uid).out
+    assert run("list", "--tenant", "default", "-o", "json") == []
+    assert f"There is no report {uid}" in run("undo", uid, code=2).err
+
+
+def test_folders_and_mailboxes_are_reported_whole(run, tmp_path):
+    inner = tmp_path / "mail" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "mail" / "a.eml").write_bytes(letter(1))
+    (inner / "b.EML").write_bytes(letter(2))
+    (inner / "notes.txt").write_bytes(b"no message")
+    separator = b"From ada@north.example Sun Nov 15 09:00:00 2026\n"
+    letters = (letter(3) + b"From here on it is text.\n", letter(4))
+    (inner / "c.mbox").write_bytes(b"\n".join(separator + each for each in letters))
+
+    added = run("add", tmp_path / "mail", "--tenant", "default", "--kind", "fine", "-o", "json")
+
+    names = [each["file"].removeprefix(str(tmp_path)) for each in added]
+    assert names == ["/mail/a.eml", "/mail/inner/b.EML", "/mail/inner/c.mbox:1", "/mail/inner/c.mbox:2"]
+    assert {(each["kind"], each["state"]) for each in added} == {("fine", "waiting")}
+    assert [each["size"] for each in added[2:]] == list(map(len, letters)), "without the lines that separate them"
+
+
+def test_status_and_reset_say_how_much_there_is(run, tmp_path):
+    assert run("status").out == "No tenant has learned anything yet.\n"
+    (tmp_path / "one.eml").write_bytes(letter(1))
+    run("add", tmp_path / "one.eml", "--tenant", "default", "--kind", "phishing")
+
+    (standing,) = run("status", "-o", "json")
+    assert (standing["name"], standing["waiting"], standing["enough"]) == ("default", 1, 200)
+    assert (standing["speaks"], standing["rebuilding"]) == (False, False)
+    assert "not yet" in run("status", "--tenant", "default").out
+
+    assert run("reset", "--tenant", "default").out.startswith("Forgot 1 reports of default")
+    (standing,) = run("status", "-o", "json")
+    assert (standing["waiting"], standing["rebuilding"]) == (0, True)
+    assert "being learned anew" in run("status").out
+
+
+def test_an_empty_file_holds_up_no_other(run, tmp_path):
+    (tmp_path / "a.eml").write_bytes(b"")
+    (tmp_path / "b.eml").write_bytes(letter(1))
+
+    seen = run("add", tmp_path / "a.eml", tmp_path / "b.eml", "--tenant", "default", "--kind", "spam", code=1)
+
+    assert "b.eml" in seen.out
+    assert "1 are empty" in seen.err
+
+
+def test_what_is_too_large_to_be_learned_from_is_said(run, tmp_path):
+    (tmp_path / "large.eml").write_bytes(letter(1) + b"x" * 1_048_576)
+
+    seen = run("add", tmp_path / "large.eml", "--tenant", "default", "--kind", "spam")
+
+    assert "too large to be learned from" in seen.out
+
+
+def test_a_mistake_is_one_sentence(run, tmp_path, folder, monkeypatch):
+    (tmp_path / "a.eml").write_bytes(letter(1))
+    (tmp_path / "b.eml").write_bytes(letter(2))
+    (tmp_path / "none").mkdir()
+    end = ("--tenant", "default", "--kind", "spam")
+    assert "holds no file" in run("add", tmp_path / "none", *end, code=2).err
+    assert "cannot be read" in run("add", tmp_path / "gone.eml", *end, code=2).err
+    assert "There is no tenant `acme`" in run("list", "--tenant", "acme", code=2).err
+    assert "There is no report" in run("undo", uuid4(), code=2).err
+    monkeypatch.setattr(store_module, "MAX_LESSONS", 1)
+    assert "1 of 2 messages were taken." in run("add", tmp_path / "a.eml", tmp_path / "b.eml", *end, code=2).err
+    (folder / "secrets" / "contents").unlink()
+    assert "contents.key" in run("status", code=2).err
+    with pytest.raises(SystemExit):
+        run("add", tmp_path / "a.eml", "--tenant", "default", "--kind", "released")
