@@ -40,6 +40,7 @@ from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.preview import PreviewScreen
 from mailwarden.console.screens.setup import SetupScreen
+from mailwarden.console.screens.tenant_weights import TenantWeightsScreen
 from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
@@ -90,7 +91,8 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
         *LearningScreen(services.teaching).pages(),
-        *TenantsScreen(services.tenants, services.directory).pages(),
+        *TenantsScreen(services.tenants, services.directory, services.policy).pages(),
+        *TenantWeightsScreen(services.tenants, services.directory, services.policy).pages(),
         *AuditScreen(services.audit).pages(),
         *HealthScreen(services.deployment).pages(),
     ]

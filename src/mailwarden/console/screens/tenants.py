@@ -1,4 +1,4 @@
-"""Tenants: their domains, their profile, and how long their history is kept."""
+"""Tenants: their domains, their profile, how long their history is kept, and the weights of their own."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,10 @@ from mailwarden.console.forms import Form
 from mailwarden.console.page import Page
 from mailwarden.console.rights import Right
 from mailwarden.console.visit import Visit, see_other
+from mailwarden.console.weight_view import own_weights
 from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 
 PROFILES = (
@@ -22,9 +24,10 @@ PROFILES = (
 
 
 class TenantsScreen:
-    def __init__(self, tenants: TenantStore, directory: TenantDirectory) -> None:
+    def __init__(self, tenants: TenantStore, directory: TenantDirectory, policy: Policy) -> None:
         self._tenants = tenants
         self._directory = directory
+        self._policy = policy
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -59,11 +62,11 @@ class TenantsScreen:
         return see_other("/console/tenants", "tenant-made")
 
     async def show_one(self, visit: Visit) -> web.StreamResponse:
-        tenant = await self._find(visit)
+        tenant = await find_tenant(self._tenants, visit)
         return self._form(visit, Wishes.of(tenant), tenant)
 
     async def change(self, visit: Visit) -> web.StreamResponse:
-        tenant, wishes = await self._find(visit), None
+        tenant, wishes = await find_tenant(self._tenants, visit), None
         try:
             wishes = _read(visit.form)
             await self._tenants.change(visit.scope, tenant.uid, wishes, visit.actor)
@@ -71,12 +74,6 @@ class TenantsScreen:
             return self._form(visit, wishes or _as_typed(visit.form), tenant, error)
         await self._directory.refresh()
         return see_other(f"/console/tenants/{tenant.uid}", "tenant-changed")
-
-    async def _find(self, visit: Visit) -> Tenant:
-        for tenant in await self._tenants.list(visit.scope):
-            if str(tenant.uid) == visit.variables["tenant"]:
-                return tenant
-        raise TenantNotFound("There is no such tenant.")
 
     def _form(
         self, visit: Visit, wishes: Wishes, tenant: Tenant | None, error: MailwardenError | None = None
@@ -86,9 +83,19 @@ class TenantsScreen:
             wishes=wishes,
             tenant=tenant,
             profiles=PROFILES,
+            weights=own_weights(self._policy, tenant.weights) if tenant else (),
+            rules=self._policy.rules,
             error=error,
             status=STATUS_OF[type(error)] if error else 200,
         )
+
+
+async def find_tenant(tenants: TenantStore, visit: Visit) -> Tenant:
+    """Return the tenant that the address names, as far as this person may know it."""
+    for tenant in await tenants.list(visit.scope):
+        if str(tenant.uid) == visit.variables["tenant"]:
+            return tenant
+    raise TenantNotFound("There is no such tenant.")
 
 
 def _read(form: Form) -> Wishes:
