@@ -28,7 +28,8 @@ from rig.engines import Engines
 from rig.rspamd import PASSWORD
 
 PATIENCE = 60.0
-BATCH = 2_000
+BATCH = 5_000
+_VERSION = b"version"
 LEARNED = LearnedAnalyzer.name
 
 
@@ -60,6 +61,7 @@ async def ask_learners(
     learners = learners_for(split, lessons)
     try:
         await school.teach(learners)
+        await school.take_apart(learners)
         whole = await school.ask(records, learners)
         found = dict(zip((record.sample.path for record in records), whole, strict=True))
         elsewhere: dict[str, tuple[Finding, ...]] = {}
@@ -89,6 +91,7 @@ class School:
         self._teacher = Teacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
         self._rspamd = RspamdAnalyzer(engines.rspamd.address, PATIENCE, AT_ONCE)
         self._redis = Redis.from_url(engines.redis.url)
+        self._parts: dict[str, list[tuple[str, dict[bytes, float]]]] = defaultdict(list)
 
     async def close(self) -> None:
         await self._teacher.close()
@@ -130,6 +133,30 @@ class School:
         known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})
         return tuple(LearnedAnalyzer().conclude(known))
 
+    async def take_apart(self, learners: Iterable[Learner]) -> None:
+        """Read what each source brought, all in one pass over the keys, and remove it."""
+        parts = {part for learner in learners for part in learner.sources.values()}
+        batch: list[bytes] = []
+        async for key in self._redis.scan_iter(match=f"{NAMESPACE}*", count=BATCH):
+            if key.decode().removeprefix(NAMESPACE).partition("_")[0] in parts:
+                batch.append(key)
+            if len(batch) >= BATCH:
+                await self._take(batch)
+                batch = []
+        await self._take(batch)
+
+    async def _take(self, keys: Sequence[bytes]) -> None:
+        reading = self._redis.pipeline(transaction=False)
+        for key in keys:
+            reading.hgetall(key)
+            reading.delete(key)
+        answers = await reading.execute()
+        for key, fields in zip(keys, answers[::2], strict=True):
+            part, _, token = key.decode().removeprefix(NAMESPACE).partition("_")
+            self._parts[part].append(
+                (token, {name: float(count) for name, count in fields.items() if name != _VERSION})
+            )
+
     @asynccontextmanager
     async def left_out(self, subset: str, learners: Iterable[Learner]) -> AsyncIterator[None]:
         """Let the learners know nothing of one source of ham for a while."""
@@ -144,26 +171,14 @@ class School:
 
     async def _add(self, learner: str, part: str, times: int) -> None:
         """Add the counts of a part to those of the learner, or take them away."""
-        batch: list[bytes] = [f"{NAMESPACE}{part}".encode()]
-        async for key in self._redis.scan_iter(match=f"{NAMESPACE}{part}_*", count=BATCH):
-            batch.append(key)
-            if len(batch) >= BATCH:
-                await self._add_keys(batch, learner, part, times)
-                batch = []
-        await self._add_keys(batch, learner, part, times)
-
-    async def _add_keys(self, keys: Sequence[bytes], learner: str, part: str, times: int) -> None:
-        reading = self._redis.pipeline(transaction=False)
-        for key in keys:
-            reading.hgetall(key)
-        counts: list[dict[bytes, bytes]] = await reading.execute()
-        writing = self._redis.pipeline(transaction=False)
-        for key, fields in zip(keys, counts, strict=True):
-            whole = key.replace(f"{NAMESPACE}{part}".encode(), f"{NAMESPACE}{learner}".encode(), 1)
-            for field, count in fields.items():
-                if field != b"version":
-                    writing.hincrbyfloat(whole, field, times * float(count))
-        await writing.execute()
+        counts = self._parts[part]
+        for start in range(0, len(counts), BATCH):
+            writing = self._redis.pipeline(transaction=False)
+            for token, fields in counts[start : start + BATCH]:
+                key = f"{NAMESPACE}{learner}_{token}" if token else f"{NAMESPACE}{learner}"
+                for field, count in fields.items():
+                    writing.hincrbyfloat(key, field, times * count)
+            await writing.execute()
 
 
 def with_learned(records: Iterable[Scanned]) -> list[Scanned]:
