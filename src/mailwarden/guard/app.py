@@ -30,6 +30,7 @@ from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.relationship import Relationship
 from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.guard.sources.smtp_assembly import assembled_smtp
 from mailwarden.history.acquaintance import Acquaintance
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
@@ -65,6 +66,7 @@ class House:
     admission: Admission
     processing: Processing
     spool: Path
+    database: Database
 
 
 def _rest_api(house: House) -> Handler:
@@ -89,6 +91,7 @@ class Guard:
         self._lists = lists
         self.name = config.name or socket.gethostname()
         self.stopping = False
+        self.close_doors: Callable[[], None] = lambda: None  # of the sources that are not the front door's
 
     async def status(self, _: Call) -> web.StreamResponse:
         status = GuardStatus(
@@ -108,6 +111,7 @@ class Guard:
 
     def stop(self) -> None:
         self.stopping = True
+        self.close_doors()
 
 
 async def refuse_disabled(_: Call) -> web.StreamResponse:
@@ -132,7 +136,18 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
     metrics = Metrics()
     async with built_house(config, folder, metrics) as (guard, house):
         settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
-        yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
+        beside = assembled_smtp(
+            config,
+            folder,
+            guard=guard.name,
+            admission=house.admission,
+            processing=house.processing,
+            database=house.database,
+            metrics=metrics,
+        )
+        async with beside as close_doors:
+            guard.close_doors = close_doors
+            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
 
 
 @asynccontextmanager
@@ -189,7 +204,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
             tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
         )
-        yield guard, House(config, admission, processing, prepare_spool(folder / config.spool))
+        yield guard, House(config, admission, processing, prepare_spool(folder / config.spool), database)
 
 
 def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning | None:

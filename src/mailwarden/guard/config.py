@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from mailwarden.guard.smtp_config import Smtp
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
 PATH = "guard/core/guard.yml"
@@ -22,6 +23,9 @@ class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     rest_api: Annotated[
         RestApi | None,
         Meta(description="`restApi: {}` enables the Email Scanning API; without it scanning is disabled."),
+    ] = None
+    smtp: Annotated[
+        Smtp | None, Meta(description="`smtp: {}` enables SMTP beside Postfix; without it nothing listens.")
     ] = None
 
 

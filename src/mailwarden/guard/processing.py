@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.collection import Collector, Observer, ignore
 from mailwarden.errors import EngineUnavailable
-from mailwarden.guard.comparison import Comparison
+from mailwarden.guard.comparison import Compared, Comparison
 from mailwarden.guard.learning import Learning
 from mailwarden.guard.relationship import Relationship
 from mailwarden.history.writer import HistoryWriter
@@ -39,6 +39,15 @@ class GuardRequest(Struct, frozen=True):
     raw: RawMessage
     deadline: float  # seconds left for the analysis
     stored: bool = True  # False: a person tries something out, and nothing is to remain of it
+    session_open: bool = False  # the sender waits for an answer over SMTP, which may be a refusal
+
+
+class Examined(Struct, frozen=True):
+    """A guard request that is judged and decided, and not yet remembered."""
+
+    finished: FinishedRequest
+    compared: Compared
+    stored: bool
 
 
 class Processing:
@@ -68,6 +77,12 @@ class Processing:
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
         """Return the finished request; `observe` is told each report when it comes."""
+        examined = await self.examine(request, observe)
+        self.keep(examined)
+        return examined.finished
+
+    async def examine(self, request: GuardRequest, observe: Observer = ignore) -> Examined:
+        """Judge and decide; a source that carries decisions out has them kept when it has done so."""
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
         tenant = request.assignment.tenant
@@ -99,7 +114,14 @@ class Processing:
         patience = until - time.monotonic()
         rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
         eased = judge(rest, policy) if rest else None
-        ruling = decide(judgement, request.assignment, policy, listing=compared.listing, eased=eased)
+        ruling = decide(
+            judgement,
+            request.assignment,
+            policy,
+            session_open=request.session_open,
+            listing=compared.listing,
+            eased=eased,
+        )
 
         finished = FinishedRequest(
             ggrid=request.ggrid,
@@ -116,13 +138,14 @@ class Processing:
             profile=request.assignment.profile,
             weights=request.assignment.weights,
         )
+        return Examined(finished, compared, request.stored)
 
-        # Keep: off the hot path, so that a slow or absent database costs no scan.
-        if request.stored:
-            self._history.save(finished)
-            self._comparison.count(compared)
-        self._count(finished)
-        return finished
+    def keep(self, examined: Examined) -> None:
+        """Remember it: off the hot path, so that a slow or absent database costs no scan."""
+        if examined.stored:
+            self._history.save(examined.finished)
+            self._comparison.count(examined.compared)
+        self._count(examined.finished)
 
     def _count(self, finished: FinishedRequest) -> None:
         verdict, decision = finished.judgement.verdict, finished.ruling.decision

@@ -17,6 +17,7 @@ SEVERITY = (Decision.DELIVER, Decision.UNDECIDED, Decision.QUARANTINE, Decision.
 
 BLOCK_LISTS = ("file-hash-block", "url-block", "ip-block", "sender-block", "attachment-block", "subject-block")
 OVERRIDE_TAG = "policy.allow-override"
+BOUNCE_SUPPRESSED_TAG = "policy.bounce-suppressed"
 # What an allowed address is not held against; reputation alone brings nothing worse.
 REPUTATION = (Verdict.SPAM, Verdict.BULK)
 
@@ -66,6 +67,13 @@ def _walk(case: Case) -> tuple[Case, list[Step]]:
 def severest(decisions: Iterable[Decision]) -> Decision:
     """Return the decision to answer for several recipients; without any, nothing is decided."""
     return max(decisions, key=SEVERITY.index, default=Decision.UNDECIDED)
+
+
+def without_bounce(ruling: Ruling) -> Ruling:
+    """Return the ruling for recipients who cannot be answered apart from others, whose part does not bounce."""
+    tags = tuple(sorted({*ruling.tags, BOUNCE_SUPPRESSED_TAG}))
+    step = Step("one answer for all", "others of the message do not bounce: quarantine instead")
+    return replace(ruling, decision=Decision.QUARANTINE, tags=tags, trace=(*ruling.trace, step))
 
 
 def _malware_floor(case: Case) -> tuple[Case, str]:
@@ -161,7 +169,7 @@ def _bounce(case: Case) -> tuple[Case, str]:
         return case, "no bounce"
     if case.session_open:
         return case, "the SMTP session is open: bounce"
-    tags = (*case.tags, "policy.bounce-suppressed")
+    tags = (*case.tags, BOUNCE_SUPPRESSED_TAG)
     return replace(case, decision=Decision.QUARANTINE, tags=tags), "the SMTP session is over: quarantine instead"
 
 

@@ -1,0 +1,145 @@
+"""Carries decisions out over SMTP, and tells what the client is answered.
+
+One message may have recipients of several tenants, judged apart, and has one answer. So nothing is handed on before
+every part is decided; one part that is undecided, or that cannot be carried out, makes the whole message come again.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
+from mailwarden.guard.next_hop import Connection, NextHop, NotTaken
+from mailwarden.guard.sources.smtp_commands import Recipient, Sender
+from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.model.outcome import Decision
+from mailwarden.model.record import FinishedRequest
+from mailwarden.policy.decide import without_bounce
+from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
+
+UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
+NOT_KEPT = "451 4.7.1 The message is to be held, and there is no quarantine here yet; try again later"
+
+log = get_logger(__name__)
+
+
+class QuarantineKeeper(Protocol):
+    """Keeps messages that are held back."""
+
+    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+        """Return once the message is kept durably; raise where it is not."""
+
+
+class Part(Struct, frozen=True):
+    """The recipients of one tenant, and what is to happen to the message for them."""
+
+    finished: FinishedRequest
+    recipients: Sequence[Recipient]
+
+    @property
+    def decision(self) -> Decision:
+        return self.finished.ruling.decision
+
+
+class Answer(Struct, frozen=True):
+    """The reply, and whether the decisions were carried out as they stand."""
+
+    reply: str
+    done: bool
+
+
+def settle(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts as they can be answered together: a bounce is an answer only where all of them bounce."""
+    if all(part.decision is Decision.BOUNCE for part in parts):
+        return list(parts)
+    return [
+        Part(replace(part.finished, ruling=without_bounce(part.finished.ruling)), part.recipients)
+        if part.decision is Decision.BOUNCE
+        else part
+        for part in parts
+    ]
+
+
+class Delivery:
+    def __init__(self, hop: NextHop, seal: ResultSeal, keeper: QuarantineKeeper | None, metrics: Metrics) -> None:
+        self._hop = hop
+        self._seal = seal
+        self._keeper = keeper
+        self._carried = metrics.counter("smtp_messages", "Messages answered over SMTP, by what was done.", "outcome")
+
+    async def carry_out(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
+        """Do what was decided for each part, and return the one answer; 250 means that all of it is done."""
+        decisions = {part.decision for part in parts}
+        if Decision.UNDECIDED in decisions:
+            return self._answer("undecided", UNDECIDED, done=True)
+        if decisions == {Decision.BOUNCE}:
+            return self._answer("bounced", _bounce(parts[0].finished), done=True)
+        held = [part for part in parts if part.decision is Decision.QUARANTINE]
+        if held and self._keeper is None:
+            return self._answer("not_kept", NOT_KEPT, done=True)
+        try:
+            # Kept before delivered: should the rest fail, a second copy in quarantine harms less than one in a mailbox.
+            for part in held:
+                await self._keep(part, raw)
+            said = await self._deliver(
+                [part for part in parts if part.decision is Decision.DELIVER], sender, forwarded, raw
+            )
+        except NotTaken as failure:
+            log.warning(
+                "not_delivered", reply=failure.reply, cause=repr(failure.__cause__) if failure.__cause__ else None
+            )
+            return self._answer("not_delivered", failure.reply, done=False)
+        outcome = "delivered" if said else "quarantined" if held else "dropped"
+        return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {said}".rstrip(), done=True)
+
+    async def _keep(self, part: Part, raw: Spooled) -> None:
+        assert self._keeper is not None
+        try:
+            await self._keeper.keep(part.finished, raw)
+        except Exception as error:
+            raise NotTaken("451 4.3.0 The message could not be held; try again later") from error
+
+    async def _deliver(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> str:
+        """Hand the parts on; every envelope is accepted before any data is sent. Return what the next hop said."""
+        if not parts:
+            return ""
+        message = clean(raw)
+        waiting: list[tuple[Connection, bytes]] = []
+        said = ""
+        try:
+            for part in parts:
+                fields = await self._seal.fields(part.finished, message, datetime.now(UTC))
+                size = len(fields) + message.size
+                waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
+            while waiting:
+                connection, fields = waiting.pop(0)
+                said = (await self._hop.send(connection, _stream(fields, message))).text
+        except NotTaken:
+            if said:  # another try will deliver a part twice; better than not at all
+                self._carried.labels("delivered_in_part").inc()
+            raise
+        finally:
+            for connection, _ in waiting:
+                connection.close()
+        return said or "taken"
+
+    def _answer(self, outcome: str, reply: str, *, done: bool) -> Answer:
+        self._carried.labels(outcome).inc()
+        return Answer(reply, done)
+
+
+async def _stream(fields: bytes, message: Cleaned) -> AsyncIterator[bytes]:
+    yield fields
+    async for chunk in message.stream():
+        yield chunk
+
+
+def _bounce(finished: FinishedRequest) -> str:
+    """Say no in the words of the judgement, as one line of ASCII."""
+    words = "".join(character for character in finished.judgement.summary if " " <= character <= "~")[:200]
+    return f"550 5.7.1 {words or 'Refused'} ({finished.ggrid})"

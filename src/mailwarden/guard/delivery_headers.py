@@ -1,0 +1,142 @@
+"""The header fields that say what became of a message, signed; and those that others forged, taken out.
+
+The fields stand on top of the message, the signature last of them. It covers what the others say and every byte that
+stands below it, so that whatever MTAs put above does no harm and whatever is changed below is noticed.
+
+Security: reads the header block of hostile messages. Nothing but fields of our own names is taken out; every other
+byte is passed on as it came.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+from uuid import UUID
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.serving.spool import Spooled
+
+MAX_LINE = 76
+# A field of ours with its folded lines, wherever it begins a line; a space before the colon is an old way to write it.
+_OWN = re.compile(rb"(?im)^x-mailwarden-[^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+(?:\r\n|\Z)")
+_FIELD = re.compile(rb"(?im)^x-mailwarden-([a-z]+): ?+((?:[^\r\n]*+)(?:\r\n[ \t][^\r\n]*+)*+)\r\n")
+
+
+class Result(Struct, frozen=True):
+    """What the fields say."""
+
+    ggrid: UUID
+    verdict: Verdict
+    decision: Decision
+    tags: tuple[str, ...]
+    signed: int  # seconds since 1970
+
+
+class Cleaned(Struct, frozen=True):
+    """A message without fields of our names: its header block, and where in the raw bytes its rest begins."""
+
+    header: bytes
+    raw: Spooled
+    rest: int
+
+    @property
+    def size(self) -> int:
+        return len(self.header) + self.raw.size - self.rest
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        yield self.header
+        if self.rest < self.raw.size:
+            async for chunk in self.raw.window(self.rest, self.raw.size - self.rest).stream():
+                yield chunk
+
+
+def clean(raw: Spooled) -> Cleaned:
+    """Take out the fields that only we may write."""
+    held = bytearray()
+    for chunk in raw.chunks():
+        searched = max(len(held) - 3, 0)
+        held += chunk
+        if held.startswith(b"\r\n"):
+            return Cleaned(b"", raw, 0)
+        end = held.find(b"\r\n\r\n", searched)
+        if end >= 0:
+            return Cleaned(_without_own(bytes(held[: end + 2])), raw, end + 2)
+    return Cleaned(_without_own(bytes(held)), raw, raw.size)
+
+
+class ResultSeal:
+    def __init__(self, key: bytes) -> None:
+        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden result fields 1").derive(key)
+
+    async def fields(self, finished: FinishedRequest, message: Cleaned, moment: datetime) -> bytes:
+        """Return the fields to put on top of a message."""
+        digest = hashlib.sha256()
+        async for chunk in message.stream():
+            if len(chunk) > 65_536:
+                await asyncio.to_thread(digest.update, chunk)
+            else:
+                digest.update(chunk)
+        result = Result(
+            finished.ggrid, finished.judgement.verdict, finished.ruling.decision, finished.tags, int(moment.timestamp())
+        )
+        signature = base64.b64encode(self._sign(result, digest.digest())).decode("ascii")
+        fields = (
+            f"X-Mailwarden-Ggrid: {result.ggrid}",
+            f"X-Mailwarden-Verdict: {result.verdict}",
+            f"X-Mailwarden-Decision: {result.decision}",
+            _fold("X-Mailwarden-Tags:", result.tags),
+            f"X-Mailwarden-Signature: v=1; t={result.signed}; s={signature}",
+        )
+        return "".join(f"{field}\r\n" for field in fields).encode("ascii")
+
+    def read(self, message: bytes) -> Result | None:
+        """Return what the fields on top of a message say, or None where they are not ours or not of this message."""
+        end = message.find(b"\r\n\r\n")
+        header = message if end < 0 else message[: end + 2]
+        found = {name.lower(): (value, place) for name, value, place in _fields(header)}
+        try:
+            stamp = dict(word.split("=", 1) for word in found[b"signature"][0].decode("ascii").split("; "))
+            result = Result(
+                ggrid=UUID(found[b"ggrid"][0].decode("ascii")),
+                verdict=Verdict(found[b"verdict"][0].decode("ascii")),
+                decision=Decision(found[b"decision"][0].decode("ascii")),
+                tags=tuple(found[b"tags"][0].decode("ascii").split()),
+                signed=int(stamp["t"]),
+            )
+            given = base64.b64decode(stamp["s"], validate=True)
+        except (KeyError, ValueError):
+            return None
+        expected = self._sign(result, hashlib.sha256(message[found[b"signature"][1] :]).digest())
+        return result if stamp.get("v") == "1" and hmac.compare_digest(given, expected) else None
+
+    def _sign(self, result: Result, digest: bytes) -> bytes:
+        said = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
+        return hmac.digest(self._key, "\n".join(said).encode("ascii") + b"\n" + digest, "sha256")
+
+
+def _without_own(header: bytes) -> bytes:
+    return _OWN.sub(b"", header)
+
+
+def _fields(header: bytes) -> Iterable[tuple[bytes, bytes, int]]:
+    for found in _FIELD.finditer(header):
+        yield found[1], found[2].replace(b"\r\n", b""), found.end()
+
+
+def _fold(name: str, words: Iterable[str]) -> str:
+    """Write words one after the other, on as many lines as they need."""
+    lines = [name]
+    for word in words:
+        if len(lines[-1]) + len(word) < MAX_LINE:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"\t{word}")
+    return "\r\n".join(lines)

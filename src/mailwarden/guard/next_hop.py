@@ -1,0 +1,259 @@
+"""Hands messages to the next hop, the Postfix behind guard, over SMTP: all recipients of a message, or none.
+
+Two steps, so that several parts of one message can be made ready before any is sent: `prepare` ends where the next hop
+has accepted every recipient and waits for the data, `send` ends with its answer.
+
+Security: what is said to the next hop was read by smtp_commands and smtp_xforward, which let nothing through that ends
+a line. What it answers is shown to senders, without control characters and in bounded length.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from mailwarden.guard.sources.smtp_commands import Recipient, Sender
+from mailwarden.guard.sources.smtp_xforward import Forwarded
+
+MAX_IDLE = 20  # connections kept for the next message
+IDLE_SECONDS = 20.0
+PIPELINED = 100  # recipients said at once; their answers fit into any socket's buffer
+MAX_REPLY_LINES = 100
+NO_ANSWER = "451 4.4.1 The next hop does not answer"
+XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has at most 512
+_LINE = re.compile(rb"([2-5]\d\d)([ -])([^\r\n]*+)\r?\n")
+
+
+class NotTaken(Exception):
+    """The next hop did not take a message; the reply is what the client is told."""
+
+    def __init__(self, reply: str) -> None:
+        super().__init__(reply)
+        self.reply = reply
+
+
+class Reply(Struct, frozen=True):
+    code: int
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Return the last line as one that can be said again."""
+        return "".join(character for character in self.lines[-1] if " " <= character <= "~")[:300]
+
+    def refusal(self) -> NotTaken:
+        code = self.code if self.code >= 400 and self.code != 421 else 451  # 421 would end our own session
+        text = self.text if re.match(r"[45]\.\d+\.\d+ ", self.text) else f"{code // 100}.0.0 {self.text}"
+        return NotTaken(f"{code} {text}")
+
+
+class NextHop:
+    """Where delivered messages go; keeps a few connections that were used and may be used again."""
+
+    def __init__(self, address: tuple[str, int], timeout: float, name: str) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._name = name
+        self._idle: list[tuple[float, Connection]] = []
+
+    async def prepare(
+        self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int
+    ) -> "Connection":
+        """Return a connection on which the next hop waits for the data, or raise NotTaken."""
+        used = self._take_idle()
+        if used is not None:
+            with suppress(ConnectionError):  # it was closed over there meanwhile: that says nothing of the message
+                return await self._begin(used, sender, recipients, forwarded, size)
+        try:
+            return await self._begin(Connection(self._timeout), sender, recipients, forwarded, size)
+        except ConnectionError as error:
+            raise NotTaken(NO_ANSWER) from error
+
+    async def _begin(
+        self,
+        connection: "Connection",
+        sender: Sender,
+        recipients: Sequence[Recipient],
+        forwarded: Forwarded,
+        size: int,
+    ) -> "Connection":
+        try:
+            if not connection.alive:
+                await connection.dial(self._address, self._name)
+            await connection.begin(sender, recipients, forwarded, size)
+        except ConnectionError:
+            connection.close()
+            raise
+        except OSError as error:
+            connection.close()
+            raise NotTaken(NO_ANSWER) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def send(self, connection: "Connection", message: AsyncIterator[bytes]) -> Reply:
+        """Send the data and return the next hop's yes; afterwards the connection is kept or closed."""
+        try:
+            reply = await connection.send(message)
+        except OSError as error:
+            connection.close()
+            raise NotTaken("451 4.4.2 The next hop did not say whether it has the message") from error
+        except BaseException:
+            connection.close()
+            raise
+        if reply.code >= 300:
+            connection.close()
+            raise reply.refusal()
+        if len(self._idle) < MAX_IDLE:
+            self._idle.append((time.monotonic(), connection))
+        else:
+            connection.close()
+        return reply
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _take_idle(self) -> "Connection | None":
+        while self._idle:
+            since, connection = self._idle.pop()
+            if time.monotonic() - since < IDLE_SECONDS and connection.alive:
+                return connection
+            connection.close()
+        return None
+
+
+class Connection:
+    """One SMTP connection to the next hop."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter | None = None
+        self._offers: dict[str, str] = {}
+
+    @property
+    def alive(self) -> bool:
+        return self._writer is not None and not self._writer.is_closing() and not self._reader.at_eof()
+
+    async def dial(self, address: tuple[str, int], name: str) -> None:
+        async with asyncio.timeout(self._timeout):
+            self._reader, self._writer = await asyncio.open_connection(*address, limit=4_096)
+        await self._expect(220)
+        hello = await self._ask(f"EHLO {name}", 250)
+        self._offers = {key.upper(): rest for key, _, rest in (line.partition(" ") for line in hello.lines[1:])}
+
+    async def begin(self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int) -> None:
+        """Say the envelope and DATA; raise NotTaken where any recipient is refused."""
+        for words in self._forwardable(forwarded):
+            await self._ask(f"XFORWARD {words}", 250)
+        await self._ask(f"MAIL FROM:<{sender.address}>{self._parameters(sender, size)}", 250)
+        refusals: list[Reply] = []
+        for start in range(0, len(recipients), PIPELINED):
+            batch = recipients[start : start + PIPELINED]
+            if "PIPELINING" in self._offers:
+                await self._say("".join(map(self._recipient, batch)))
+                replies = [await self._reply() for _ in batch]
+            else:
+                replies = []
+                for recipient in batch:
+                    await self._say(self._recipient(recipient))
+                    replies.append(await self._reply())
+            refusals += [reply for reply in replies if reply.code >= 300]
+        if refusals:
+            # One that may succeed later asks for another try; only where none may is the message refused for good.
+            raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
+        await self._ask("DATA", 354)
+
+    async def send(self, message: AsyncIterator[bytes]) -> Reply:
+        """Send the data, every dot that begins a line doubled, and return the answer to its end."""
+        assert self._writer is not None
+        begins, held = True, b""
+        async for chunk in message:
+            piece = held + chunk
+            held = b"\r" if piece.endswith(b"\r") else b""
+            piece = piece[: len(piece) - len(held)]
+            if not piece:
+                continue
+            stuffed = piece.replace(b"\r\n.", b"\r\n..")
+            self._writer.write(b"." + stuffed if begins and piece.startswith(b".") else stuffed)
+            begins = piece.endswith(b"\r\n")
+            async with asyncio.timeout(self._timeout):
+                await self._writer.drain()
+        self._writer.write(held + (b".\r\n" if begins and not held else b"\r\n.\r\n"))
+        return await self._reply()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            with suppress(OSError, RuntimeError):
+                self._writer.write(b"QUIT\r\n")
+            self._writer.close()
+            self._writer = None
+
+    def _recipient(self, recipient: Recipient) -> str:
+        notification = recipient.notification if "DSN" in self._offers else ()
+        return " ".join((f"RCPT TO:<{recipient.address}>", *notification)) + "\r\n"
+
+    def _parameters(self, sender: Sender, size: int) -> str:
+        """Return what MAIL says besides the address; what the next hop cannot carry is an error of the set-up."""
+        for needed, offer in ((sender.eight_bit, "8BITMIME"), (sender.utf8, "SMTPUTF8")):
+            if needed and offer not in self._offers:
+                raise NotTaken(f"451 4.3.5 The next hop does not take {offer}")
+        words = [f"SIZE={size}"] if "SIZE" in self._offers else []
+        words += ["BODY=8BITMIME"] if sender.eight_bit else []
+        words += ["SMTPUTF8"] if sender.utf8 else []
+        words += sender.notification if "DSN" in self._offers else ()
+        return "".join(f" {word}" for word in words)
+
+    def _forwardable(self, forwarded: Forwarded) -> list[str]:
+        """Return the attributes that the next hop wants, in lines that are short enough."""
+        wanted = self._offers.get("XFORWARD", "").upper().split()
+        lines: list[str] = []
+        for name, value in forwarded.words:
+            word = f"{name}={value}"
+            if name not in wanted:
+                continue
+            if lines and len(lines[-1]) + len(word) < XFORWARD_WORDS:
+                lines[-1] += f" {word}"
+            else:
+                lines.append(word)
+        return lines
+
+    async def _ask(self, command: str, expected: int) -> Reply:
+        await self._say(command + "\r\n")
+        return await self._expect(expected)
+
+    async def _expect(self, code: int) -> Reply:
+        reply = await self._reply()
+        if reply.code == 421:
+            raise ConnectionResetError("The next hop ends the session.")
+        if reply.code != code:
+            raise reply.refusal()
+        return reply
+
+    async def _say(self, text: str) -> None:
+        assert self._writer is not None
+        self._writer.write(text.encode("utf-8", "surrogateescape"))
+        async with asyncio.timeout(self._timeout):
+            await self._writer.drain()
+
+    async def _reply(self) -> Reply:
+        lines: list[str] = []
+        async with asyncio.timeout(self._timeout):
+            while len(lines) < MAX_REPLY_LINES:
+                try:
+                    found = _LINE.fullmatch(await self._reader.readuntil(b"\n"))
+                except asyncio.LimitOverrunError:
+                    found = None
+                except asyncio.IncompleteReadError:
+                    raise ConnectionResetError("The next hop closed the connection.") from None
+                if found is None:
+                    break
+                lines.append(found[3].decode("utf-8", "replace"))
+                if found[2] == b" ":
+                    return Reply(int(found[1]), tuple(lines))
+        raise ConnectionAbortedError("The next hop does not speak SMTP.")

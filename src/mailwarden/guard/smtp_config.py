@@ -1,0 +1,81 @@
+"""The scan source `smtp` in guard's configuration: `scanSources.smtp` in `guard/core/guard.yml`."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from mailwarden.settings.shared import PORTS, Listen
+
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+class SmtpListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 10025
+
+
+class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that stands beside Postfix; see docs/smtp.md."""
+
+    mode: Annotated[
+        Literal["beforeQueue", "afterQueue"],
+        Meta(
+            description="`beforeQueue`: Postfix asks while the sender waits (`smtpd_proxy_filter`), so that a bounce "
+            "is an answer; `afterQueue`: Postfix has taken the message (`content_filter`), so that nothing bounces."
+        ),
+    ] = "beforeQueue"
+    listen: Annotated[SmtpListen, Meta(description="Where Postfix hands messages in.")] = SmtpListen()
+    public: Annotated[
+        bool, Meta(description="Lets `listen.host` be an address that is neither loopback nor private.")
+    ] = False
+    clients: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="Networks that may connect; what they say is believed.")
+    ] = LOOPBACK
+    next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that takes what is delivered.")] = (
+        "127.0.0.1:10026"
+    )
+    next_hop_timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer of the next hop.")] = 30_000
+    max_connections: Annotated[Count, Meta(description="Sessions at once; further ones are told to come back.")] = 200
+    max_message_size: Annotated[
+        int, Meta(ge=65_536, le=52_428_800, description="Bytes of the largest message taken.")
+    ] = 52_428_800
+    max_recipients: Annotated[int, Meta(ge=100, le=1_000, description="Recipients of one message.")] = 1_000
+    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a whole command.")] = 300_000
+    data_timeout: Annotated[Milliseconds, Meta(description="Longest time in which a whole message must come.")] = 60_000
+
+    @property
+    def next_hop_address(self) -> tuple[str, int]:
+        host, _, port = self.next_hop.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not self.public and not _is_inside(self.listen.host):
+            problem = (
+                f"`{self.listen.host}` is not a loopback or private address. Whoever reaches this port is believed, so "
+                "it must not be reached from outside; `public: true` allows it all the same"
+            )
+            yield "listen", problem
+        for client in self.clients:
+            try:
+                ipaddress.ip_network(client)
+            except ValueError:
+                yield "clients", f"`{client}` is not a network: write 10.0.0.0/24 or 192.0.2.7/32"
+        host, _, port = self.next_hop.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            yield "nextHop", f"`{self.next_hop}` is not host:port"
+        elif host in ("127.0.0.1", "localhost", "[::1]", self.listen.host) and int(port) == self.listen.port:
+            yield "nextHop", "is where guard itself listens: every message would come back"
+
+
+def _is_inside(host: str) -> bool:
+    """Tell whether an address can be reached from this host or a private network alone; a name may become anything."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return not address.is_unspecified and (address.is_loopback or address.is_private)

@@ -1,0 +1,110 @@
+"""The scan source `smtp`: takes messages from Postfix, has them judged, carries the decision out, and then answers.
+
+Security: reached by the networks of `clients` alone. On Overloaded the client is told 451 4.3.2, on EngineUnavailable
+and whatever else fails 451, while guard stops 421: Postfix keeps the message each time and comes again.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from msgspec.structs import replace
+
+from mailwarden.access.directory import TenantDirectory
+from mailwarden.errors import EngineUnavailable, Overloaded
+from mailwarden.guard.admission import Admission
+from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, settle
+from mailwarden.guard.processing import Examined, GuardRequest, Processing
+from mailwarden.guard.smtp_config import Smtp as Settings
+from mailwarden.guard.sources.smtp_commands import Recipient, Refusal
+from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.tenant import Assignment
+from mailwarden.serving.spool import Spooled, SpoolWriter
+
+FULL = "451 4.3.2 Too many messages are in processing; try again"
+
+
+class Smtp:
+    name = "smtp"
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        admission: Admission,
+        processing: Processing,
+        tenants: TenantDirectory,
+        delivery: Delivery,
+        spool: Path,
+        analysis_timeout: float,
+    ) -> None:
+        self.settings = settings
+        self.stopping = False
+        self._admission = admission
+        self._processing = processing
+        self._tenants = tenants
+        self._delivery = delivery
+        self._spool = spool
+        self._analysis_timeout = analysis_timeout
+
+    @property
+    def full(self) -> bool:
+        """Tell whether a message would be refused at once, so that its data need not be read."""
+        return self._admission.delay() is None
+
+    def assign(self, recipient: str) -> Assignment:
+        return self._tenants.assign(None, (recipient,))
+
+    def spool(self) -> SpoolWriter:
+        return SpoolWriter(self._spool)
+
+    async def take(self, transaction: Transaction, raw: Spooled) -> str:
+        """Answer one message: judged for each tenant, carried out, remembered."""
+        try:
+            async with self._admission.admitted(raw.size):
+                examined = await self._examine(transaction, raw)
+        except Overloaded:
+            raise Refusal(FULL) from None
+        except EngineUnavailable:
+            raise Refusal(UNDECIDED) from None
+        groups = [recipients for _, recipients in transaction.tenants.values()]
+        parts = settle([Part(each.finished, group) for each, group in zip(examined, groups, strict=True)])
+        assert transaction.sender is not None
+        answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
+        if answer.done:  # else the message comes again, and what becomes of it then is what is remembered
+            for each, part in zip(examined, parts, strict=True):
+                self._processing.keep(replace(each, finished=part.finished))
+        return answer.reply
+
+    async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
+        """Judge the message for one tenant after the other; the time for the analysis is theirs together."""
+        until = time.monotonic() + self._analysis_timeout
+        examined = []
+        for assignment, recipients in transaction.tenants.values():
+            ggrid = new_ggrid()
+            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+            request = GuardRequest(
+                ggrid=ggrid,
+                source=self.name,
+                envelope=envelope_of(transaction, recipients),
+                assignment=assignment,
+                raw=raw,
+                deadline=max(until - time.monotonic(), 0.0),
+                session_open=self.settings.mode == "beforeQueue",
+            )
+            examined.append(await self._processing.examine(request))
+        return examined
+
+
+def envelope_of(transaction: Transaction, recipients: Sequence[Recipient]) -> Envelope:
+    """Return the envelope as the scanning API would be told it; nobody is told of another tenant's recipients."""
+    assert transaction.sender is not None
+    return Envelope(
+        sender=transaction.sender.address,
+        recipients=tuple(dict.fromkeys(recipient.address for recipient in recipients)),
+        remote_address=transaction.forwarded.address,
+        helo=transaction.forwarded.helo,
+    )

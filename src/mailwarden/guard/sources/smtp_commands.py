@@ -1,0 +1,115 @@
+"""What follows MAIL FROM and RCPT TO: an address and its parameters, or the reply that refuses them.
+
+Security: reads what strangers wrote, which is said again to the next hop. An address that could end its command, or
+begin another, is refused and never mended.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+MAX_ADDRESS = 1_024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# A quoted local part, or none, and then nothing that ends an address: each character is looked at once.
+_ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*+")?[^"\\<>\s]*+')
+_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s=\x00-\x1f\x7f]{1,512}))?")
+_FLAGS = frozenset({"SMTPUTF8"})
+_OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
+_OF_RECIPIENT = frozenset({"NOTIFY", "ORCPT"})
+
+
+class Refusal(Exception):
+    """A command that is not done, with the reply that says so; `hang_up` ends the session with it."""
+
+    def __init__(self, reply: str, *, hang_up: bool = False) -> None:
+        super().__init__(reply)
+        self.reply = reply
+        self.hang_up = hang_up
+
+
+class Sender(Struct, frozen=True):
+    address: str  # "" is the null sender
+    size: int = 0  # as announced; 0 where it was not
+    eight_bit: bool = False
+    utf8: bool = False
+    notification: tuple[str, ...] = ()  # RET and ENVID, as they were written
+
+
+class Recipient(Struct, frozen=True):
+    address: str
+    notification: tuple[str, ...] = ()  # NOTIFY and ORCPT, as they were written
+
+
+def read_sender(argument: str | None, max_size: int) -> Sender:
+    """Read what follows MAIL."""
+    address, rest = _read_path(argument, "FROM:", "501 5.5.4 Syntax: MAIL FROM:<address>")
+    given = _read_parameters(rest, _OF_SENDER)
+    size = given.get("SIZE", "0")
+    if not size.isdecimal() or len(size) > 20:
+        raise Refusal("501 5.5.4 SIZE is a number")
+    if int(size) > max_size:
+        raise Refusal(f"552 5.3.4 Messages over {max_size} bytes are not taken")
+    body = given.get("BODY", "7BIT").upper()
+    if body not in ("7BIT", "8BITMIME"):
+        raise Refusal("501 5.5.4 BODY is 7BIT or 8BITMIME")
+    utf8 = "SMTPUTF8" in given
+    _require_ascii(address, utf8)
+    return Sender(address, int(size), body == "8BITMIME", utf8, _notification(given))
+
+
+def read_recipient(argument: str | None, *, utf8: bool) -> Recipient:
+    """Read what follows RCPT."""
+    address, rest = _read_path(argument, "TO:", "501 5.5.4 Syntax: RCPT TO:<address>")
+    if not address:
+        raise Refusal("501 5.1.3 A recipient is needed")
+    _require_ascii(address, utf8)
+    return Recipient(address, _notification(_read_parameters(rest, _OF_RECIPIENT)))
+
+
+def _read_path(argument: str | None, keyword: str, syntax: str) -> tuple[str, str]:
+    """Split an argument into the address and what follows; Postfix hands on what its client typed, brackets or not."""
+    if argument is None or argument[: len(keyword)].upper() != keyword:
+        raise Refusal(syntax)
+    text = argument[len(keyword) :].lstrip(" ")
+    bracket = text.startswith("<")
+    found = _ADDRESS.match(text, 1 if bracket else 0)
+    address, rest = (found.group(), text[found.end() :]) if found else ("", text)
+    if bracket:
+        if not rest.startswith(">"):
+            raise Refusal("553 5.1.3 The address cannot be read")
+        rest = rest[1:]
+    elif not address:
+        raise Refusal(syntax)
+    if rest and not rest.startswith(" "):
+        raise Refusal("553 5.1.3 The address cannot be read")
+    if len(address) > MAX_ADDRESS or _CONTROL.search(address):
+        raise Refusal("553 5.1.3 The address cannot be read")
+    if address.startswith("@"):  # a route of old, which nobody takes any more (RFC 5321, appendix C)
+        address = address.partition(":")[2]
+    return address, rest
+
+
+def _read_parameters(text: str, known: frozenset[str]) -> Mapping[str, str]:
+    given: dict[str, str] = {}
+    for word in text.split():
+        found = _PARAMETER.fullmatch(word)
+        if found is None:
+            raise Refusal("501 5.5.4 A parameter cannot be read")
+        name, value = found[1].upper(), found[2]
+        if name not in known:
+            raise Refusal("555 5.5.4 A parameter is not known here")
+        if name in given or (value is None) != (name in _FLAGS):
+            raise Refusal("501 5.5.4 A parameter is there twice, or lacks its value")
+        given[name] = value or ""
+    return given
+
+
+def _notification(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the parameters of delivery status notifications; they are the next hop's to keep."""
+    return tuple(f"{name}={given[name]}" for name in ("RET", "ENVID", "NOTIFY", "ORCPT") if name in given)
+
+
+def _require_ascii(address: str, utf8: bool) -> None:
+    if not utf8 and not address.isascii():
+        raise Refusal("553 5.6.7 An address outside ASCII needs SMTPUTF8")

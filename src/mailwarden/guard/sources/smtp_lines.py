@@ -1,0 +1,146 @@
+"""The bytes of one SMTP session: commands line by line, and messages up to the one true end of data.
+
+Security: only CR LF ends a line and only CR LF dot CR LF ends a message. A CR or LF by itself is refused wherever it
+stands, because two programs that disagree about it can be made to see two messages where there is one (smuggling).
+"""
+
+import asyncio
+from typing import NoReturn
+
+from mailwarden.errors import Overloaded
+from mailwarden.guard.sources.smtp_commands import Refusal
+from mailwarden.serving.spool import Spooled, SpoolWriter
+
+MAX_COMMAND = 2_048
+PIECE = 65_536
+# A message that is refused already is read to its end for so long, because clients hear the reply only then.
+DOOMED_SECONDS = 5.0
+END = b"\r\n.\r\n"
+
+STRAY = "550 5.5.2 A bare CR or LF is not taken: lines end with CR LF"
+TOO_LARGE = "552 5.3.4 The message is larger than is taken"
+NO_ROOM = "452 4.3.1 There is no room to keep the message"
+SLOW_DATA = "421 4.4.2 The message did not come in time"
+SLOW_COMMAND = "421 4.4.2 No command came in time"
+
+
+class Lines:
+    """Stands where aiosmtpd has its reader, and is stricter than it."""
+
+    def __init__(self, reader: asyncio.StreamReader, command_seconds: float) -> None:
+        self._reader = reader
+        self._command_seconds = command_seconds
+        self._held = bytearray()
+        self._shut = False
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether the client has said more than it was asked for so far."""
+        return bool(self._held)
+
+    def shut(self) -> None:
+        """Take nothing more from this client: the session ends."""
+        self._shut = True
+
+    async def readuntil(self) -> bytes:
+        """Return one command with its CR LF; this is how aiosmtpd asks for it."""
+        if self._shut:
+            await self._wait_for_the_end()
+        try:
+            async with asyncio.timeout(self._command_seconds):
+                while (end := self._held.find(b"\n")) < 0 and len(self._held) <= MAX_COMMAND:
+                    self._held += await self._more()
+        except TimeoutError:
+            raise Refusal(SLOW_COMMAND, hang_up=True) from None
+        if end < 0 or end >= MAX_COMMAND:
+            raise Refusal("500 5.5.6 The line is too long", hang_up=True)
+        line = bytes(self._held[: end + 1])
+        del self._held[: end + 1]
+        if not line.endswith(b"\r\n") or line.count(b"\r") != 1 or b"\0" in line:
+            raise Refusal("500 5.5.2 A command ends with CR LF and holds no other", hang_up=True)
+        return line
+
+    async def read_message(self, writer: SpoolWriter, max_size: int, seconds: float) -> Spooled:
+        """Return the message that follows; what comes after it stays for the next command."""
+        message = _Message(writer, max_size)
+        tail = bytearray(b"\r\n")  # the end of the command: a message may be a lone dot
+        try:
+            async with asyncio.timeout(seconds) as patience:
+                while (end := tail.find(END)) < 0:
+                    cut = _safe_cut(tail)
+                    sound = message.refusal is None
+                    await message.take(bytes(tail[:cut]))
+                    del tail[:cut]
+                    message.look_at(tail)
+                    if sound and message.refusal is not None:
+                        patience.reschedule(asyncio.get_running_loop().time() + min(DOOMED_SECONDS, seconds))
+                    tail += await self._more()
+                await message.take(bytes(tail[: end + 2]))
+                self._held += tail[end + len(END) :]
+                return await message.finish()
+        except TimeoutError:
+            reply = SLOW_DATA if message.refusal is None else message.refusal.reply
+            raise Refusal(reply, hang_up=True) from None
+        finally:
+            writer.discard()
+
+    async def _more(self) -> bytes:
+        found = await self._reader.read(PIECE)
+        if not found:
+            await self._wait_for_the_end()
+        return found
+
+    async def _wait_for_the_end(self) -> NoReturn:
+        """Wait until aiosmtpd ends this session, as it does when the connection is gone."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nobody sets this future")
+
+
+class _Message:
+    """Takes the pieces of a message, looks for stray line ends, and undoes the doubling of dots."""
+
+    def __init__(self, writer: SpoolWriter, max_size: int) -> None:
+        self._writer = writer
+        self._max_size = max_size
+        self._size = -2  # the two bytes before the first line are not the message's
+        self.refusal: Refusal | None = None
+
+    async def take(self, piece: bytes) -> None:
+        """Take a piece that begins and ends between two characters of text, never between CR and LF."""
+        self.look_at(piece)
+        if not piece or self.refusal is not None:
+            return
+        plain = piece.replace(b"\r\n.", b"\r\n")
+        if self._size < 0:
+            plain = plain[2:]
+            self._size = 0
+        self._size += len(plain)
+        if self._size > self._max_size:
+            self.refusal = Refusal(TOO_LARGE)
+            return
+        try:
+            await self._writer.write(plain)
+        except Overloaded:
+            self.refusal = Refusal(NO_ROOM)
+
+    def look_at(self, text: bytes | bytearray) -> None:
+        """Refuse the message where a CR or LF stands by itself; a CR at the very end may have its LF to come."""
+        ends = text.count(b"\r\n")
+        if text.count(b"\n") != ends or text.count(b"\r") - text.endswith(b"\r") != ends:
+            self.refusal = self.refusal or Refusal(STRAY, hang_up=True)
+
+    async def finish(self) -> Spooled:
+        if self.refusal is not None:
+            raise self.refusal
+        try:
+            return await self._writer.finish()
+        except Overloaded:
+            raise Refusal(NO_ROOM) from None
+
+
+def _safe_cut(tail: bytearray) -> int:
+    """Return how much of what is held can be no part of the end: all before the last CR LF, or most of a long line."""
+    last = tail.rfind(b"\r\n")
+    if last > 0 or len(tail) <= PIECE:
+        return max(last, 0)
+    return len(tail) - 1 if tail.endswith(b"\r") else len(tail)

@@ -1,0 +1,309 @@
+"""The scan source `smtp` as a client sees it: what it offers, what it refuses, and that it never waits forever."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from mailwarden.guard.smtp_config import Smtp, SmtpListen
+from mailwarden.guard.sources.smtp_listener import SmtpListener
+from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.telemetry.metrics import Metrics
+from tests.integration.smtp_client import Talk
+
+MESSAGE = b"Subject: x\r\n\r\n.a line with a dot\r\n"
+
+
+class Notebook:
+    """A desk that takes every message and remembers it."""
+
+    name = "smtp"
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.settings = Smtp(listen=SmtpListen(port=0), **settings)  # type: ignore[arg-type]
+        self.stopping = False
+        self.full = False
+        self.taken: list[tuple[Transaction, bytes]] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self._folder = folder
+
+    def assign(self, recipient: str) -> Assignment:
+        domain = recipient.rpartition("@")[2]
+        number = int(domain.removeprefix("t").partition(".")[0]) if domain.startswith("t") else 0
+        return Assignment(UUID(int=number), AssignedBy.DOMAINS)
+
+    def spool(self) -> SpoolWriter:
+        return SpoolWriter(self._folder)
+
+    async def take(self, transaction: Transaction, raw: Spooled) -> str:
+        await self.hold.wait()
+        if raw.data().startswith(b"Subject: bug"):
+            raise RuntimeError("a bug")
+        self.taken.append((transaction, raw.data()))
+        return "250 2.0.0 Taken"
+
+
+@asynccontextmanager
+async def listening(desk: Notebook) -> AsyncIterator[SmtpListener]:
+    listener = SmtpListener(desk, "guard.example", 1.0, Metrics())
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop(0.5)
+
+
+@asynccontextmanager
+async def talking(folder: Path, **settings: object) -> AsyncIterator[tuple[Talk, Notebook]]:
+    desk = Notebook(folder, **settings)
+    async with listening(desk) as listener, Talk(listener.port) as talk:
+        yield talk, desk
+
+
+async def test_it_offers_what_postfix_uses(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, _):
+        lines = (await talk.hello()).splitlines()
+        assert lines[0] == "250-guard.example"
+        assert {line[4:] for line in lines[1:]} == {
+            "PIPELINING", "SIZE 52428800", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "DSN",
+            "XFORWARD NAME ADDR PORT PROTO HELO IDENT SOURCE",
+        }  # fmt: skip
+
+
+async def test_messages_come_with_their_envelopes_one_after_the_other(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        assert await talk.ask("XFORWARD NAME=mail.pass.example ADDR=192.0.2.10") == "250 2.0.0 Ok"
+        assert await talk.ask("XFORWARD HELO=mail.pass.example") == "250 2.0.0 Ok"
+        assert await talk.ask("MAIL FROM:<å@pass.example> BODY=8BITMIME SMTPUTF8 SIZE=100") == "250 2.1.0 Ok"
+        assert await talk.ask("RCPT TO:<bob@company.example> NOTIFY=NEVER") == "250 2.1.5 Ok"
+        assert await talk.ask("RCPT TO:<eve@t7.example>") == "250 2.1.5 Ok"
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+        await talk.envelope("")
+        assert await talk.data(b"Subject: y\r\n\r\n") == "250 2.0.0 Taken"
+        assert await talk.ask("QUIT") == "221 2.0.0 Bye"
+        assert await talk.reply() == ""
+
+        (first, raw), (second, _) = desk.taken
+        assert raw == MESSAGE
+        assert first.sender is not None
+        assert (first.sender.address, first.sender.utf8, first.sender.eight_bit) == ("å@pass.example", True, True)
+        assert (first.forwarded.address, first.forwarded.helo) == ("192.0.2.10", "mail.pass.example")
+        assert {uid.int: len(group) for uid, (_, group) in first.tenants.items()} == {0: 1, 7: 1}
+        assert second.forwarded.address is None, "what was said of one message says nothing of the next"
+
+
+async def test_commands_may_be_sent_together_up_to_data(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.say(b"MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n")
+        assert [await talk.reply() for _ in range(3)] == [
+            "250 2.1.0 Ok", "250 2.1.5 Ok", "354 End data with <CR><LF>.<CR><LF>",
+        ]  # fmt: skip
+        await talk.say(MESSAGE + b".\r\nMAIL FROM:<>\r\nRSET\r\nQUIT\r\n")
+        assert [await talk.reply() for _ in range(4)] == [
+            "250 2.0.0 Taken", "250 2.1.0 Ok", "250 2.0.0 OK", "221 2.0.0 Bye",
+        ]  # fmt: skip
+        assert len(desk.taken) == 1
+
+
+async def test_a_client_that_does_not_wait_for_354_loses_the_session(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.say(
+            b"MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nRSET\r\nMAIL FROM:<evil@b.example>\r\n"
+        )
+        replies = [await talk.reply() for _ in range(3)]
+        assert replies[2].startswith("503 5.5.1")
+        assert await talk.reply() == "", "and nothing that it said is done"
+        assert desk.taken == []
+
+
+@pytest.mark.parametrize("end", [b"\n.\n", b"\r.\r", b"\n.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\r\n.\r\r\n"])
+async def test_a_smuggled_message_is_none(tmp_path: Path, end: bytes) -> None:
+    hidden = b"MAIL FROM:<evil@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nSubject: smuggled\r\n\r\n.\r\n"
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        assert (await talk.ask("DATA")).startswith("354")
+        await talk.say(b"Subject: x\r\n\r\ntext" + end + hidden + b"QUIT\r\n")
+        assert (await talk.reply()).startswith("550 5.5.2")
+        assert await talk.reply() == ""
+        assert desk.taken == []
+
+
+async def test_ten_thousand_recipients_are_answered_and_a_thousand_taken(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        assert await talk.ask("MAIL FROM:<a@b.example>") == "250 2.1.0 Ok"
+        began = time.monotonic()
+        replies = []
+        for batch in range(100):
+            await talk.say(b"".join(b"RCPT TO:<r%d@d.example>\r\n" % (batch * 100 + each) for each in range(100)))
+            replies += [(await talk.reply())[:9] for _ in range(100)]
+        assert replies == ["250 2.1.5"] * 1_000 + ["452 4.5.3"] * 9_000
+        assert time.monotonic() - began < 15.0
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+        assert len(desk.taken[0][0].recipients) == 1_000
+
+
+async def test_recipients_of_more_than_twenty_tenants_come_apart(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        await talk.ask("MAIL FROM:<a@b.example>")
+        replies = [(await talk.ask(f"RCPT TO:<a@t{number}.example>"))[:9] for number in range(22)]
+        assert replies == ["250 2.1.5"] * 20 + ["452 4.5.3"] * 2
+        assert (await talk.ask("RCPT TO:<b@t3.example>"))[:3] == "250"
+
+
+@pytest.mark.parametrize(
+    ("sent", "reply"),
+    [
+        (b"A" * 1_000_000, "500 5.5.6"),
+        (b"NOOP\nMAIL FROM:<a@b.example>\n", "500 5.5.2"),
+        (b"\0\0\0\r\n", "500 5.5.2"),
+        (b"MAIL FROM:<a@b.example\rRCPT TO:<c@d.example>\r\n", "500 5.5.2"),
+    ],
+)
+async def test_a_line_that_is_none_ends_the_session(tmp_path: Path, sent: bytes, reply: str) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        await talk.say(sent)
+        assert (await talk.reply())[:9] == reply
+        with suppress(ConnectionResetError):  # bytes were left unread, and the kernel says so
+            assert await talk.reply() == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("MAIL FROM:<a@b.example> RCPT TO:<c@d.example>", "555 5.5.4"),
+        ("MAIL FROM:<a@b.example>SIZE=1", "553 5.1.3"),
+        ("MAIL FROM:<a@b.example> SIZE=99999999", "552 5.3.4"),
+        ("RCPT TO:<c@d.example>", "503 5.5.1"),
+        ("DATA", "503 5.5.1"),
+        ("XFORWARD HELO=a+0D+0AMAIL", "501 5.5.4"),
+        ("AUTH PLAIN AGFsaWNlAHg=", "502 5.5.1"),
+        ("STARTTLS", "502 5.5.1"),
+        ("VRFY " + "(" * 1_500, "252 2.5.2"),
+        ("EXPN all", "502 5.5.1"),
+        ("BDAT 10 LAST", "500 5.5.2"),
+        ("", "500 5.5.2"),
+        ("HELP", "214 2.0.0"),
+        ("HELO again.example", "250 guard"),
+    ],
+)
+async def test_every_command_has_its_answer(tmp_path: Path, command: str, reply: str) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        assert (await talk.ask(command))[:9] == reply
+        assert await talk.ask("NOOP") == "250 2.0.0 OK"
+
+
+async def test_a_client_of_errors_is_sent_away(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        replies = [(await talk.ask("MAIL nonsense"))[:9] for _ in range(21)]
+        assert replies == ["501 5.5.4"] * 20 + ["421 4.7.0"]
+        assert await talk.reply() == ""
+
+
+async def test_a_slow_client_is_sent_away(tmp_path: Path) -> None:
+    async with talking(tmp_path, command_timeout=200, data_timeout=200) as (talk, _):
+        await talk.hello()
+        await talk.say(b"NO")
+        assert (await talk.reply()).startswith("421 4.4.2")
+        assert await talk.reply() == ""
+    async with talking(tmp_path, command_timeout=5_000, data_timeout=300) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        await talk.ask("DATA")
+        for _ in range(3):
+            await talk.say(b"x")
+            await asyncio.sleep(0.05)
+        assert (await talk.reply()).startswith("421 4.4.2")
+        assert await talk.reply() == ""
+        assert desk.taken == []
+
+
+async def test_a_message_over_the_limit_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
+    async with talking(tmp_path, max_message_size=100_000) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        assert (await talk.data(b"x" * 200_000 + b"\r\n")).startswith("552 5.3.4")
+        await talk.envelope()
+        assert (await talk.data(b"")).startswith("554 5.6.0")
+        await talk.envelope()
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+        assert len(desk.taken) == 1
+
+
+async def test_a_bug_costs_no_message(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        await talk.envelope()
+        assert (await talk.data(b"Subject: bug\r\n\r\n")).startswith("451 4.3.0")
+        await talk.envelope()
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+
+
+async def test_when_full_the_data_is_not_even_asked_for(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        desk.full = True
+        await talk.envelope()
+        assert (await talk.data(MESSAGE)).startswith("451 4.3.2")
+        desk.full = False
+        await talk.envelope()
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+
+
+async def test_only_the_named_networks_may_connect(tmp_path: Path) -> None:
+    async with talking(tmp_path, clients=("192.0.2.0/24",)) as (talk, _):
+        assert await talk.reply() == "554 5.7.1 Not from here"
+        assert await talk.reply() == ""
+
+
+async def test_sessions_beyond_the_limit_are_told_to_come_back(tmp_path: Path) -> None:
+    desk = Notebook(tmp_path, max_connections=2)
+    async with listening(desk) as listener, Talk(listener.port) as first, Talk(listener.port) as second:
+        await first.hello()
+        await second.hello()
+        async with Talk(listener.port) as third:
+            assert (await third.reply()).startswith("421 4.3.2")
+        assert await second.ask("QUIT") == "221 2.0.0 Bye"
+        assert await second.reply() == ""
+        async with Talk(listener.port) as fourth:
+            await fourth.hello()
+
+
+async def test_a_stop_finishes_what_is_in_hand_and_sends_the_others_away(tmp_path: Path) -> None:
+    desk = Notebook(tmp_path)
+    listener = SmtpListener(desk, "guard.example", 1.0, Metrics())
+    await listener.start()
+    port = listener.port
+    async with Talk(port) as idle, Talk(port) as busy:
+        await idle.hello()
+        await busy.hello()
+        desk.hold.clear()
+        await busy.envelope()
+        assert (await busy.ask("DATA")).startswith("354")
+        await busy.say(MESSAGE + b".\r\n")
+        await asyncio.sleep(0.05)
+        stopping = asyncio.create_task(listener.stop(10.0))
+        assert (await idle.reply()).startswith("421 4.3.2")
+        assert await idle.reply() == ""
+        desk.hold.set()
+        assert await busy.reply() == "250 2.0.0 Taken"
+        assert (await busy.reply()).startswith("421 4.3.2")
+        async with asyncio.timeout(2.0):
+            await stopping
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)

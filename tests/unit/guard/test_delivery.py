@@ -1,0 +1,93 @@
+"""Several tenants and one answer: what is settled, and what is answered before anything is handed on."""
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.guard.delivery import Delivery, Part, settle
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.sources.smtp_commands import Recipient, Sender
+from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.model.outcome import Decision
+from mailwarden.model.record import FinishedRequest
+from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
+RAW = Spooled.of(b"Subject: x\r\n\r\ntext\r\n")
+
+
+class Shelf:
+    """A keeper that remembers, or that has no room."""
+
+    def __init__(self, *, room: bool = True) -> None:
+        self.kept: list[FinishedRequest] = []
+        self._room = room
+
+    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+        if not self._room:
+            raise OSError("no room")
+        assert raw is RAW
+        self.kept.append(finished)
+
+
+def part(decision: Decision) -> Part:
+    request = finished_request()
+    return Part(replace(request, ruling=replace(request.ruling, decision=decision)), [Recipient("a@b.example")])
+
+
+async def answered(decisions: list[Decision], shelf: Shelf | None) -> tuple[str, bool]:
+    """Carry decisions out with a next hop that nobody listens at."""
+    delivery = Delivery(NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(b"k" * 32), shelf, Metrics())
+    answer = await delivery.carry_out(settle([part(each) for each in decisions]), Sender(""), Forwarded(), RAW)
+    return answer.reply[:9], answer.done
+
+
+def test_a_bounce_stands_only_where_all_bounce() -> None:
+    assert [each.decision for each in settle([part(B), part(B)])] == [B, B]
+    mixed = settle([part(B), part(D)])
+    assert [each.decision for each in mixed] == [Q, D]
+    assert "policy.bounce-suppressed" in mixed[0].finished.tags
+    assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reply", "done"),
+    [
+        ([B], "550 5.7.1", True),
+        ([B, B], "550 5.7.1", True),
+        ([U], "451 4.7.1", True),
+        ([D, U], "451 4.7.1", True),
+        ([B, U], "451 4.7.1", True),
+        ([X], "250 2.0.0", True),
+        ([Q], "451 4.7.1", True),
+        ([Q, D], "451 4.7.1", True),
+        ([B, D], "451 4.7.1", True),
+        ([B, X], "451 4.7.1", True),
+        ([D], "451 4.4.1", False),
+        ([D, X], "451 4.4.1", False),
+    ],
+)
+async def test_without_a_quarantine_what_is_held_comes_again(decisions, reply, done) -> None:
+    assert await answered(decisions, None) == (reply, done)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reply", "kept"),
+    [
+        ([Q], "250 2.0.0", 1),
+        ([Q, Q, X], "250 2.0.0", 2),
+        ([B, X], "250 2.0.0", 1),
+        ([Q, U], "451 4.7.1", 0),
+        ([Q, D], "451 4.4.1", 1),
+    ],
+)
+async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decisions, reply, kept) -> None:
+    shelf = Shelf()
+    assert (await answered(decisions, shelf))[0] == reply
+    assert [each.ruling.decision for each in shelf.kept] == [Q] * kept
+
+
+async def test_what_cannot_be_kept_comes_again() -> None:
+    assert await answered([Q, D], Shelf(room=False)) == ("451 4.3.0", False)
