@@ -1,12 +1,9 @@
-"""Tells schemathesis what a body of the type message/rfc822 is: any bytes at all."""
+"""Tells schemathesis how a body of the type message/rfc822 is sent: as the bytes that it is."""
 
 import schemathesis
-from hypothesis import strategies
+from schemathesis.transport.serialization import serialize_binary
 
 
 @schemathesis.serializer("message/rfc822")
 def write_message(context, value):
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
-
-
-schemathesis.openapi.media_type("message/rfc822", strategies.binary(min_size=1))
+    return serialize_binary(value)
