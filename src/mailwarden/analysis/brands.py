@@ -24,6 +24,7 @@ MIN_EDITED = 9  # one letter is too much of a shorter name: `telkom` and `teleko
 MIN_INSIDE = 6  # a shorter word stands inside other words by accident
 MIN_ENDING = 8  # and at their end still more often
 SHORT = 3
+LABELS = 130  # no host has more
 _TOKEN = re.compile(r"[-_.\d]+")
 # What stands beside a name in the name of a sender without making it another one.
 _COMPANY = re.compile(
@@ -82,6 +83,12 @@ class Brands:
             for word, brand in self._by_word.items()
             if word.isascii() and word.replace(" ", "").isalnum() and not brand.shared
         ]
+        # Where each stands, the first of equal ones: which brand is told must not depend on how it is looked for.
+        places = {word: place for place, (word, _) in reversed([*enumerate(self._inside)])}
+        self._openings = {word: place for word, place in places.items() if len(word) >= MIN_INSIDE}
+        self._closings = {word: place for word, place in places.items() if len(word) >= MIN_ENDING}
+        self._order = {domain: place for place, domain in enumerate(self._by_domain)}
+        self._longest_domain = max((domain.count(".") + 1 for domain in self._by_domain), default=0)
         self._tokens = {word: brand for word, brand in self._inside if len(word) >= 3}
         self._by_label: dict[str, list[Brand]] = {}
         for brand in self._by_domain.values():
@@ -133,22 +140,33 @@ class Brands:
         if not organisation or self._owner(host):
             return None
         above = host[: -len(organisation)].rstrip(".")
-        for domain, brand in self._by_domain.items():
-            if domain in above and f".{domain}." in f".{above}.":
-                return brand, "above"
+        if above and (domain := self._first_domain_in(above)):
+            return self._by_domain[domain], "above"
         label = label_of(organisation)
         tokens = _TOKEN.split(label)
         if len(tokens) > 1:
             for token in tokens:
                 if bearer := self._tokens.get(token):
                     return bearer, "token"
-        for word, brand in self._inside:
-            if len(label) > len(word) and (
-                (len(word) >= MIN_INSIDE and label.startswith(word))
-                or (len(word) >= MIN_ENDING and label.endswith(word))
-            ):
-                return brand, "inside"
-        return None
+        return self._inside_of(label)
+
+    def _first_domain_in(self, above: str) -> str:
+        """Return the first of the brands' domains that stands in a row of labels, or ""."""
+        labels = above.split(".")[:LABELS]
+        rows = (
+            ".".join(labels[start:end])
+            for start in range(len(labels))
+            for end in range(start + 1, min(len(labels), start + self._longest_domain) + 1)
+        )
+        return min((row for row in rows if row in self._order), key=self._order.__getitem__, default="")
+
+    def _inside_of(self, label: str) -> tuple[Brand, str] | None:
+        """Return the first of the brands whose word a label begins or ends with."""
+        found = [
+            self._openings[label[:size]] for size in range(MIN_INSIDE, len(label)) if label[:size] in self._openings
+        ]
+        found += [self._closings[label[size:]] for size in range(1, len(label)) if label[size:] in self._closings]
+        return (self._inside[min(found)][1], "inside") if found else None
 
     def token_of(self, text: str) -> Brand | None:
         """Return the brand whose word stands apart in the part of an address before the at sign."""

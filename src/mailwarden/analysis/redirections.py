@@ -34,12 +34,12 @@ def inner_address(url: str) -> str:
     if bare := _BARE_INNER.match(url):
         return f"https://{unquote(bare[1])}"
     tail = url[9:]
-    if match := _PROOFPOINT.search(tail):
+    if "__;" in tail and (match := _PROOFPOINT.search(tail)):
         return match[1]
     for text in (tail, unquote(tail)) if "%" in tail else (tail,):
-        if match := _INNER.search(text):
+        if ":" in text and (match := _INNER.search(text)):
             return match.group().split("&", 1)[0] if "?" in text[: match.start()] else match.group()
-    if match := _BASE64_INNER.search(tail):
+    if "aHR0c" in tail and (match := _BASE64_INNER.search(tail)):
         return _decode(match[1])
     return ""
 

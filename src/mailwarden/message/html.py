@@ -4,6 +4,7 @@ Security: parses hostile HTML with lexbor inside a killable worker; every list i
 """
 
 import re
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 from msgspec import Struct
@@ -11,30 +12,40 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mailwarden.message.limits import LIMITS, Limits
 
-_HIDDEN_STYLE = re.compile(
-    r"display\s{0,9}:\s{0,9}none|visibility\s{0,9}:\s{0,9}hidden|font-size\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|"
-    r"opacity\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|text-indent\s{0,9}:\s{0,9}-\d{3}|max-height\s{0,9}:\s{0,9}0(?![.\d]*[1-9])",
-    re.IGNORECASE,
+# What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
+_ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
+_NOT_SHOWN = (
+    ("none", re.compile(r"display\s{0,9}:\s{0,9}none")),
+    ("hidden", re.compile(r"visibility\s{0,9}:\s{0,9}hidden")),
+    ("opacity", re.compile(rf"opacity{_ZERO}")),
+    ("text-indent", re.compile(r"text-indent\s{0,9}:\s{0,9}-\d{3}")),
+    ("max-height", re.compile(rf"max-height{_ZERO}")),
 )
-_GONE = re.compile(
-    r"display\s{0,9}:\s{0,9}none|visibility\s{0,9}:\s{0,9}hidden|mso-hide\s{0,9}:\s{0,9}all|"
-    r"opacity\s{0,9}:\s{0,9}0(?![.\d]*[1-9])|text-indent\s{0,9}:\s{0,9}-\d{3}|max-height\s{0,9}:\s{0,9}0(?![.\d]*[1-9])",
-    re.IGNORECASE,
-)
-_TINY = re.compile(r"font(?:-size)?\s{0,9}:\s{0,9}[01](?:\.\d{1,3})?\s{0,3}(?:px|pt|%|;|!|$)", re.IGNORECASE)
+_NO_SIZE = re.compile(rf"font-size{_ZERO}")
+_LEFT_OUT = re.compile(r"mso-hide\s{0,9}:\s{0,9}all")
+_TINY = re.compile(r"font(?:-size)?\s{0,9}:\s{0,9}[01](?:\.\d{1,3})?\s{0,3}(?:px|pt|%|;|!|$)")
 _PALE = re.compile(
     r"(?<![\w-])color\s{0,9}:\s{0,9}(?:#fff(?:fff)?\b|#f[c-f]f[c-f]f[c-f]\b|white\b|transparent|"
-    r"rgba?\(\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5])",
-    re.IGNORECASE,
+    r"rgba?\(\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5]\s{0,3},\s{0,3}25[0-5])"
 )
+_PALE_WORDS = ("#f", "white", "transparent", "rgb")
 _WHITES = frozenset({"#ffffff", "#fff", "white", "#fefefe"})
 _TAG = re.compile(r"<[a-zA-Z!/]")
 _DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30}+)")
 _REFRESH = re.compile(r"url\s{0,9}=\s{0,9}[\"']?([^\"'\s>]{1,8192})", re.IGNORECASE)
-_SPACES = re.compile(r"\s+")
+_HANDLERS = ("onload", "onclick", "onerror", "onsubmit", "onmouseover", "onfocus")
 _TEXT = 1_000
 _ENOUGH = 20_000  # characters of hidden text that are counted
 _NODES = 200_000
+
+
+class _Look(NamedTuple):
+    """What the style of an element does to it."""
+
+    hidden: bool
+    gone: bool
+    tiny: bool
+    pale: bool
 
 
 class Link(Struct, frozen=True):
@@ -85,12 +96,13 @@ def read_html(text: str, limits: Limits = LIMITS) -> HtmlDocument:
         parser = LexborHTMLParser(text)
     except (ValueError, RuntimeError, UnicodeError):
         return HtmlDocument(tags=tags, cut=True)
-    return _Reader(parser, limits, tags, cut).read()
+    return _Reader(parser, text.lower(), limits, tags, cut).read()
 
 
 class _Reader:
-    def __init__(self, parser: LexborHTMLParser, limits: Limits, tags: int, cut: bool) -> None:
+    def __init__(self, parser: LexborHTMLParser, lower: str, limits: Limits, tags: int, cut: bool) -> None:
         self._parser = parser
+        self._lower = lower
         self._limits = limits
         self._tags = tags
         self._cut = cut
@@ -100,17 +112,17 @@ class _Reader:
     def read(self) -> HtmlDocument:
         for node in self._select("a[href], area[href]"):
             self._add_link(node.attributes.get("href"), _visible(node), node.tag or "a")
-        frames = [self._note(node, "src") for node in self._select("iframe, frame, embed")]
-        frames += [self._note(node, "data") for node in self._select("object")]
-        images = [self._note(node, "src") for node in self._select("img[src]")]
-        forms = tuple(self._read_form(node) for node in self._select("form")[:200])
+        frames = [self._note(node, "src") for node in self._select("iframe, frame, embed", "frame", "<embed")]
+        frames += [self._note(node, "data") for node in self._select("object", "<object")]
+        images = [self._note(node, "src") for node in self._select("img[src]", "<im")]
+        forms = tuple(self._read_form(node) for node in self._select("form", "<form")[:200])
         scripts = self._read_scripts()
         body = self._parser.body
-        title = self._parser.css_first("title")
-        base = self._parser.css_first("base[href]")
+        title = self._parser.css_first("title") if "<title" in self._lower else None
+        base = self._parser.css_first("base[href]") if "<base" in self._lower else None
         address = (base.attributes.get("href") or "")[: self._limits.url] if base else ""
         hidden, gone, tiny, pale = self._measure_hidden()
-        handlers = len(self._select("[onload], [onclick], [onerror], [onsubmit], [onmouseover], [onfocus]"))
+        handlers = len(self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS))
         return HtmlDocument(
             links=self._links_on(address),
             forms=forms,
@@ -134,24 +146,29 @@ class _Reader:
     def _measure_hidden(self) -> tuple[int, int, int, int]:
         """Return how many elements are hidden, and how many characters are not shown, tiny or white."""
         hidden = gone = tiny = pale = 0
-        for node in self._select("[style]"):
+        looks: dict[str, _Look] = {}  # most elements of a page have the style of another
+        for node in self._select("[style]", "style"):
             style = (node.attributes.get("style") or "")[:4_096]
-            hidden += bool(_HIDDEN_STYLE.search(style))
-            if _GONE.search(style):
+            look = looks.get(style) or looks.setdefault(style, _look_of(style))
+            hidden += look.hidden
+            if look.gone:
                 gone += _length(node) if gone < _ENOUGH else 0
-            elif _TINY.search(style):
+            elif look.tiny:
                 tiny += _length(node) if tiny < _ENOUGH and not _sizes_within(node) else 0
-            elif _PALE.search(style) and "background" not in style.lower():
+            elif look.pale:
                 pale += len(node.text(deep=False).strip())
-        for node in self._select("[hidden]"):
+        for node in self._select("[hidden]", "hidden"):
             hidden += 1
             gone += _length(node) if gone < _ENOUGH else 0
-        for node in self._select("font[color]"):
+        for node in self._select("font[color]", "<font"):
             if (node.attributes.get("color") or "").lower() in _WHITES:
                 pale += len(node.text(deep=False).strip())
         return hidden, gone, tiny, pale
 
-    def _select(self, selector: str) -> list[LexborNode]:
+    def _select(self, selector: str, *signs: str) -> list[LexborNode]:
+        """Return what a selector finds; where none of the signs stands in the source, it cannot find anything."""
+        if signs and not any(sign in self._lower for sign in signs):
+            return []
         found = self._parser.css(selector)
         if len(found) > self._limits.urls:
             self._cut = True
@@ -190,7 +207,7 @@ class _Reader:
     def _read_scripts(self) -> tuple[str, ...]:
         kept: list[str] = []
         room = self._limits.html_scripts
-        for node in self._select("script")[:1_000]:
+        for node in self._select("script", "<script")[:1_000]:
             source = node.attributes.get("src")
             script = source[: self._limits.url] if source else node.text(deep=True)
             kept.append(script[:room])
@@ -203,7 +220,7 @@ class _Reader:
     def _read_refreshes(self) -> tuple[str, ...]:
         metas = [
             (node.attributes.get("content") or "")[:16_384]
-            for node in self._select("meta[http-equiv]")[:1_000]
+            for node in self._select("meta[http-equiv]", "http-equiv")[:1_000]
             if (node.attributes.get("http-equiv") or "").strip().lower() == "refresh"
         ]
         return tuple(match[1] for content in metas if (match := _REFRESH.search(content)))
@@ -211,11 +228,22 @@ class _Reader:
     def _read_text(self, body: LexborNode | None) -> str:
         if body is None:
             return ""
-        for selector in ("script", "style"):
-            for node in self._parser.css(selector)[:_NODES]:
+        for name in ("script", "style"):
+            for node in self._parser.css(name)[:_NODES] if f"<{name}" in self._lower else ():
                 node.decompose()
         text = body.text(deep=True, separator=" ")
-        return _SPACES.sub(" ", text[: self._limits.html_text]).strip()
+        return " ".join(text[: self._limits.html_text].split())
+
+
+def _look_of(style: str) -> _Look:
+    style = style.lower()
+    not_shown = any(word in style and pattern.search(style) for word, pattern in _NOT_SHOWN)
+    return _Look(
+        hidden=not_shown or bool(_NO_SIZE.search(style)),
+        gone=not_shown or bool(_LEFT_OUT.search(style)),
+        tiny=bool(_TINY.search(style)),
+        pale="background" not in style and any(word in style for word in _PALE_WORDS) and bool(_PALE.search(style)),
+    )
 
 
 def _join(base: str, href: str) -> str:
@@ -233,12 +261,11 @@ def _sizes_within(node: LexborNode) -> bool:
 
 
 def _length(node: LexborNode) -> int:
-    return len(_SPACES.sub(" ", node.text(deep=True)[: 2 * _ENOUGH]).strip())
+    return len(" ".join(node.text(deep=True)[: 2 * _ENOUGH].split()))
 
 
 def _visible(node: LexborNode) -> str:
-    text = node.text(deep=True)
-    return _SPACES.sub(" ", text[: 4 * _TEXT]).strip()[:_TEXT]
+    return " ".join(node.text(deep=True)[: 4 * _TEXT].split())[:_TEXT]
 
 
 def is_deep(text: str) -> bool:

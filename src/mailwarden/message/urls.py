@@ -19,6 +19,8 @@ _HINT = re.compile(r"://|www\.", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*+([a-z][a-z0-9+.-]{0,30}+):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
+_TO_DROP = re.compile(f"[{''.join(map(chr, _DROPPED))}]")
+_REMEMBERED = 1_000  # characters of a URL whose host is kept
 _WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
 
@@ -37,7 +39,18 @@ def find_urls(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
 
 def host_of(url: str) -> str:
     """Return the host of a URL as browsers see it: lower case A-labels, without userinfo, port and trailing dot."""
-    url = url[:8_192].translate(_DROPPED).strip()
+    if len(url) <= _REMEMBERED:
+        return _known_host(url)
+    return _read_host(url[:8_192])
+
+
+@lru_cache(maxsize=1_024)  # many look at the same link one after the other
+def _known_host(url: str) -> str:
+    return _read_host(url)
+
+
+def _read_host(url: str) -> str:
+    url = (url.translate(_DROPPED) if _TO_DROP.search(url) else url).strip()
     scheme = _SCHEME.match(url)
     if scheme and scheme[1].lower() in _WEB:
         rest = url[scheme.end() :].lstrip("/\\")

@@ -16,15 +16,18 @@ PALE = 200
 TORN_WORDS = 5
 LETTERS = 200
 BELOW = 50
+LINES = 25  # empty ones before what is below
 _READ = 300_000
 
 # Signs without width inside words of Latin, Greek or Cyrillic letters; joiners belong to other scripts and to emoji.
-_TORN = re.compile(r"[A-Za-zÀ-ɏͰ-ӿ][\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]{1,20}+[A-Za-zÀ-ɏͰ-ӿ]")
+_TEARS = re.compile(r"[\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]")
+_TORN = re.compile(rf"[A-Za-zÀ-ɏͰ-ӿ]{_TEARS.pattern}{{1,20}}+[A-Za-zÀ-ɏͰ-ӿ]")
 _PREVIEW = re.compile(r"[\s\u00a0\u00ad\u034f\u061c\u115f\u180e\u2007\u200b-\u200f\u2060-\u2064\ufeff]{8,2000}+")
 _LETTER = re.compile(
     r"&#(?:x0{0,4}(?:[46][1-9a-f]|[57][0-9a])|0{0,4}(?:6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]));", re.IGNORECASE
 )
-_FAR = re.compile(r"(?:<br\s{0,3}/?>(?:\s|&nbsp;){0,20}+){25}")
+_BREAK = r"<br\s{0,3}/?>(?:\s|&nbsp;){0,20}+"
+_FAR = re.compile(f"{_BREAK}(?:{_BREAK}){{{LINES - 1}}}")  # the first by itself, so that it is jumped to
 _TAGS = re.compile(r"<[^<>]{0,2000}+>")
 
 
@@ -37,9 +40,15 @@ class CamouflageAnalyzer:
                 yield from _look_at_page(page)
         if _TORN.search(f"{view.subject} {view.sender.name}"):
             yield Finding("camouflage.torn-subject")
-        torn = len(_TORN.findall(_PREVIEW.sub(" ", view.text[:_READ])))
+        torn = _count_torn(view.text[:_READ])
         if torn >= TORN_WORDS:
             yield Finding("camouflage.torn-words", facts={"count": torn})
+
+
+def _count_torn(text: str) -> int:
+    if text.isascii() or not _TEARS.search(text):
+        return 0
+    return len(_TORN.findall(_PREVIEW.sub(" ", text)))
 
 
 def _look_at_page(page: Page) -> Iterator[Finding]:
@@ -55,7 +64,7 @@ def _look_at_page(page: Page) -> Iterator[Finding]:
         letters = len(_LETTER.findall(source))
         if letters >= LETTERS:
             yield Finding("camouflage.letters", place, {"count": letters})
-    if gap := _FAR.search(source):
+    if source.count("<br") >= LINES and (gap := _FAR.search(source)):
         below = len(" ".join(_TAGS.sub(" ", source[gap.end() :]).split()))
         if below >= BELOW:
             yield Finding("camouflage.far-below", place, {"count": below})
