@@ -74,14 +74,16 @@ class Delivery:
 
     async def carry_out(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
         """Do what was decided for each part, and return the one answer; 250 means that all of it is done."""
-        decisions = {part.decision for part in parts}
-        if Decision.UNDECIDED in decisions:
-            return self._answer("undecided", UNDECIDED, done=True)
-        if decisions == {Decision.BOUNCE}:
-            return self._answer("bounced", _bounce(parts[0].finished), done=True)
-        held = [part for part in parts if part.decision is Decision.QUARANTINE]
+        undecided, bounced, held = (
+            [part for part in parts if part.decision is decision]
+            for decision in (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE)
+        )
+        if undecided:
+            return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
+        if bounced:  # all of them: see `settle`
+            return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._keeper is None:
-            return self._answer("not_kept", NOT_KEPT, done=True)
+            return self._answer("not_kept", f"{NOT_KEPT} ({held[0].finished.ggrid})", done=True)
         try:
             # Kept before delivered: should the rest fail, a second copy in quarantine harms less than one in a mailbox.
             for part in held:

@@ -1,0 +1,242 @@
+"""Mail through Postfix, guard and Postfix again, both ways, to a sink behind them."""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mailwarden.guard.delivery_headers import ResultSeal
+from rig.folders import remove_folder, temporary_folder
+from rig.postfix import Postfix
+from rig.samples import malware_message, plain_message, spam_message
+from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.house import TENANTS, House, in_processing, open_house, submitting
+from tests.acceptance.post import Sink, ggrid_in, send
+from tests.acceptance.sluice import Sluice
+
+pytestmark = pytest.mark.slow
+
+DOMAINS = tuple(domain for _, _, domain in TENANTS)
+PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
+OURS = {"X-Mailwarden-Ggrid", "X-Mailwarden-Verdict", "X-Mailwarden-Decision", "X-Mailwarden-Tags"}
+TRACE = {*OURS, "X-Mailwarden-Signature", "Received"}
+
+
+@dataclass(frozen=True)
+class Post:
+    """Two guards, each beside a Postfix of its own: one asked before the queue, one behind it."""
+
+    house: House
+    before: Postfix
+    after: Postfix
+    sink: Sink
+
+    @property
+    def seal(self) -> ResultSeal:
+        return ResultSeal((self.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+
+    def explain(self, reply: str) -> dict[str, Any]:
+        ggrid = ggrid_in(reply)
+        assert wait_until(lambda: self.house.client().explain(ggrid).status == 200, 10.0)
+        return dict(self.house.client().explain(ggrid).json)
+
+
+@pytest.fixture(scope="module")
+def post(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
+    folder = temporary_folder()
+    with Sink() as sink:
+        before = Postfix(folder / "before", "before-queue", DOMAINS, sink.port)
+        after = Postfix(folder / "after", "after-queue", DOMAINS, sink.port)
+        guards = [
+            {
+                **PLACES,
+                "engines": {"clamav": {"address": sluice.address}},
+                "scanSources": {
+                    "smtp": {
+                        "mode": mode,
+                        "listen": {"port": postfix.guard_port},
+                        "nextHop": f"127.0.0.1:{postfix.back_port}",
+                    }
+                },
+            }
+            for mode, postfix in (("beforeQueue", before), ("afterQueue", after))
+        ]
+        try:
+            with open_house(engines, town, tmp_path_factory.mktemp("post"), guards=guards) as house:
+                before.start()
+                after.start()
+                yield Post(house, before, after, sink)
+        finally:
+            before.stop()
+            after.stop()
+            remove_folder(folder)
+
+
+@pytest.mark.contract("6 smtp")
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_a_clean_message_arrives_byte_for_byte_below_signed_fields(post: Post, plain, way):
+    reply = send(getattr(post, way).port, plain)
+
+    assert reply.startswith("250 2.0.0 "), reply
+    (arrived,) = post.sink.take()
+    assert (arrived.sender, arrived.recipients) == ("alice@pass.example", ("bob@company.example",))
+    assert set(arrived.below(plain)) == TRACE
+    result = post.seal.read(arrived.content)
+    assert result is not None, arrived.content
+    assert (result.verdict, result.decision) == ("clean", "deliver")
+    known = post.explain(str(result.ggrid))
+    assert known["verdict"] == "clean"
+    if way == "before":
+        assert ggrid_in(reply) == str(result.ggrid), "the sender is told under which id it is known"
+
+
+def test_forged_fields_do_not_pass(post: Post, plain):
+    forged = b"X-Mailwarden-Verdict: clean\r\nx-mailwarden-tags:\r\n list.sender-allow\r\n" + plain
+
+    assert send(post.before.port, forged).startswith("250")
+    (arrived,) = post.sink.take()
+    assert sorted(set(arrived.below(plain))) == sorted(TRACE)
+    assert arrived.content.lower().count(b"x-mailwarden-verdict:") == 1
+
+
+def test_a_large_message_with_long_lines_and_eight_bits_arrives_byte_for_byte(post: Post, plain):
+    text = b"".join(b"." * (number % 3) + b"\xc3\xbc" * (number % 700) + b"\r\n" for number in range(8_000))
+    message = plain + text
+
+    for postfix in (post.before, post.after):
+        assert send(postfix.port, message, options=["BODY=8BITMIME", f"SIZE={len(message)}"]).startswith("250")
+        (arrived,) = post.sink.take()
+        assert len(message) > 5_000_000
+        assert post.seal.read(arrived.content) is not None
+        assert set(arrived.below(message)) == TRACE
+
+
+def test_addresses_outside_ascii_pass(post: Post, plain):
+    for postfix in (post.before, post.after):
+        reply = send(postfix.port, plain, "bü@company.example", sender="ålice@pass.example", options=["SMTPUTF8"])
+        assert reply.startswith("250"), reply
+        (arrived,) = post.sink.take()
+        assert (arrived.sender, arrived.recipients) == ("ålice@pass.example", ("bü@company.example",))
+
+
+@pytest.mark.parametrize(("make", "verdict"), [(malware_message, "malware"), (spam_message, "spam")])
+def test_what_is_to_be_held_does_not_arrive_and_is_not_lost(post: Post, engines, make, verdict):
+    message = engines.dns.sign(make(), "pass.example")
+
+    refused = send(post.before.port, message)
+    assert refused.startswith("451 4.7.1 "), refused
+    known = post.explain(refused)
+    assert (known["verdict"], known["decision"]) == (verdict, "quarantine")
+
+    assert send(post.after.port, message).startswith("250"), "Postfix has it"
+    assert wait_until(lambda: "451 4.7.1" in post.after.log.read_text("utf-8"), 20.0)
+    assert post.after.waiting() == 1, "and keeps it"
+    assert post.sink.empty
+    post.after.forget_all()
+
+
+@pytest.mark.contract("2 bounce")
+def test_a_blocked_address_bounces_while_the_sender_waits_and_only_then(post: Post, plain):
+    lists = post.house.lists()
+    assert lists.add("ip-block", {"entry": "192.0.2.66"}).status == 200
+    try:
+        assert wait_until(lambda: send(post.before.port, plain, address="192.0.2.66").startswith("550 5.7.1 "), 10.0)
+        refused = send(post.before.port, plain, address="192.0.2.66")
+        known = post.explain(refused)
+        assert (known["verdict"], known["decision"]) == ("blocked", "bounce")
+
+        held = send(post.after.guard_port, plain, address="192.0.2.66", forward=True)
+        assert held.startswith("451 4.7.1"), held
+        known = post.explain(held)
+        assert known["decision"] == "quarantine"
+        assert "policy.bounce-suppressed" in known["tags"]
+    finally:
+        lists.delete("ip-block", "192.0.2.66")
+    assert wait_until(lambda: send(post.before.port, plain, address="192.0.2.66").startswith("250"), 10.0)
+    assert len(post.sink.take(post.sink.count)) >= 1
+
+
+def test_recipients_of_several_tenants_are_judged_and_delivered_apart(post: Post, plain):
+    recipients = ("bob@company.example", "eve@bank.example", "kim@club.example", "ann@company.example")
+
+    for postfix in (post.before, post.after):
+        assert send(postfix.port, plain, *recipients).startswith("250")
+        arrived = post.sink.take(3)
+        assert sorted(each.recipients for each in arrived) == [
+            ("ann@company.example", "bob@company.example"), ("eve@bank.example",), ("kim@club.example",),
+        ]  # fmt: skip
+        ids = {str(result.ggrid) for each in arrived if (result := post.seal.read(each.content))}
+        assert len(ids) == 3
+        tenants = {post.house.tenants[name] for name in ("acme", "bank", "club")}
+        assert {post.explain(ggrid)["tenantUid"] for ggrid in ids} == tenants
+
+
+def test_where_one_tenant_holds_a_message_back_nobody_gets_it_yet(post: Post, engines):
+    odd = base64.encodebytes(b"7z\xbc\xaf'\x1c" + b"a" * 60).replace(b"\n", b"\r\n")
+    head = plain_message().partition(b"Content-Type")[0]
+    message = engines.dns.sign(
+        head + b'Content-Type: application/pdf; name="minutes.pdf"\r\nContent-Transfer-Encoding: base64\r\n'
+        b'Content-Disposition: attachment; filename="minutes.pdf"\r\n\r\n' + odd,
+        "pass.example",
+    )
+
+    assert send(post.before.port, message).startswith("250"), "alone it is delivered with a warning"
+    post.sink.take()
+    reply = send(post.before.port, message, "bob@company.example", "eve@bank.example")
+    assert reply.startswith("451 4.7.1"), reply
+    assert post.explain(reply)["tenantUid"] == post.house.tenants["bank"]
+    assert post.sink.empty
+
+
+@pytest.mark.spec("7 451")
+@pytest.mark.contract("3 admission smtp")
+def test_when_full_the_sender_is_told_451_and_postfix_delivers_later(post: Post, plain, sluice: Sluice):
+    sluice.shut()
+    with submitting(post.house, plain, 4, sluice) as calls:
+        assert wait_until(lambda: [in_processing(post.house, number) for number in (0, 1)] == [2, 2])
+
+        assert send(post.before.port, plain).startswith("451 4.3.2 ")
+        assert send(post.before.guard_port, plain, forward=True).startswith("451 4.3.2 ")
+        assert send(post.after.port, plain).startswith("250 2.0.0 "), "Postfix takes it"
+        assert wait_until(lambda: "451 4.3.2" in post.after.log.read_text("utf-8"), 20.0)
+        assert post.sink.empty
+    assert [call.result().status for call in calls] == [200] * 4
+    (arrived,) = post.sink.take(patience=30.0)
+    assert set(arrived.below(plain)) == TRACE
+
+
+def test_while_the_next_hop_is_away_the_sender_keeps_the_message(post: Post, plain):
+    post.before.stop()
+    try:
+        reply = send(post.before.guard_port, plain, forward=True)
+        assert reply.startswith("451 4.4.1"), reply
+    finally:
+        post.before.start()
+    assert send(post.before.guard_port, plain, forward=True).startswith("250")
+    assert post.sink.take()[0].below(plain)
+
+
+SAMPLES = {
+    "plain": plain_message,
+    "spam": spam_message,
+    "malware": malware_message,
+    "newsletter": lambda: b"Precedence: bulk\r\nList-Unsubscribe: <https://pass.example/u>\r\n" + plain_message(),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_same_message_is_judged_the_same_by_smtp_and_by_the_scanning_api(post: Post, engines, name):
+    message = engines.dns.sign(SAMPLES[name](), "pass.example")
+
+    by_api = post.house.client().submit(message, envelope()).result
+    reply = send(post.before.guard_port, message, forward=True)
+
+    by_smtp = post.explain(reply)
+    assert [by_smtp[field] for field in ("verdict", "decision", "tags")] == [
+        by_api[field] for field in ("verdict", "decision", "tags")
+    ]
+    assert reply.startswith("250" if by_api["decision"] == "deliver" else "451 4.7.1")
+    if by_api["decision"] == "deliver":
+        post.sink.take()

@@ -1,0 +1,62 @@
+"""A scan source `smtp` without an analysis behind it: a desk that takes every message, and the port in front of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+from mailwarden.guard.smtp_config import Smtp, SmtpListen
+from mailwarden.guard.sources.smtp_listener import SmtpListener
+from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.telemetry.metrics import Metrics
+from tests.integration.smtp_client import Talk
+
+
+class Notebook:
+    """A desk that takes every message and remembers it."""
+
+    name = "smtp"
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.settings = Smtp(listen=SmtpListen(port=0), **settings)  # type: ignore[arg-type]
+        self.stopping = False
+        self.full = False
+        self.taken: list[tuple[Transaction, bytes]] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self._folder = folder
+
+    def assign(self, recipient: str) -> Assignment:
+        domain = recipient.rpartition("@")[2]
+        number = int(domain.removeprefix("t").partition(".")[0]) if domain.startswith("t") else 0
+        return Assignment(UUID(int=number), AssignedBy.DOMAINS)
+
+    def spool(self) -> SpoolWriter:
+        return SpoolWriter(self._folder)
+
+    async def take(self, transaction: Transaction, raw: Spooled) -> str:
+        await self.hold.wait()
+        if raw.data().startswith(b"Subject: bug"):
+            raise RuntimeError("a bug")
+        self.taken.append((transaction, raw.data()))
+        return "250 2.0.0 Taken"
+
+
+@asynccontextmanager
+async def listening(desk: Notebook) -> AsyncIterator[SmtpListener]:
+    listener = SmtpListener(desk, "guard.example", 1.0, Metrics())
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop(0.5)
+
+
+@asynccontextmanager
+async def talking(folder: Path, **settings: object) -> AsyncIterator[tuple[Talk, Notebook]]:
+    desk = Notebook(folder, **settings)
+    async with listening(desk) as listener, Talk(listener.port) as talk:
+        yield talk, desk
