@@ -5,9 +5,14 @@ where a name promises a kind and the table does not know the content.
 Security: looks at the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
 """
 
+import re
+import unicodedata
 from functools import cache
+from urllib.parse import unquote
 
 import magic
+
+from mailwarden.analysis.folding import INVISIBLE
 
 HEAD = 4_096
 
@@ -43,6 +48,11 @@ _SIGNATURES = (
     (b"OggS", "ogg"),
     (b"ID3", "mp3"),
     (b"MSCF", "cab"),
+    (b"conectix", DISK_IMAGE),
+    (b"vhdxfile", DISK_IMAGE),
+    (b"MSWIM\x00", DISK_IMAGE),
+    (b"ITSF", SCRIPT),  # compiled help
+    (b"dex\n0", PROGRAM),
 )
 _PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<svg")
 
@@ -59,21 +69,32 @@ _PROGRAM_WORDS = ("dosexec", "portable-executable", "x-executable", "x-pie", "x-
 
 _ENDINGS = {
     PROGRAM: "exe ex_ scr com pif cpl msi msp mst msix msixbundle dll sys ocx drv jar apk app deb rpm appx appxbundle "
-    "xll gadget appinstaller application diagcab diagpkg",
+    "xll gadget appinstaller application diagcab diagpkg xbap wll msu ade adp mda mde accde shs",
     SCRIPT: "js jse mjs vb vbs vbe wsf wsh wsc hta bat cmd ps1 psm1 psc1 sct shb reg inf ins isp chm msc scf jnlp iqy "
-    "slk settingcontent-ms ppkg vxd nsh",
+    "slk settingcontent-ms ppkg vxd nsh ps1xml ps2 ps2xml psc2 psd1 pssc cdxml msh msh1 msh2 mshxml ws hlp pyw pyz "
+    "vsmacros vsw webpnp printerexport xnk mcf osd fxp pcd plg hpj command workflow scpt applescript oqy rqy dqy rdp",
     SHORTCUT: "lnk url desktop website search-ms searchconnector-ms library-ms theme themepack deskthemepack",
-    DISK_IMAGE: "iso img vhd vhdx udf dmg",
+    DISK_IMAGE: "iso img vhd vhdx udf dmg vmdk wim daa nrg",
 }
 # Types that people do not send to each other, and that attackers do.
 _ATTACKS = (
     "scr pif cpl xll gadget appinstaller application diagcab diagpkg jse vbe wsf wsh wsc hta sct shb scf chm msc jnlp "
     "iqy slk settingcontent-ms ppkg lnk website search-ms searchconnector-ms library-ms theme themepack deskthemepack "
-    "vhd vhdx"
+    "vhd vhdx shs xbap wll ps1xml ps2 psc2 ws xnk vsmacros webpnp oqy rqy dqy rdp"
 )
 _ATTACK_ENDINGS = frozenset(_ATTACKS.split())
 # Archives that no program of today makes; they are chosen because scanners do not open them.
-_ARCHAIC = frozenset({"ace", "arj", "lzh"})
+_ARCHAIC = frozenset({"ace", "arj", "lzh", "lha", "alz", "egg", "zoo", "compress", "xxe"})
+# What a file without a telling name is by the type that it is declared as.
+_DECLARED = {
+    "application/hta": SCRIPT, "application/javascript": SCRIPT, "application/x-javascript": SCRIPT,
+    "application/x-bat": SCRIPT, "application/x-vbs": SCRIPT, "application/x-powershell": SCRIPT,
+    "application/x-msdownload": PROGRAM, "application/x-msdos-program": PROGRAM, "application/x-msi": PROGRAM,
+    "application/x-ms-installer": PROGRAM, "application/java-archive": PROGRAM,
+    "application/vnd.android.package-archive": PROGRAM, "application/x-ms-shortcut": SHORTCUT,
+    "application/x-iso9660-image": DISK_IMAGE,
+}  # fmt: skip
+_PLAIN_NAME = re.compile(r"[\w .()\[\]+,&'-]{0,300}", re.ASCII)
 _KIND_OF_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
 _HARMLESS = frozenset(_PROMISES) | {"txt", "csv", "htm", "html", "mp4", "xml"}
 _OFFICE_ENDINGS = frozenset({"doc", "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "dotx", "xltx", "ppsx"})
@@ -83,8 +104,21 @@ _MACRO_ENDINGS = frozenset({"docm", "dotm", "xlsm", "xltm", "xlam", "xlsb", "ppt
 
 def ending_of(name: str) -> str:
     """Return the last ending of a file name as Windows reads it, which drops trailing dots and spaces."""
+    if not _PLAIN_NAME.fullmatch(name):
+        name = _unmask(name)
     base, dot, ending = name.rstrip(". \t\u00a0").rpartition(".")
     return ending.lower() if dot and base else ""
+
+
+def _unmask(name: str) -> str:
+    """Return a name without what hides its ending: streams, codes, wide forms and signs that nobody sees."""
+    plain = unicodedata.normalize("NFKC", unquote(name[:1_000])).partition("::$")[0]
+    return "".join(sign for sign in plain if ord(sign) not in INVISIBLE)
+
+
+def kind_by_type(name: str, media_type: str) -> str:
+    """Return the dangerous kind that a file without an ending is declared as, or ""."""
+    return "" if ending_of(name) else _DECLARED.get(media_type, "")
 
 
 def kind_by_name(name: str) -> str:
@@ -140,6 +174,8 @@ def kind_by_content(head: bytes) -> str:
         return "webp" if head[8:12] == b"WEBP" else "media"
     if head[4:8] == b"ftyp":
         return "heic" if head[8:12] in _PICTURE_BRANDS else "media"
+    if b"%PDF-" in head[:1_024]:  # readers look for it so far
+        return "pdf"
     start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
 

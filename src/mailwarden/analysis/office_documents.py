@@ -28,10 +28,18 @@ _ATTRIBUTE = re.compile(r"\b(Type|Target|TargetMode)\s{0,5}=\s{0,5}[\"']([^\"']{
 _FIELD_TEXT = re.compile(r"<w:instrText\b[^<>]{0,200}>([^<]{0,2000})<|w:instr=\"([^\"]{0,2000})\"")
 _DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
 _DDE_LINK = re.compile(r"ddeService=\"([^\"]{1,100})\"", re.IGNORECASE)
-_REMOTE = re.compile(r"(?:https?:|ftp:|mhtml:|\\\\|file:/{0,5}\\{0,2}[\w.-]{1,100}@|file:////)", re.IGNORECASE)
+_REMOTE = re.compile(
+    r"(?:https?:|ftp:|mhtml:|\\\\|file://(?![/\\])[\w.-]{1,100}[/\\]|file:/{0,5}\\{0,2}[\w.-]{1,100}@|file:////)",
+    re.IGNORECASE,
+)
 _LOADED = ("attachedtemplate", "oleobject", "frame", "subdocument", "externallinkpath", "vmldrawing", "webvideo")
 _COMMANDS = ("cmd", "powershell", "mshta", "wscript", "cscript", "rundll32", "regsvr32", "msbuild", "certutil", "excel")
 
+_OUTSIDE_CALL = re.compile(
+    r"\b(?:onload|onaction|loadimage)\s{0,3}=\s{0,3}[\"']((?:https?:|\\\\|file:)[^\"']{1,500})", re.IGNORECASE
+)
+_RUN = re.compile(r"(?:powershell|cmd(?:\.exe)?|mshta|wscript|cscript|rundll32|regsvr32)\b", re.IGNORECASE)
+_RTF_TEMPLATE = re.compile(rb"\\\*\\template\s{1,9}((?:https?:|ftp:|file:|\\\\)[^{}\s]{1,500})", re.IGNORECASE)
 _ACTIVE_OBJECT = re.compile(rb"\\obj(?:ocx|autlink|update|link)\b")
 _OBJECT_DATA = re.compile(rb"\\objdata\b")
 _NOT_HEX = re.compile(rb"[^0-9a-fA-F]")
@@ -65,7 +73,16 @@ def read_document(content: bytes, kind: str) -> OfficeDocument | None:
         return read_rtf(content)
     if kind == "zip" and b"[Content_Types].xml" in content:
         return _read_open_xml(content)
+    if kind in {"", "web page"} and _is_flat_with_macros(content[:MAX_MEMBER]):
+        return OfficeDocument(macros=True)
     return None
+
+
+def _is_flat_with_macros(content: bytes) -> bool:
+    """Tell a document of one file, as XML or as a saved page, that carries macros."""
+    if b"editdata.mso" not in content and b'macrosPresent="yes"' not in content:
+        return False
+    return b"mso-application" in content or b"application/x-mso" in content or b"urn:schemas-microsoft" in content
 
 
 def _from_compound(found: Compound, *, traces: bool) -> OfficeDocument:
@@ -88,7 +105,11 @@ def _read_open_xml(content: bytes) -> OfficeDocument:
             packages += inner.packages
             code.append(inner.code)
         elif name.endswith(".rels"):
-            remote += _remote_relations(data.decode("utf-8", "replace"))
+            text = data.decode("utf-8", "replace")
+            remote += _remote_relations(text)
+            dde = dde or _run_by_click(text)
+        elif name.startswith("customui/"):
+            remote += [("customui", place) for place in _OUTSIDE_CALL.findall(data.decode("utf-8", "replace"))[:5]]
         elif name.endswith(".xml") and name.startswith(("word/", "xl/externallinks/")):
             dde = dde or _dde(data.decode("utf-8", "replace"))
         elif "/embeddings/" in name and kind_by_name(name):
@@ -124,6 +145,15 @@ def _remote_relations(text: str) -> Iterator[tuple[str, str]]:
             yield kind, target
 
 
+def _run_by_click(text: str) -> str:
+    """Return the command that a link of the document runs, or ""."""
+    for relation in _RELATION.findall(text)[:1_000]:
+        facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
+        if facts.get("type", "").lower().endswith("hyperlink") and _RUN.match(facts.get("target", "")):
+            return str(facts["target"])
+    return ""
+
+
 def _dde(text: str) -> str:
     """Return the program that fields or links ask by DDE, or ""."""
     for service in _DDE_LINK.findall(text)[:100]:
@@ -149,8 +179,13 @@ def read_rtf(content: bytes) -> OfficeDocument:
         if b"package\0" in lower:
             position = lower.find(b"\x02\x00", lower.find(b"package\0"))
             packages += package_names(data[max(position - 4, 0) :]) if position >= 0 else []
-    active = has_objects and bool(_ACTIVE_OBJECT.search(content))
-    return OfficeDocument(exploit=exploit, packages=tuple(packages[:20]), active=active)
+    if has_objects and not content.startswith(b"{\\rtf"):
+        exploit = exploit or "a torn beginning"
+    nameless = not packages and b"objclass package" in content[:_MAX_OBJECT].lower()
+    active = has_objects and (nameless or bool(_ACTIVE_OBJECT.search(content)))
+    template = _RTF_TEMPLATE.search(content)
+    remote = (("attachedtemplate", template[1].decode("latin-1")),) if template else ()
+    return OfficeDocument(exploit=exploit, packages=tuple(packages[:20]), remote=remote, active=active)
 
 
 def _decode_hex(text: bytes) -> bytes:

@@ -25,6 +25,8 @@ _BACKSLASH = re.compile(rb"\\(.)", re.DOTALL)
 _WORDS = {
     "script": re.compile(rb"/JavaScript\b"),
     "launch": re.compile(rb"/S\s{0,4}/Launch\b"),
+    "exports": re.compile(rb"exportDataObject|app\.launchURL|\bnLaunch\b"),
+    "elsewhere": re.compile(rb"/S\s{0,4}/GoTo[RE]\b"),
     "opens": re.compile(rb"/OpenAction\b|/AA\s{0,4}<<"),
     "embedded": re.compile(rb"/EmbeddedFiles?\b"),
     "submits": re.compile(rb"/SubmitForm\b"),
@@ -53,7 +55,7 @@ def scan_pdf(content: bytes) -> PdfScan:
         for name in _ESCAPED_NAME.findall(text[:MAX_UNPACKED])[:1_000]:
             plain = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name)
             for what, word in _WORDS.items():
-                if word.match(plain) and len(disguised) < MAX_NAMES:
+                if (word.match(plain) or word.match(b"/S " + plain)) and len(disguised) < MAX_NAMES:
                     actions.add(what)
                     disguised[plain.decode("latin-1")] = None
         actions.update(what for what, word in _WORDS.items() if word.search(text))

@@ -14,6 +14,7 @@ from mailwarden.analysis import file_types
 from mailwarden.analysis.bodies import is_shown
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.wrapped_files import unwrap, wrapping_of
 from mailwarden.message.archives import ArchiveReport, Member, archive_kind, open_archive
 from mailwarden.message.message import Part
 from mailwarden.message.parser import parse_message
@@ -23,6 +24,7 @@ MAX_KEPT = 64 * 1024 * 1024  # of the contents of all archives together
 MAX_FILES = 1_000
 MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
 _MAX_INNER = 50
+_PAGE = "text.html"  # what the body of an attached message is called
 
 _CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
 _EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
@@ -91,6 +93,9 @@ def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | 
         return _open_message(part)
     if kind == "ole" and ending_of(part.name) in {"msg", "oft"}:
         return _open_saved_message(part)
+    if not kind and (wrapping := wrapping_of(part.content)):
+        inner = unwrap(part.content)
+        return ArchiveReport(wrapping, tuple(_member(part, name, content) for name, content in inner))
     may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
     if may_hold_files and archive_kind(part.content):
         return open_archive(part.name, part.content, passwords=passwords)
@@ -114,8 +119,12 @@ def _open_message(part: Part) -> ArchiveReport | None:
     report = check_structure(part.content)
     if report.tripped:
         return ArchiveReport("message", tripped=tuple(trip.sentence for trip in report.tripped[:1]))
-    inner = [each for each in parse_message(part.content, report=report).parts if not is_shown(each)]
-    return ArchiveReport("message", tuple(_member(part, each.name, each.content) for each in inner[:_MAX_INNER]))
+    inner = [
+        (_PAGE if is_shown(each) else each.name, each.content)
+        for each in parse_message(part.content, report=report).parts
+        if not is_shown(each) or each.media_type == "text/html"
+    ]
+    return ArchiveReport("message", tuple(_member(part, name, content) for name, content in inner[:_MAX_INNER]))
 
 
 def _open_saved_message(part: Part) -> ArchiveReport | None:

@@ -23,7 +23,7 @@ MAX_TEXT = 200_000
 MAX_FOLDED = 30_000
 MAX_PAGES = 20
 PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
-PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
+PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".xht", ".shtml", ".mht", ".mhtml", ".svg")
 
 NOBODY = Envelope("", ())
 

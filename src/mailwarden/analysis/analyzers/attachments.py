@@ -4,12 +4,14 @@ Security: works on hostile files inside a killable worker; archives are opened u
 written or fetched, findings are bounded and facts are cut.
 """
 
+import base64
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
-from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import Unpacked
 from mailwarden.analysis.view import View
@@ -24,6 +26,22 @@ TURNING = frozenset("\u202b\u202d\u202e\u2067")
 _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 # Put together here, so that no file of ours holds it.
 _EICAR = rb"X5O!P%@AP[4\PZX54(P^)7CC)7}$" + b"EICAR-STANDARD-" + b"ANTIVIRUS-TEST-FILE!$H+H*"
+
+# How it looks in other writings: by hexadecimal digits, in wide characters, and in each of the three rows of base64.
+_EICAR_WRITTEN = (
+    _EICAR,
+    _EICAR.hex().encode(),
+    _EICAR.hex().upper().encode(),
+    _EICAR.decode().encode("utf-16-le"),
+    *(base64.b64encode(_EICAR[skip:])[:64] for skip in range(3)),
+)
+_TEST_BYTES = 1024 * 1024
+_LOCAL_NAME = re.compile(rb"PK\x03\x04.{22}(.{2}).{2}", re.DOTALL)
+_ZIP_END = b"PK\x05\x06"
+_ZIP_TAIL = 65_557
+_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "bmp", "tiff", "webp", "rtf", "mp3", "ogg", "media"})
+_STREAMS = frozenset({"gzip", "bzip2", "xz"})  # these pack one file and name it after themselves
+_SALVAGED = 20
 
 _GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
 
@@ -48,8 +66,12 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
     yield from _look_at_kind(part, one.kind)
     if is_test_file(part.content):
         yield _finding("test-file", part)
-    if _GTUBE in part.content[:HEAD]:
+    if _GTUBE in part.content[:_TEST_BYTES]:
         yield _finding("test-spam", part)
+    if file_types.is_archaic(part.name, one.archive.kind if one.archive else ""):
+        yield _finding("archaic-archive", part, type=file_types.ending_of(part.name))
+    if one.kind in _CLOSED and _ZIP_END in part.content[-_ZIP_TAIL:] and archive_kind(part.content) == "zip":
+        yield _finding("hidden-archive", part, type=one.kind)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
     if one.archive is not None:
@@ -58,7 +80,8 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
 
 def is_test_file(content: bytes) -> bool:
     """Tell the harmless file that the makers of virus scanners agreed upon, to show that a scanner works."""
-    return len(content) <= 128 and content.startswith(_EICAR)
+    start = content[:_TEST_BYTES]
+    return any(written in start for written in _EICAR_WRITTEN)
 
 
 def _is_locked(one: Unpacked) -> bool:
@@ -78,7 +101,8 @@ def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
 
 def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
     """Compare what the name promises with what the content is."""
-    promised = "" if _is_named_after_a_host(part, kind) else kind_by_name(part.name)
+    named = kind_by_name(part.name) or file_types.kind_by_type(part.name, part.media_type)
+    promised = "" if _is_named_after_a_host(part, kind) else named
     honest = file_types.keeps_promise(part.name, kind)
     if file_types.is_web_address(part.name) and kind not in DANGEROUS:
         yield _finding("web-shortcut", part)
@@ -101,14 +125,20 @@ def _is_named_after_a_host(part: Part, kind: str) -> bool:
 def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
     if archive.encrypted:
         yield _finding("encrypted-archive", part, type=archive.kind)
-    if file_types.is_archaic(part.name, archive.kind):
-        yield _finding("archaic-archive", part, type=archive.kind)
     if archive.tripped:
         yield _finding("archive-limit", part, sentence=archive.tripped[0].rstrip("."))
     if archive.unreadable and kind_by_name(part.name) != DISK_IMAGE:
         yield _finding("archive-unreadable", part, sentence=archive.unreadable[0].rstrip("."))
-    if file_types.is_office_name(part.name):  # a zip too, but the reader opens the document, not the files in it
+    if file_types.is_office_name(part.name) and _is_document(archive):
+        yield from _look_for_tests(part, archive)  # the reader opens the document, not the files in it
         return
+    if archive.kind == "zip" and archive.unreadable and not archive.members:
+        yield from _look_at_salvage(part)
+    if archive.kind == "iso" and not file_types.kind_by_name(part.name):
+        yield _finding("executable", part, type=DISK_IMAGE)
+    if archive.kind in _STREAMS and (inner := kind_by_name(part.name.rpartition(".")[0])):
+        yield _finding("executable-in-archive", part, member=part.name.rpartition(".")[0], type=inner)
+        yield _finding("lone-executable", part, member=part.name.rpartition(".")[0])
     found = (finding for member in archive.members for finding in _look_at_member(part, member))
     yield from islice(found, MEMBERS_TOLD)
     dangerous = [member for member in archive.members if _kind_of(member) in DANGEROUS]
@@ -116,11 +146,40 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
         yield _finding("lone-executable", part, member=_name_of(dangerous[0]))
 
 
+def _is_document(archive: ArchiveReport) -> bool:
+    """Tell a document, which says what its parts are, from an archive that is only called one."""
+    names = {_name_of(member).lower() for member in archive.members}
+    return not archive.members or bool(names & {"[content_types].xml", "mimetype", "content.xml"})
+
+
+def _look_for_tests(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
+    for member in archive.members:
+        if is_test_file(member.content):
+            yield _finding("test-file", part, name=_name_of(member))
+            return
+        if _GTUBE in member.content[:_TEST_BYTES]:
+            yield _finding("test-spam", part, name=_name_of(member))
+            return
+
+
+def _look_at_salvage(part: Part) -> Iterator[Finding]:
+    """Look at the names in a zip whose end is cut off, which programs that mend archives still open."""
+    for match in islice(_LOCAL_NAME.finditer(part.content[:_TEST_BYTES]), _SALVAGED):
+        length = int.from_bytes(match[1], "little")
+        name = part.content[match.end() : match.end() + min(length, 255)].decode("utf-8", "replace")
+        if kind := kind_by_name(name):
+            yield _finding("executable-in-archive", part, member=name, type=kind)
+            yield _finding("lone-executable", part, member=name)
+            return
+
+
 def _look_at_member(part: Part, member: Member) -> Iterator[Finding]:
     name, kind = _name_of(member), _kind_of(member)
     yield from _look_at_name(part, name)
     if is_test_file(member.content):
         yield _finding("test-file", part, name=name)
+    if _GTUBE in member.content[:_TEST_BYTES]:
+        yield _finding("test-spam", part, name=name)
     if kind in DANGEROUS:
         yield _finding("executable-in-archive", part, member=name, type=kind)
     elif not file_types.is_office_name(name) and (inner := archive_kind(member.head)):

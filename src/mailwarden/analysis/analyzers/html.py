@@ -5,12 +5,15 @@ Security: works on hostile HTML inside a killable worker; findings are bounded, 
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.links import misleading
-from mailwarden.analysis.view import Page, View
-from mailwarden.message.html import HtmlDocument
+from mailwarden.analysis.view import PAGE_ENDINGS, Page, View
+from mailwarden.message.charsets import decode_text
+from mailwarden.message.html import HtmlDocument, read_html
+from mailwarden.message.limits import LIMITS
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Fact, Finding
 
@@ -20,11 +23,15 @@ _TOLD = 200  # characters of a fact
 
 _PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
+_SAVES = ("createobjecturl", "mssaveoropenblob", "mssaveblob", "readasdataurl", "saveas(")
 _LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
 
 _SENDS_ON = re.compile(
     r"(?:window|document|top|self|parent)\.location(?:\.href)?\s{0,5}+=(?!=)|location\.(?:replace|assign)\("
 )
+_HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}+=\s{0,5}+[\"'][^\"']{0,200}location")
+_ANCHOR = re.compile(r"<a\s([^<>]{1,4000000}+)")
+_PACKED_PAGES = 5  # pages inside of archives that are looked at
 _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 
 
@@ -33,10 +40,18 @@ class HtmlAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         ties = ties_of(view)
-        for page in view.pages:
+        for page in (*view.pages, *islice(_packed_pages(view), _PACKED_PAGES)):
             yield from examine_page(page, ties)
             if page.attached and any(each.lower() in page.lower for each in view.recipients[:20] if "@" in each):
                 yield Finding("html.victim-page", page.part.place, {"name": page.part.name[:_TOLD] or "without a name"})
+
+
+def _packed_pages(view: View) -> Iterator[Page]:
+    """Yield the pages that stand in archives: who unpacks them opens them as any other."""
+    for file in view.opened_files:
+        if file.inside and file.name.lower().endswith(PAGE_ENDINGS):
+            text = decode_text(file.content[: LIMITS.html], "utf-8")
+            yield Page(file.part, read_html(text), text.lower(), attached=True)
 
 
 def examine_page(page: Page, ties: Ties) -> Iterator[Finding]:
@@ -69,14 +84,22 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
         yield "credential-form", {"host": host_of(form.action) or "a script", **_address(form.action)}
     if not passwords and "<input" in lower and _PASSWORD.search(lower):
         yield "credential-form", {"host": "a script"}
-    if page.scripts and attached:
+    if attached:
+        yield from _look_at_attached(page, lower)
+    if how := smuggling(lower):
+        yield "smuggling", {"how": how}
+
+
+def _look_at_attached(page: HtmlDocument, lower: str) -> Iterator[tuple[str, dict[str, Fact]]]:
+    """Yield what a page does that opens in the browser, with everything that a browser allows."""
+    if page.scripts:
         yield "script-attachment", {}
         if how := disguise(lower):
             yield "disguised-script", {"how": how}
-        if _SENDS_ON.search(lower):
-            yield "script-redirect", {}
-    if how := smuggling(lower):
-        yield "smuggling", {"how": how}
+    if (page.scripts and _SENDS_ON.search(lower)) or (page.handlers and _HANDLER_SENDS_ON.search(lower)):
+        yield "script-redirect", {}
+    if any("download" in each and "data:application/" in each for each in _ANCHOR.findall(lower)[:200]):
+        yield "smuggling", {"how": "it offers a file from a data address"}
 
 
 def _address(href: str) -> dict[str, Fact]:
@@ -93,6 +116,12 @@ def disguise(lower: str) -> str:
         return "it runs what it unpacks"
     if unpacks and "document.write" in lower:
         return "it writes what it unpacks"
+    if "webassembly." in lower and ("atob(" in lower or "uint8array" in lower):
+        return "it runs the code of a machine"
+    if "location" in lower and (
+        "location.replace(atob(" in lower or "location.href=atob(" in lower or "=atob(" in lower
+    ):
+        return "it goes where it has unpacked"
     return ""
 
 
@@ -101,7 +130,8 @@ def smuggling(lower: str) -> str:
     if "<script" not in lower and "javascript:" not in lower:
         return ""
     decodes = "atob(" in lower or "fromcharcode" in lower or "uint8array" in lower or bool(_LONG_BASE64.search(lower))
-    if "blob" in lower and ("createobjecturl" in lower or "mssaveoropenblob" in lower) and decodes:
+    makes_file = "blob" in lower or "new file(" in lower
+    if makes_file and any(word in lower for word in _SAVES) and decodes:
         return "it saves a decoded blob"
     if "document.write" in lower and ("atob(" in lower or "unescape(" in lower) and _LONG_BASE64.search(lower):
         return "it writes a decoded page"

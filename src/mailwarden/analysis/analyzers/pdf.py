@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
-from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name, promises_macros
 from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_pages import PdfPages, read_pages
@@ -43,10 +43,14 @@ def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
         yield Finding(f"pdf.{_ACTIONS[action]}", place, told)
     if "script" in scan.actions and "opens" in scan.actions:
         yield Finding("pdf.script-at-opening", place, told)
+    if "script" in scan.actions and "exports" in scan.actions:
+        yield Finding("pdf.script-reaches-out", place, told)
+    if "elsewhere" in scan.actions and (shares := [name for name in scan.files if name.startswith(("\\\\", "//"))]):
+        yield Finding("pdf.remote-file", place, {**told, "target": shares[0][:_TOLD]})
     if scan.disguised:
         yield Finding("pdf.disguised-name", place, {**told, "word": scan.disguised[0][:_TOLD]})
     if "embedded" in scan.actions:
-        programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS]
+        programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS or promises_macros(name)]
         if programs:
             yield Finding("pdf.embedded-program", place, {**told, "member": programs[0][:_TOLD]})
         else:

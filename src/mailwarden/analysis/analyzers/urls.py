@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
 from mailwarden.analysis.link_words import load_link_words
-from mailwarden.analysis.links import shown_host
+from mailwarden.analysis.links import public_ip, shown_host
 from mailwarden.analysis.view import View
 from mailwarden.message.html import HtmlDocument, Link
 from mailwarden.message.urls import host_of, registrable_domain
@@ -26,6 +26,15 @@ _TOLD = 200
 
 _SCRIPT = re.compile(r"\s*+(?:javascript|vbscript):", re.IGNORECASE)
 _IDLE = re.compile(r"\s*+javascript:\s*+(?:void\s*+\(?0?\)?|//)?;?\s*+$", re.IGNORECASE)
+# What opens a program of the reader's machine, or a file on somebody else's.
+_OPENING = re.compile(
+    r"\s*+(search-ms|search|ms-msdt|ms-appinstaller|ms-officecmd|ms-search|shell|ms-word|ms-excel|ms-powerpoint|ms-access"
+    r"|ms-visio|ms-project|ms-publisher|tel-ms):",
+    re.IGNORECASE,
+)
+_FILE = re.compile(
+    r"\s*+(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE
+)
 _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
 
 
@@ -75,6 +84,13 @@ def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...]) -> Iterator
     for link in links:
         if _SCRIPT.match(link.href) and not _IDLE.match(link.href):
             yield "script", {}
+            break
+    for link in links:
+        if match := _OPENING.match(link.href):
+            yield "opening-scheme", {"scheme": match[1].lower()}
+            break
+        if (match := _FILE.match(link.href)) and (public_ip(match[1]) or registrable_domain(match[1].lower())):
+            yield "file-elsewhere", {"host": match[1][:_TOLD]}
             break
     for uri in data:
         if match := _CARRIED.match(uri):
