@@ -44,7 +44,7 @@ class Lesson(Struct, frozen=True):
 
 
 class NewLesson(Struct, frozen=True):
-    """A lesson that is to be kept; `contents` are sealed, `remembered` is for the one who undoes it."""
+    """A lesson that is to be kept; `contents` are sealed."""
 
     uid: UUID
     tenant: UUID

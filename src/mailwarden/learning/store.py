@@ -7,10 +7,11 @@ from typing import cast
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from mailwarden.access.audit import record_deed
 from mailwarden.access.scope_value import uids_of
-from mailwarden.database.pool import Database, Row
+from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, LessonNotFound, TenantForbidden
 from mailwarden.learning.lesson import DueLesson, Kind, Lesson, NewLesson, Standing, State
 from mailwarden.model.actor import Actor
@@ -30,11 +31,18 @@ _MINE = "($1::uuid[] IS NULL OR lessons.tenant = ANY ($1))"
 _BEGIN = "INSERT INTO learning (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 _LOCK = "SELECT generation FROM learning WHERE tenant = $1 FOR UPDATE"
 _COUNT = "SELECT count(*) FROM lessons WHERE tenant = $1"
-_FIND_SAME = "SELECT uid, kind, remembered FROM lessons WHERE tenant = $1 AND digest = $2"
+_FIND_SAME = "SELECT uid, kind, remembered, contents IS NOT NULL AS kept FROM lessons WHERE tenant = $1 AND digest = $2"
 _DROP = "DELETE FROM lessons WHERE uid = $1"
 _ADD = """
-INSERT INTO lessons (uid, tenant, kind, digest, size, contents, ggrid, subject, reported_by, remembered)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO lessons (uid, tenant, kind, digest, size, contents, ggrid, subject, reported_by)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+_AMEND = """
+UPDATE lessons SET kind = $2, ggrid = $3, subject = $4, reported_by = $5, remembered = NULL, reported_at = now()
+WHERE uid = $1
+"""
+_REMEMBER = """
+UPDATE lessons SET remembered = $3 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2
 """
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND uid = $2"
 _PAGE = f"""
@@ -80,16 +88,21 @@ _EXPIRE = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR
 Remembered = Mapping[str, object]
 
 
+class Replaced(Struct, frozen=True):
+    """What was said of a message before."""
+
+    kind: Kind
+    remembered: Remembered | None
+
+
 class LessonStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(
-        self, scope: Scope, lesson: NewLesson, actor: Actor, remembered: Remembered | None = None
-    ) -> tuple[Lesson, Remembered | None]:
+    async def add(self, scope: Scope, lesson: NewLesson, actor: Actor) -> tuple[Lesson, Replaced | None]:
         """Keep a lesson; who says something else of the same message replaces what was said.
 
-        Returns the lesson, and what was remembered with the one that it replaced.
+        A message that was given before need not come again. Returns the lesson, and what it replaced.
         """
         _require(scope, lesson.tenant)
         async with self._database.connection() as connection, connection.transaction():
@@ -97,7 +110,6 @@ class LessonStore:
             await connection.fetchval(_LOCK, lesson.tenant)
             before = await connection.fetchrow(_FIND_SAME, lesson.tenant, lesson.digest)
             if before is not None:
-                await connection.execute(_DROP, before["uid"])
                 if Kind(str(before["kind"])).is_threat != lesson.kind.is_threat:
                     # It may be learned already, and is not unlearned: the next generation is made without it.
                     await connection.execute(_REBUILD, lesson.tenant)
@@ -106,15 +118,18 @@ class LessonStore:
                     f"This tenant has {MAX_LESSONS:,} lessons, as many as are kept. "
                     "Take some back, or reset what was learned, before adding more."
                 )
-            kept = None if remembered is None else msgspec.json.encode(remembered).decode()
-            values = (lesson.size, lesson.contents, lesson.ggrid, lesson.subject, actor.name, kept)
-            await connection.execute(_ADD, lesson.uid, lesson.tenant, lesson.kind, lesson.digest, *values)
-            details = {"kind": lesson.kind, "uid": str(lesson.uid), "ggrid": lesson.ggrid and str(lesson.ggrid)}
+            uid = await _put(connection, lesson, actor, before)
+            details = {"kind": lesson.kind, "uid": str(uid), "ggrid": lesson.ggrid and str(lesson.ggrid)}
             await record_deed(connection, actor, "learning.report", lesson.subject[:200], details, tenant=lesson.tenant)
-            row = await connection.fetchrow(_ONE, [lesson.tenant], lesson.uid)
+            row = await connection.fetchrow(_ONE, [lesson.tenant], uid)
         if row is None:
             raise LessonNotFound("The lesson went while it was kept.")
-        return _lesson(row), None if before is None else _remembered(before)
+        return _lesson(row), None if before is None else Replaced(Kind(str(before["kind"])), _remembered(before))
+
+    async def remember(self, scope: Scope, uid: UUID, changed: Remembered) -> None:
+        """Keep with a lesson what was changed elsewhere on its account."""
+        async with self._database.connection() as connection:
+            await connection.execute(_REMEMBER, uids_of(scope), uid, msgspec.json.encode(changed).decode())
 
     async def take_back(self, scope: Scope, uid: UUID, actor: Actor) -> tuple[UUID, Remembered | None]:
         """Forget a lesson; return its tenant and what was remembered with it."""
@@ -191,6 +206,19 @@ class LessonStore:
         """Forget lessons older than that; what was learned from them fades at the next rebuilding."""
         async with self._database.connection() as connection:
             return int((await connection.execute(_EXPIRE, before, uids_of(scope))).rpartition(" ")[2])
+
+
+async def _put(connection: Connection, lesson: NewLesson, actor: Actor, before: Row | None) -> UUID:
+    """Write a lesson in the place of the one before, if there is one; return under which uid it is kept."""
+    about = (lesson.ggrid, lesson.subject, actor.name)
+    if before is not None and before["kept"] and lesson.contents is None:  # sealed for that uid
+        await connection.execute(_AMEND, before["uid"], lesson.kind, *about)
+        return cast("UUID", before["uid"])
+    if before is not None:
+        await connection.execute(_DROP, before["uid"])
+    given = (lesson.digest, lesson.size, lesson.contents)
+    await connection.execute(_ADD, lesson.uid, lesson.tenant, lesson.kind, *given, *about)
+    return lesson.uid
 
 
 def _require(scope: Scope, tenant: UUID) -> None:

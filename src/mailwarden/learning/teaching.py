@@ -4,12 +4,12 @@ The API, the console and the commands all come here. What is said is kept as a l
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from uuid import UUID, uuid4
 
-from mailwarden.errors import EmptyEmail, MailwardenError, OtherMessage
+from mailwarden.errors import EmptyEmail, OtherMessage
 from mailwarden.history.finding import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.contents import ContentsSeal, GivenMessage
@@ -17,6 +17,7 @@ from mailwarden.learning.lesson import Kind, Lesson, NewLesson, Standing
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
 from mailwarden.model.actor import Actor
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 MAX_SUBJECT = 200
@@ -52,12 +53,7 @@ class Teaching:
             ggrid=request.ggrid,
             subject=summary.subject[:MAX_SUBJECT],
         )
-        changed = await (self._senders.distrust(request) if kind.is_threat else self._senders.trust(request))
-        try:
-            return await self._keep(scope, lesson, actor, changed)
-        except MailwardenError:
-            await self._senders.undo(request.tenant, changed)
-            raise
+        return await self._keep(scope, lesson, actor, request)
 
     async def report_contents(
         self, scope: Scope, tenant: UUID, kind: Kind, actor: Actor, *, contents: bytes | GivenMessage
@@ -68,7 +64,7 @@ class Teaching:
             raise EmptyEmail("The message is empty: send its raw bytes.")
         uid = uuid4()
         lesson = NewLesson(uid, tenant, kind, given.digest, given.size, await self._sealed(uid, given))
-        return await self._keep(scope, lesson, actor, None)
+        return await self._keep(scope, lesson, actor)
 
     async def take_back(self, scope: Scope, uid: UUID, actor: Actor) -> None:
         """Undo a report: what was learned is learned anew without it."""
@@ -92,11 +88,18 @@ class Teaching:
         return await self._store.of_message(scope, ggrid)
 
     async def _keep(
-        self, scope: Scope, lesson: NewLesson, actor: Actor, changed: Mapping[str, object] | None
+        self, scope: Scope, lesson: NewLesson, actor: Actor, request: FinishedRequest | None = None
     ) -> Lesson:
-        kept, replaced = await self._store.add(scope, lesson, actor, changed)
-        if replaced is not None:
-            await self._senders.undo(lesson.tenant, replaced)
+        """Keep the lesson, then change what is known of the sender; what was changed before for the same stays."""
+        kept, replaced = await self._store.add(scope, lesson, actor)
+        changed = replaced.remembered if replaced is not None else None
+        if replaced is not None and changed is not None and replaced.kind.is_threat != lesson.kind.is_threat:
+            await self._senders.undo(lesson.tenant, changed)
+            changed = None
+        if changed is None and request is not None:
+            changed = await (self._senders.distrust if lesson.kind.is_threat else self._senders.trust)(request)
+        if changed is not None:
+            await self._store.remember(scope, kept.uid, changed)
         return kept
 
     async def _sealed(self, uid: UUID, given: GivenMessage | None) -> bytes | None:

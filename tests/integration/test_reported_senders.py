@@ -1,0 +1,86 @@
+"""What reports say about who writes to whom: it holds as long as the report does, however often it is said."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.lesson import Kind
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import LessonStore
+from mailwarden.learning.teaching import Teaching
+from mailwarden.model.actor import Actor
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+ANN = Actor("ann")
+
+
+@dataclass
+class Office:
+    """A tenant that knows the sender of a message by two of them."""
+
+    teaching: Teaching
+    relationships: RelationshipStore
+    senders: Senders
+    request: FinishedRequest
+
+    async def say(self, kind: Kind) -> None:
+        await self.teaching.report_message(ALL, str(self.request.ggrid), kind, ANN)
+
+    async def known(self) -> int:
+        """Return how many messages of the sender are counted."""
+        asked = [(self.request.tenant, pair) for pair in await self.senders.pairs(self.request)]
+        return max((bond.messages for bond in (await self.relationships.known(ALL, asked)).values()), default=0)
+
+    async def take_back(self) -> None:
+        (report,) = await self.teaching.reports(ALL, self.request.tenant)
+        await self.teaching.take_back(ALL, report.uid, ANN)
+
+
+@pytest.fixture
+async def office(database_url: str) -> AsyncIterator[Office]:
+    database = Database(database_url)
+    tenant = (await TenantStore(database).create(ALL, "North")).uid
+    history, relationships = MemoryHistoryStore(), RelationshipStore(database)
+    senders, request = Senders(relationships), finished_request(tenant)
+    await history.save(ALL, [request])
+    for _ in range(2):
+        await senders.trust(request)
+    yield Office(
+        Teaching(LessonStore(database), history, senders, ContentsSeal(b"k" * 32)), relationships, senders, request
+    )
+    await database.close()
+
+
+async def test_a_sender_stays_forgotten_however_often_the_message_is_reported(office: Office):
+    for kind in (Kind.SPAM, Kind.PHISHING, Kind.SPAM):
+        await office.say(kind)
+        assert await office.known() == 0
+    await office.take_back()
+    assert await office.known() == 2
+
+
+async def test_a_good_message_is_counted_once_however_often_it_is_called_so(office: Office):
+    for kind in (Kind.FINE, Kind.RELEASED, Kind.FINE):
+        await office.say(kind)
+        assert await office.known() == 3
+    await office.take_back()
+    assert await office.known() == 2
+
+
+async def test_who_changes_their_mind_undoes_what_the_first_word_did(office: Office):
+    await office.say(Kind.SPAM)
+    await office.say(Kind.FINE)
+    assert await office.known() == 3
+    await office.say(Kind.SPAM)
+    assert await office.known() == 0
+    await office.take_back()
+    assert await office.known() == 2
