@@ -7,6 +7,7 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
+from mailwarden.errors import TenantForbidden
 from mailwarden.learning.lesson import Kind, NewLesson, State
 from mailwarden.learning.store import LessonStore, Replaced
 from mailwarden.model.actor import Actor
@@ -60,6 +61,21 @@ async def test_a_message_that_is_called_the_opposite_is_learned_anew(database: D
     (again,) = await store.due(ALL, 10)
     assert (again.kind, again.contents, again.generation) == (Kind.RELEASED, b"sealed", due.generation + 1)
     assert (await store.standing(ALL, tenant)).rebuilding
+
+
+async def test_everything_can_be_learned_anew(database: Database, tenant: UUID):
+    store = LessonStore(database)
+    await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
+    (due,) = await store.due(ALL, 10)
+    await store.note(ALL, due, refused=False)
+    assert await store.due(ALL, 10) == []
+
+    await store.rebuild(ALL, tenant, ANN)
+
+    (again,) = await store.due(ALL, 10)
+    assert (again.uid, again.generation) == (due.uid, due.generation + 1)
+    with pytest.raises(TenantForbidden):
+        await store.rebuild(Scope.of(uuid4()), tenant, ANN)
 
 
 async def test_a_message_that_comes_later_is_kept_from_then_on(database: Database, tenant: UUID):

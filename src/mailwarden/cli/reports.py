@@ -52,19 +52,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden reports list` shows it"
     )
     reset = actions.add_parser("reset", help="forget all reports of a tenant and what was learned from them")
+    rebuild = actions.add_parser("rebuild", help="have all reports of a tenant learned anew, as when Redis lost them")
     status = actions.add_parser("status", help="show how much has been learned, and whether it is enough")
-    for action in (add, ls, reset, status):
+    for action in (add, ls, reset, rebuild, status):
         action.add_argument(
             "--tenant", required=action is not status, metavar="TENANT", help="the tenant's name or uid"
         )
-    for action in (add, ls, undo, reset, status):
+    for action in (add, ls, undo, reset, rebuild, status):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
         add_database_options(action)
 
 
 def _run(options: argparse.Namespace) -> int:
-    run = {"add": _add, "list": _list, "undo": _undo, "reset": _reset, "status": _status}[options.action]
-    return run(options)
+    runs = {"add": _add, "list": _list, "undo": _undo, "reset": _reset, "rebuild": _rebuild, "status": _status}
+    return runs[options.action](options)
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -149,6 +150,20 @@ def _reset(options: argparse.Namespace) -> int:
         _print_json({"forgotten": gone})
     else:
         print(f"Forgot {gone} reports of {tenant.name}, and within seconds what was learned from them.")
+    return 0
+
+
+def _rebuild(options: argparse.Namespace) -> int:
+    async def rebuild(teaching: Teaching, database: Database) -> Tenant:
+        tenant = await _find_tenant(database, options.tenant)
+        await teaching.rebuild(ALL, tenant.uid, operator())
+        return tenant
+
+    tenant = _teach(options, rebuild)
+    if options.output == "json":
+        _print_json({"tenantUid": tenant.uid, "rebuilding": True})
+    else:
+        print(f"All reports of {tenant.name} are learned anew; `mailwarden reports status` tells how far it is.")
     return 0
 
 

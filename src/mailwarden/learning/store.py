@@ -154,6 +154,14 @@ class LessonStore:
             await record_deed(connection, actor, "learning.reset", str(tenant), {"lessons": gone}, tenant=tenant)
         return gone
 
+    async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
+        """Want all lessons of a tenant learned anew."""
+        _require(scope, tenant)
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute(_BEGIN, tenant)
+            await connection.execute(_REBUILD, tenant)
+            await record_deed(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
+
     async def page(
         self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
     ) -> Sequence[Lesson]:

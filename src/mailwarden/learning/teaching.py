@@ -76,6 +76,10 @@ class Teaching:
         """Forget every report of a tenant and all that was learned from them; return how many there were."""
         return await self._store.reset(scope, tenant, actor)
 
+    async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
+        """Have everything learned anew, as when statistics were lost; what there is serves until then."""
+        await self._store.rebuild(scope, tenant, actor)
+
     async def standing(self, scope: Scope, tenant: UUID) -> Standing:
         return await self._store.standing(scope, tenant)
 
