@@ -4,6 +4,7 @@ One message may have recipients of several tenants, judged apart, and has one an
 every part is decided; one part that is undecided, or that cannot be carried out, makes the whole message come again.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
@@ -22,6 +23,8 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
+PATIENCE = 3  # times the longest wait for one answer: what the next hop may take for a whole message
+TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
 NOT_KEPT = "451 4.7.1 The message is to be held, and there is no quarantine here yet; try again later"
 
@@ -88,14 +91,16 @@ class Delivery:
             # Kept before delivered: should the rest fail, a second copy in quarantine harms less than one in a mailbox.
             for part in held:
                 await self._keep(part, raw)
-            said = await self._deliver(
-                [part for part in parts if part.decision is Decision.DELIVER], sender, forwarded, raw
-            )
+            delivered = [part for part in parts if part.decision is Decision.DELIVER]
+            async with asyncio.timeout(PATIENCE * self._hop.timeout):
+                said = await self._deliver(delivered, sender, forwarded, raw)
         except NotTaken as failure:
-            log.warning(
-                "not_delivered", reply=failure.reply, cause=repr(failure.__cause__) if failure.__cause__ else None
-            )
+            # The code alone: what a next hop says may hold an address.
+            log.warning("not_delivered", code=failure.reply[:9], cause=type(failure.__cause__).__name__)
             return self._answer("not_delivered", failure.reply, done=False)
+        except TimeoutError:
+            log.warning("not_delivered", code=TOO_SLOW[:9])
+            return self._answer("not_delivered", TOO_SLOW, done=False)
         outcome = "delivered" if said else "quarantined" if held else "dropped"
         return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {said}".rstrip(), done=True)
 
@@ -111,11 +116,12 @@ class Delivery:
         if not parts:
             return ""
         message = clean(raw)
+        digest = await message.digest()
         waiting: list[tuple[Connection, bytes]] = []
         said = ""
         try:
             for part in parts:
-                fields = await self._seal.fields(part.finished, message, datetime.now(UTC))
+                fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
                 size = len(fields) + message.size
                 waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
             while waiting:

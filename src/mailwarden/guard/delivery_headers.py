@@ -57,6 +57,16 @@ class Cleaned(Struct, frozen=True):
             async for chunk in self.raw.window(self.rest, self.raw.size - self.rest).stream():
                 yield chunk
 
+    async def digest(self) -> bytes:
+        """Return the SHA-256 of it all; a large message must not stop the loop."""
+        digest = hashlib.sha256()
+        async for chunk in self.stream():
+            if len(chunk) > 65_536:
+                await asyncio.to_thread(digest.update, chunk)
+            else:
+                digest.update(chunk)
+        return digest.digest()
+
 
 def clean(raw: Spooled) -> Cleaned:
     """Take out the fields that only we may write."""
@@ -76,18 +86,12 @@ class ResultSeal:
     def __init__(self, key: bytes) -> None:
         self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden result fields 1").derive(key)
 
-    async def fields(self, finished: FinishedRequest, message: Cleaned, moment: datetime) -> bytes:
-        """Return the fields to put on top of a message."""
-        digest = hashlib.sha256()
-        async for chunk in message.stream():
-            if len(chunk) > 65_536:
-                await asyncio.to_thread(digest.update, chunk)
-            else:
-                digest.update(chunk)
+    def fields(self, finished: FinishedRequest, digest: bytes, moment: datetime) -> bytes:
+        """Return the fields to put on top of a message with this digest."""
         result = Result(
             finished.ggrid, finished.judgement.verdict, finished.ruling.decision, finished.tags, int(moment.timestamp())
         )
-        signature = base64.b64encode(self._sign(result, digest.digest())).decode("ascii")
+        signature = base64.b64encode(self._sign(result, digest)).decode("ascii")
         fields = (
             f"X-Mailwarden-Ggrid: {result.ggrid}",
             f"X-Mailwarden-Verdict: {result.verdict}",

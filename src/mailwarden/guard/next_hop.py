@@ -54,8 +54,8 @@ class NextHop:
     """Where delivered messages go; keeps a few connections that were used and may be used again."""
 
     def __init__(self, address: tuple[str, int], timeout: float, name: str) -> None:
+        self.timeout = timeout  # of one answer
         self._address = address
-        self._timeout = timeout
         self._name = name
         self._idle: list[tuple[float, Connection]] = []
 
@@ -68,7 +68,7 @@ class NextHop:
             with suppress(ConnectionError):  # it was closed over there meanwhile: that says nothing of the message
                 return await self._begin(used, sender, recipients, forwarded, size)
         try:
-            return await self._begin(Connection(self._timeout), sender, recipients, forwarded, size)
+            return await self._begin(Connection(self.timeout), sender, recipients, forwarded, size)
         except ConnectionError as error:
             raise NotTaken(NO_ANSWER) from error
 
@@ -135,6 +135,7 @@ class Connection:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
         self._offers: dict[str, str] = {}
+        self._in_data = False  # where a QUIT would be text
 
     @property
     def alive(self) -> bool:
@@ -167,6 +168,7 @@ class Connection:
         if refusals:
             # One that may succeed later asks for another try; only where none may is the message refused for good.
             raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
+        self._in_data = True
         await self._ask("DATA", 354)
 
     async def send(self, message: AsyncIterator[bytes]) -> Reply:
@@ -185,12 +187,15 @@ class Connection:
             async with asyncio.timeout(self._timeout):
                 await self._writer.drain()
         self._writer.write(held + (b".\r\n" if begins and not held else b"\r\n.\r\n"))
-        return await self._reply()
+        reply = await self._reply()
+        self._in_data = False
+        return reply
 
     def close(self) -> None:
         if self._writer is not None:
-            with suppress(OSError, RuntimeError):
-                self._writer.write(b"QUIT\r\n")
+            if not self._in_data:
+                with suppress(OSError, RuntimeError):
+                    self._writer.write(b"QUIT\r\n")
             self._writer.close()
             self._writer = None
 

@@ -37,14 +37,16 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that takes what is delivered.")] = (
         "127.0.0.1:10026"
     )
-    next_hop_timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer of the next hop.")] = 30_000
+    next_hop_timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for one answer of the next hop, in ms.")
+    ] = 30_000
     max_connections: Annotated[Count, Meta(description="Sessions at once; further ones are told to come back.")] = 200
     max_message_size: Annotated[
         int, Meta(ge=65_536, le=52_428_800, description="Bytes of the largest message taken.")
     ] = 52_428_800
     max_recipients: Annotated[int, Meta(ge=100, le=1_000, description="Recipients of one message.")] = 1_000
-    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a whole command.")] = 300_000
-    data_timeout: Annotated[Milliseconds, Meta(description="Longest time in which a whole message must come.")] = 60_000
+    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a whole command, in ms.")] = 300_000
+    data_timeout: Annotated[Milliseconds, Meta(description="Longest time for a whole message to come, in ms.")] = 60_000
 
     @property
     def next_hop_address(self) -> tuple[str, int]:

@@ -79,6 +79,8 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
             return "unset"
         case "" | ():
             return "empty"
+        case tuple() as values:
+            return ", ".join(f"`{value}`" for value in values)
         case value:
             return f"`{value}`"
 

@@ -23,7 +23,7 @@ async def cleaned(raw: bytes) -> bytes:
 
 async def sealed(raw: bytes, seal: ResultSeal = SEAL) -> bytes:
     message = clean(Spooled.of(raw))
-    return await seal.fields(REQUEST, message, NOW) + await cleaned(raw)
+    return seal.fields(REQUEST, await message.digest(), NOW) + await cleaned(raw)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_many_tags_are_folded_and_read_back() -> None:
     tags = tuple(f"content.tag-{number}" for number in range(60))
     request = REQUEST
     request = replace(request, judgement=replace(request.judgement, tags=tags))
-    fields = await SEAL.fields(request, clean(Spooled.of(MESSAGE)), NOW)
+    fields = SEAL.fields(request, await clean(Spooled.of(MESSAGE)).digest(), NOW)
     result = SEAL.read(fields + MESSAGE)
     assert result is not None
     assert result.tags == request.tags

@@ -118,7 +118,11 @@ class SmtpSession(SMTP):
 
     async def push(self, status: AnyStr) -> None:
         """Send a reply with its enhanced code; the one that ends the session is the last."""
-        await super().push(self._finished(status) if isinstance(status, str) else status)
+        try:
+            async with asyncio.timeout(self._desk.settings.command_timeout / 1000):
+                await super().push(self._finished(status) if isinstance(status, str) else status)
+        except TimeoutError:  # it asks and never listens
+            self._hang_up_next()
         if self._hanging_up and self.transport is not None:
             self.transport.close()
 

@@ -1,0 +1,218 @@
+"""The next hop as it should not be: away, slow, full, mad; and connections that are used again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.guard.delivery import Delivery, Part
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.next_hop import NextHop, NotTaken
+from mailwarden.guard.sources.smtp_commands import Recipient, Sender
+from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.model.outcome import Decision
+from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+OFFERS = "\r\n250-".join(("250-next.example", "PIPELINING", "SIZE 1000", "8BITMIME", "SMTPUTF8", "DSN"))
+OFFERS += "\r\n250 XFORWARD NAME ADDR HELO"
+ALICE = Sender("alice@pass.example")
+BOB = (Recipient("bob@company.example"),)
+
+
+class Scripted:
+    """A server that answers by the first word of a command, or by a whole line where the script has one."""
+
+    def __init__(self, **script: str) -> None:
+        self.script: dict[str, str] = {
+            "GREETING": "220 next.example", "EHLO": OFFERS, "MAIL": "250 2.1.0 Ok", "RCPT": "250 2.1.5 Ok",
+            "XFORWARD": "250 2.0.0 Ok", "DATA": "354 Go on", "END": "250 2.0.0 Ok: queued as 4711", **script,
+        }  # fmt: skip
+        self.lines: list[str] = []
+        self.messages: list[bytes] = []
+        self.connections = 0
+
+    @asynccontextmanager
+    async def serving(self, timeout: float = 5.0) -> AsyncIterator[NextHop]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2_000_000)
+        hop = NextHop(("127.0.0.1", server.sockets[0].getsockname()[1]), timeout, "guard.example")
+        try:
+            yield hop
+        finally:
+            hop.close()
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            if not await self._answer(writer, "GREETING"):
+                return
+            while line := (await reader.readline()).decode().rstrip("\r\n"):
+                self.lines.append(line)
+                whole = line if line in self.script else line.split(" ")[0]
+                if line == "QUIT" or not await self._answer(writer, whole):
+                    return
+                if line == "DATA" and self.script["DATA"].startswith("354"):
+                    self.messages.append((await reader.readuntil(b"\r\n.\r\n"))[:-3])
+                    if not await self._answer(writer, "END"):
+                        return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, key: str) -> bool:
+        """Say what the script says; HANG waits, CLOSE hangs up, and 421 hangs up after it was said."""
+        said = self.script[key]
+        if said == "HANG":
+            await asyncio.sleep(5)
+        if said == "CLOSE":
+            return False
+        writer.write(said.encode() + b"\r\n")
+        await writer.drain()
+        return not said.startswith("421")
+
+
+async def stream(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def deliver(hop: NextHop, sender: Sender = ALICE, recipients=BOB, pieces=(b"x\r\n",)) -> str:
+    forwarded = Forwarded().extended_by("ADDR=192.0.2.1 HELO=mail+2Bx PORT=25")
+    connection = await hop.prepare(sender, recipients, forwarded, 100)
+    return (await hop.send(connection, stream(*pieces))).text
+
+
+async def test_the_envelope_is_handed_on_with_all_its_parameters() -> None:
+    server = Scripted()
+    sender = Sender("ä@b.example", 5, True, True, ("RET=HDRS",))
+    recipients = (Recipient("bob@company.example", ("NOTIFY=NEVER",)), Recipient("eve@company.example"))
+    async with server.serving() as hop:
+        assert await deliver(hop, sender, recipients) == "2.0.0 Ok: queued as 4711"
+    assert server.lines == [
+        "EHLO guard.example",
+        "XFORWARD ADDR=192.0.2.1 HELO=mail+2Bx",
+        "MAIL FROM:<ä@b.example> SIZE=100 BODY=8BITMIME SMTPUTF8 RET=HDRS",
+        "RCPT TO:<bob@company.example> NOTIFY=NEVER",
+        "RCPT TO:<eve@company.example>",
+        "DATA",
+    ]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b".\r\n..\r\n", b".x\r\n"),
+        (b"a\r", b"\n.b\r\n", b".", b".c", b"\r", b"\n"),
+        (b"", b".", b"\r\n", b"", b".\r\n.\r\n"),
+        (b"x" * 300_000 + b"\r\n.", b"y" * 300_000, b"\r\n"),
+    ],
+)
+async def test_dots_are_doubled_wherever_the_pieces_end(pieces) -> None:
+    server = Scripted()
+    async with server.serving() as hop:
+        await deliver(hop, pieces=pieces)
+    found = (b"\r\n" + server.messages[0]).replace(b"\r\n.", b"\r\n")[2:]
+    assert found == b"".join(pieces)
+
+
+async def test_a_connection_is_used_again_and_replaced_when_it_is_gone() -> None:
+    server = Scripted()
+    async with server.serving() as hop:
+        for _ in range(3):
+            await deliver(hop)
+        assert server.connections == 1
+        server.script["END"] = "CLOSE"
+        with pytest.raises(NotTaken, match=r"451 4\.4\.2"):
+            await deliver(hop)
+        server.script["END"] = "250 2.0.0 Ok"
+        await deliver(hop)
+        server.script["MAIL"] = "421 4.3.2 Stopping"
+        with pytest.raises(NotTaken, match=r"451 4\.4\.1"):
+            await deliver(hop)
+        server.script["MAIL"] = "250 Ok"
+        assert await deliver(hop) == "2.0.0 Ok"
+    assert len(server.messages) == 6
+
+
+@pytest.mark.parametrize(
+    ("script", "reply"),
+    [
+        ({"GREETING": "CLOSE"}, "451 4.4.1"),
+        ({"GREETING": "HANG"}, "451 4.4.1"),
+        ({"GREETING": "421 4.3.2 Busy"}, "451 4.4.1"),
+        ({"GREETING": "554 No"}, "554 5.0.0"),
+        ({"GREETING": "HTTP/1.1 400 Bad Request"}, "451 4.4.1"),
+        ({"GREETING": "220-" + "x" * 10_000}, "451 4.4.1"),
+        ({"GREETING": "220-more\r\n" * 200 + "220 last"}, "451 4.4.1"),
+        ({"EHLO": "502 5.5.1 No"}, "502 5.5.1"),
+        ({"EHLO": "250 next.example"}, "451 4.3.5"),
+        ({"MAIL": "452 4.3.1 Disk full"}, "452 4.3.1"),
+        ({"RCPT": "550 5.1.1 Unknown"}, "550 5.1.1"),
+        ({"RCPT TO:<two@company.example>": "550 5.1.1 Unknown"}, "550 5.1.1"),
+        ({"RCPT TO:<two@company.example>": "450 4.2.1 Later", "RCPT": "550 5.1.1 Unknown"}, "450 4.2.1"),
+        ({"DATA": "451 4.3.0 Later"}, "451 4.3.0"),
+        ({"DATA": "HANG"}, "451 4.4.1"),
+        ({"END": "552 5.3.4 Too big"}, "552 5.3.4"),
+        ({"END": "421 4.3.2 Stopping"}, "451 4.3.2"),
+        ({"END": "HANG"}, "451 4.4.2"),
+        ({"END": "nonsense"}, "451 4.4.2"),
+    ],
+)
+async def test_what_the_next_hop_does_not_take_is_told(script: Mapping[str, str], reply: str) -> None:
+    recipients = (Recipient("one@company.example"), Recipient("two@company.example"))
+    async with Scripted(**script).serving(timeout=0.3) as hop:
+        with pytest.raises(NotTaken) as caught:
+            await deliver(hop, Sender("a@b.example", eight_bit=True), recipients)
+    assert caught.value.reply[:9] == reply
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(NotTaken, match=r"451 4\.4\.1"):
+        await deliver(NextHop(("127.0.0.1", 1), 1.0, "guard.example"))
+
+
+def parts(*recipients: str) -> list[Part]:
+    finished = finished_request()
+    finished = replace(finished, ruling=replace(finished.ruling, decision=Decision.DELIVER))
+    return [Part(finished, [Recipient(recipient)]) for recipient in recipients]
+
+
+@pytest.mark.parametrize("refused", ["RCPT TO:<eve@bank.example>", "DATA"])
+async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> None:
+    server = Scripted(**{refused: "450 4.2.1 Later"})
+    raw = Spooled.of(b"Subject: x\r\n\r\n")
+    async with server.serving() as hop:
+        delivery = Delivery(hop, ResultSeal(b"k" * 32), None, Metrics())
+        both = parts("bob@company.example", "eve@bank.example")
+        answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
+        assert answer.reply.startswith("450 4.2.1")
+        assert not answer.done
+        assert server.messages == []
+        server.script[refused] = "250 Ok" if refused != "DATA" else "354 Go on"
+        answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
+        assert answer.reply.startswith("250 2.0.0")
+    assert len(server.messages) == 2
+    seal = ResultSeal(b"k" * 32)
+    assert all(seal.read(message) is not None for message in server.messages)
+    assert seal.read(server.messages[0]).signed <= datetime.now(UTC).timestamp()  # type: ignore[union-attr]
+
+
+async def test_a_next_hop_that_crawls_is_given_up_as_a_whole() -> None:
+    server = Scripted(END="HANG", RCPT="250 Ok")
+    async with server.serving(timeout=0.2) as hop:
+        delivery = Delivery(hop, ResultSeal(b"k" * 32), None, Metrics())
+        began = asyncio.get_running_loop().time()
+        answer = await delivery.carry_out(
+            parts(*[f"r{number}@company.example" for number in range(10)]),
+            Sender(""),
+            Forwarded(),
+            Spooled.of(b"Subject: x\r\n\r\n"),
+        )
+        assert answer.reply.startswith("451 4.4.2")
+        assert asyncio.get_running_loop().time() - began < 2.0
