@@ -1,0 +1,128 @@
+"""The vault: the bytes of held messages, sealed, found by an address that only whoever has the key can make.
+
+A tenant's message has one address, however often it is held. The address of the same bytes is another one for each
+tenant, so that nobody learns from a vault whether two of them were sent the same.
+
+Security: whole messages pass through here. They are sealed before they are written, and given back only when every
+byte is known to be the one that was sealed.
+"""
+
+import asyncio
+import hmac
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID, uuid4
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+from mailwarden.quarantine.frames import BrokenBody, FrameOpener, seal_frames
+from mailwarden.quarantine.shelf import MARK, Item, Shelf
+from mailwarden.quarantine.thread import finish_in_thread
+from mailwarden.serving.spool import Spooled, SpoolWriter
+
+ADDRESS = 32
+
+
+class Bytes(Protocol):
+    """A message that can be read more than once, piece by piece."""
+
+    size: int
+
+    def chunks(self) -> Iterator[bytes]: ...
+
+
+class Body(Struct, frozen=True):
+    """One sealed message of a vault."""
+
+    tenant: UUID
+    address: bytes
+    changed: datetime
+
+
+class Vault:
+    def __init__(self, shelf: Shelf, key: bytes) -> None:
+        self._shelf = shelf
+        self._seal_key = _derived(key, b"mailwarden quarantine bodies 1")
+        self._address_key = _derived(key, b"mailwarden quarantine addresses 1")
+        self._uid: UUID | None = None
+
+    async def uid(self) -> UUID:
+        """Return what names this vault, wherever it is used from; made when it is used for the first time."""
+        if self._uid is None:
+            await self._shelf.create(MARK, str(uuid4()).encode("ascii"))
+            async with aclosing(self._shelf.get(MARK)) as pieces:
+                self._uid = UUID(b"".join([piece async for piece in pieces]).decode("ascii"))
+        return self._uid
+
+    async def put(self, tenant: UUID, raw: Bytes) -> bytes:
+        """Keep a message durably; return its address."""
+        address = await finish_in_thread(lambda: self._address(tenant, raw))
+        await self._shelf.put(_name(tenant, address), seal_frames(self._seal_key, tenant, address, raw.chunks()))
+        return address
+
+    async def get(self, tenant: UUID, address: bytes, spool: Path) -> Spooled:
+        """Return a message, every byte of it verified; raise FileNotFoundError or BrokenBody."""
+        opener, writer = FrameOpener(self._seal_key, tenant, address), SpoolWriter(spool)
+        check = self._mac(tenant)
+        try:
+            async with aclosing(self._shelf.get(_name(tenant, address))) as pieces:
+                async for piece in pieces:
+                    for opened in await asyncio.to_thread(lambda given: list(opener.take(given)), piece):
+                        check.update(opened)
+                        await writer.write(opened)
+            last = opener.finish()
+            check.update(last)
+            await writer.write(last)
+            if not hmac.compare_digest(check.digest(), address):
+                raise BrokenBody("It is not the message of this address.")
+            return await writer.finish()
+        finally:
+            writer.discard()
+
+    async def has(self, tenant: UUID, address: bytes) -> bool:
+        return await self._shelf.has(_name(tenant, address))
+
+    async def remove(self, tenant: UUID, address: bytes) -> None:
+        await self._shelf.remove(_name(tenant, address))
+
+    async def bodies(self) -> AsyncGenerator[Body, None]:
+        """Yield all that is in the vault; what we did not put there is left alone."""
+        async with aclosing(self._shelf.items()) as items:
+            async for item in items:
+                body = _body(item)
+                if body is not None:
+                    yield body
+
+    def _address(self, tenant: UUID, raw: Bytes) -> bytes:
+        mac = self._mac(tenant)
+        for chunk in raw.chunks():
+            mac.update(chunk)
+        return mac.digest()
+
+    def _mac(self, tenant: UUID) -> hmac.HMAC:
+        return hmac.new(self._address_key, tenant.bytes, "sha256")
+
+
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key)
+
+
+def _name(tenant: UUID, address: bytes) -> str:
+    text = address.hex()
+    return f"{tenant.hex}/{text[:2]}/{text}"
+
+
+def _body(item: Item) -> Body | None:
+    parts = item.name.split("/")
+    try:
+        tenant, address = UUID(hex=parts[0]), bytes.fromhex(parts[-1])
+    except ValueError:
+        return None
+    if len(address) != ADDRESS or item.name != _name(tenant, address):
+        return None
+    return Body(tenant, address, item.changed)

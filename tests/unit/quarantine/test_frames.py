@@ -1,0 +1,82 @@
+"""Frames: what is not exactly what was sealed is refused, whatever was done to it."""
+
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mailwarden.quarantine.frames import FRAME, HEAD, TAG, BrokenBody, open_frames, seal_frames, sealed_size
+
+KEY, TENANT, ADDRESS = b"k" * 32, uuid4(), b"a" * 32
+
+
+def sealed(message: bytes, piece: int = 100_000) -> list[bytes]:
+    pieces = [message[start : start + piece] for start in range(0, len(message), piece)]
+    return list(seal_frames(KEY, TENANT, ADDRESS, pieces))
+
+
+def opened(kept: list[bytes], key: bytes = KEY, tenant=TENANT, address: bytes = ADDRESS) -> bytes:
+    return b"".join(open_frames(key, tenant, address, kept))
+
+
+@pytest.mark.parametrize("size", [0, 1, FRAME - 1, FRAME, FRAME + 1, 2 * FRAME, 3 * FRAME + 7])
+def test_a_message_of_any_size_comes_back_as_it_was(size: int):
+    message = bytes(index % 251 for index in range(size))
+    kept = sealed(message)
+    assert opened(kept) == message
+    assert sum(map(len, kept)) == sealed_size(size)
+    assert all(len(each) <= FRAME + TAG for each in kept)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=300_000), max_size=4), st.integers(1, 400_000))
+def test_how_it_comes_in_pieces_does_not_matter(pieces: list[bytes], piece: int):
+    kept = b"".join(seal_frames(KEY, TENANT, ADDRESS, pieces))
+    assert opened([kept[start : start + piece] for start in range(0, len(kept), piece)]) == b"".join(pieces)
+
+
+def test_two_times_the_same_message_is_not_sealed_alike():
+    assert sealed(b"hello") != sealed(b"hello")
+
+
+@pytest.mark.parametrize("place", [0, 4, HEAD - 1, HEAD, HEAD + FRAME, HEAD + FRAME + TAG, -1])
+def test_one_bit_that_is_not_as_it_was_is_refused(place: int):
+    kept = bytearray(b"".join(sealed(b"x" * (2 * FRAME))))
+    kept[place] ^= 1
+    with pytest.raises(BrokenBody):
+        opened([bytes(kept)])
+
+
+def test_a_message_that_is_cut_off_is_refused_wherever_it_is_cut():
+    kept = sealed(b"x" * (2 * FRAME + 9))
+    whole = b"".join(kept)
+    for end in (0, 3, HEAD, HEAD + TAG, len(kept[0]) + len(kept[1]), len(whole) - len(kept[-1]), len(whole) - 1):
+        with pytest.raises(BrokenBody):
+            opened([whole[:end]])
+
+
+def test_frames_that_are_exchanged_doubled_or_left_out_are_refused():
+    head, first, second, last = sealed(b"x" * FRAME + b"y" * FRAME + b"z")
+    for changed in (
+        [head, second, first, last],
+        [head, first, first, second, last],
+        [head, second, last],
+        [head, first, second, last, last],
+        [head, first, second, last + b"\0"],
+    ):
+        with pytest.raises(BrokenBody):
+            opened(changed)
+
+
+def test_a_frame_of_another_message_is_refused():
+    one, other = sealed(b"x" * FRAME + b"z"), sealed(b"x" * FRAME + b"z")
+    with pytest.raises(BrokenBody):
+        opened([one[0], other[1], one[2]])
+
+
+def test_it_opens_for_its_tenant_under_its_address_and_with_its_key_alone():
+    kept = sealed(b"hello")
+    for given_otherwise in ({"tenant": uuid4()}, {"address": b"b" * 32}, {"key": b"K" * 32}):
+        with pytest.raises(BrokenBody):
+            opened(kept, **given_otherwise)
