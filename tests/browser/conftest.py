@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE, wait_until
+from tests.acceptance.console_guest import sign_in
 from tests.acceptance.house import House, Town, open_house
 from tests.browser.visitor import Visitor
 
@@ -36,6 +37,25 @@ def scanned(engines: Engines, stage: House) -> dict[str, str]:
     client = stage.client()
     assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), 20.0, 0.1)
     return found
+
+
+@pytest.fixture(scope="session")
+def taught(stage: House, scanned: dict[str, str]) -> dict[str, str]:
+    """Have people say something of messages, and give a rule another weight, for the tenant of those messages."""
+    analyst, root = sign_in(stage, "analyst"), sign_in(stage, "deployment-administrator")
+    path = f"/console/tenants/{stage.tenants['acme']}/weights"
+    for rule, weight in (("html.link-mismatch", "10"), ("html.credential-form", "0")):
+        root.post(path, {"rule": rule, "weight": weight})
+    for number in range(30):
+        kind = ("fine", "fine", "spam", "phishing")[number % 4]
+        message = plain_message().replace(b"Minutes", f"Minutes {number}".encode(), 1)
+        fields = {"tenant": stage.tenants["acme"], "kind": kind}
+        files = {"message": ("m.eml", message, "message/rfc822")}
+        assert analyst.post("/console/learning/report", fields, files=files).status_code == 303
+    for name, kind in (("malware", "phishing"), ("clean", "fine"), ("spam", "spam")):
+        answer = analyst.post(f"/console/messages/{scanned[name]}/report", {"kind": kind}, files={})
+        assert answer.status_code == 303
+    return scanned
 
 
 # For a file and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.

@@ -28,6 +28,7 @@ FULL = bool(os.environ.get("MAILWARDEN_FULL"))
 OF_A_KIND = 40 if FULL else 6
 DETAILS = COUNT if FULL else 50
 BATCH = 250
+LEARNING = "/console/learning?tenant={acme}"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/)[0-9a-z]{12}(?=/|$)|(?<=/)[0-9]+(?=/|$)")
 
 
@@ -73,6 +74,9 @@ def planted(stage: House) -> ConsoleGuest:
         fields = {"name": text, "scopes": "lists:read", "bound": stage.tenants["acme"], "lifetime": ""}
         assert root.post("/console/keys/new", fields).status_code == 303
         assert root.post("/console/tenants/new", {"name": text}).status_code == 303
+    for answer in answers[::10]:
+        path = f"/console/messages/{answer.result['ggrid']}/report"
+        assert root.post(path, {"kind": "spam"}, files={}).status_code == 303
     assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, 30.0, 0.2)
     return root
 
@@ -83,9 +87,12 @@ def test_no_string_of_a_message_or_a_list_comes_to_life_on_any_page(
 ) -> None:
     window = visitor()
     window.carry(COOKIE, planted.cookie)
-    opened = crawl(window, f"/console/lists/subject-block?scope={stage.tenants['acme']}")
+    opened = crawl(
+        window, f"/console/lists/subject-block?scope={stage.tenants['acme']}", LEARNING.format(**stage.tenants)
+    )
     assert opened["/console/messages/{id}"] >= DETAILS
     assert len(opened) >= 20
+    assert window.open(LEARNING.format(**stage.tenants)).content().count("&lt;script&gt;") >= 5
     shown = window.open("/console/messages?q=domain:hostile.example").content()
     assert shown.count("&lt;script&gt;") >= 5
     assert csp_reports(stage) == 0

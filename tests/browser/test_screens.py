@@ -16,10 +16,10 @@ LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_every_screen_is_whole_and_open_to_everybody(
-    stage: House, scanned: dict[str, str], visitor: Callable[..., Visitor], width: int, dark: bool
+    stage: House, taught: dict[str, str], visitor: Callable[..., Visitor], width: int, dark: bool
 ) -> None:
     window = visitor(width=width, dark=dark)
-    known = {**stage.tenants, **scanned}
+    known = {**stage.tenants, **taught}
     barriers = look_at(window, OPEN_SCREENS, known)
     window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
     barriers += look_at(window, SCREENS, known)
@@ -31,8 +31,12 @@ def look_at(window: Visitor, screens: Mapping[str, str], known: Mapping[str, str
     barriers: list[str] = []
     for name, path in screens.items():
         window.open(path.format(**known))
-        window.keep(name)
-        barriers += window.barriers()
-        if window.overflows():
-            barriers.append(f"{name} is wider than a window of {window.width} pixels")
+        barriers += kept(window, name)
     return barriers
+
+
+def kept(window: Visitor, name: str) -> list[str]:
+    """Keep a picture of the page that is open, and return what stands in somebody's way there."""
+    window.keep(name)
+    wide = [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []
+    return window.barriers() + wide

@@ -1,0 +1,83 @@
+"""A message is reported in the browser, with its file, and taken back again; a rule is found and weighed."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mailwarden.access.sessions import COOKIE
+from rig.samples import plain_message
+from tests.acceptance.client import ENVELOPE
+from tests.acceptance.console_guest import sign_in
+from tests.acceptance.house import House
+from tests.browser.test_screens import kept
+from tests.browser.visitor import Visitor
+
+LOOKS = [(1280, False), (390, True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_a_message_is_reported_on_its_page_and_taken_back(
+    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    raw = plain_message().replace(b"minutes@", f"reported-{width}@".encode(), 1)
+    ggrid = str(stage.client().submit(raw, {"borderMtaData": ENVELOPE}).result["ggrid"])
+    window = visitor(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    page = window.open(f"/console/messages/{ggrid}")
+    page.set_input_files("#report-message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": raw + b"more"})
+    page.get_by_role("button", name="Phishing").click()
+    page.get_by_role("alert").get_by_text("These are not the bytes of that message").wait_for()
+    barriers = kept(window, "message-mistake")
+    page.set_input_files("#report-message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": raw})
+    page.get_by_role("button", name="Phishing").click()
+    page.get_by_role("status").get_by_text("Thank you.").wait_for()
+    page.get_by_text("phishing says").or_(page.get_by_text("says analyst")).first.wait_for()
+    barriers += kept(window, "message-said")
+    page.get_by_role("button", name="Undo the report").click()
+    page.get_by_role("status").get_by_text("The report is taken back.").wait_for()
+    assert page.get_by_role("button", name="Undo the report").count() == 0
+    assert barriers == []
+
+
+@pytest.mark.slow
+def test_all_is_forgotten_by_keyboard_and_only_with_the_name(stage: House, visitor: Callable[..., Visitor]) -> None:
+    window = visitor()
+    window.carry(COOKIE, sign_in(stage, "tenant-administrator", ["club"]).cookie)
+    page = window.open("/console/learning")
+    page.set_input_files("#message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": plain_message()})
+    page.get_by_role("button", name="Spam").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Undo the report").wait_for()
+    page.get_by_role("link", name="Forget everything").focus()
+    page.keyboard.press("Enter")
+    for name, sentence in (("acme", "Nothing was forgotten."), ("club", "Everything that was learned")):
+        page.get_by_label("Type the name of the tenant").fill(name)
+        page.keyboard.press("Enter")
+        page.get_by_text(sentence).first.wait_for()
+    assert page.get_by_role("button", name="Undo the report").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_a_rule_is_found_weighed_and_let_go(
+    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    window = visitor(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+    page = window.open(f"/console/tenants/{stage.tenants['bank']}")
+    page.get_by_label("Rule").fill("form that asks for a password")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Form that asks for a password").click()
+    page.get_by_label("Points for bank").fill("500")
+    page.evaluate("document.querySelector('#weight').form.noValidate = true")  # as a browser that checks nothing
+    page.keyboard.press("Enter")
+    page.get_by_text("A tenant may let").wait_for()
+    barriers = kept(window, "tenant-weight-mistake")
+    page.get_by_label("Points for bank").fill("50")
+    page.keyboard.press("Enter")
+    page.get_by_text("50 points", exact=True).wait_for()
+    page.get_by_role("button", name="Remove the weight of html.credential-form").click()
+    page.get_by_role("status").get_by_text("The weights are changed.").wait_for()
+    assert page.get_by_role("button", name="Remove the weight").count() == 0
+    assert barriers == []
