@@ -8,13 +8,21 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.access.tenants import TenantStore
+from mailwarden.analysis import teacher as teacher_module
 from mailwarden.analysis.analyzer import Known
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.collection import Content
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.database.pool import Database
-from mailwarden.errors import LearningFull, LessonNotFound, MessageNotFound, OtherMessage, TenantForbidden
+from mailwarden.errors import (
+    EngineUnavailable,
+    LearningFull,
+    LessonNotFound,
+    MessageNotFound,
+    OtherMessage,
+    TenantForbidden,
+)
 from mailwarden.guard.learning import Learning
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
@@ -189,11 +197,24 @@ async def test_lessons_wait_while_rspamd_is_away(school: School, engines: Engine
     north, _ = school.tenants
     away = Learning(school.lessons, Teacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
-    await away.work()
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        await away.work()
     assert (await school.teaching.standing(ALL, north)).waiting == 1
     await away.stop()
     await school.learning.work()
     assert (await school.teaching.standing(ALL, north)).waiting == 0
+
+
+async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
+    school: School, engines: Engines, monkeypatch: pytest.MonkeyPatch
+):
+    north, _ = school.tenants
+    monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
+        await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert school.learning.learner(north) == ""
 
 
 async def test_only_one_guard_teaches_at_a_time(school: School):

@@ -3,7 +3,9 @@
 Security: the controller's password passes through here, in a header to an address of the configuration.
 """
 
+import asyncio
 from collections.abc import Iterable
+from uuid import uuid4
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -14,6 +16,7 @@ from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536
 AT_ONCE = 2
+PATIENCE = 10.0  # for one lesson
 BATCH = 1_000
 LEARNER_HEADER = "X-Mailwarden-Learner"
 NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
@@ -32,13 +35,32 @@ class Teacher:
 
     async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
         """Have a message learned; False where Rspamd will not, for want of text above all."""
-        answer = await self._door.ask((self._head(message, learner, threat=threat), message), MAX_ANSWER)
+        question = (self._head(message, learner, threat=threat), message)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._door.ask(question, MAX_ANSWER)
+        except TimeoutError:
+            sentence = f"Rspamd's controller did not answer within {PATIENCE:.0f} s."
+            raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
         status, reason = status_of(answer)
         if status in _LEARNED:
             return True
         if status in _REFUSED:
             return False
         raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
+
+    async def check(self) -> None:
+        """Raise EngineFailed where Rspamd does not keep learners apart, before one tenant's mail teaches another's."""
+        probe = f"probe-{uuid4().hex}"
+        await self.teach(_probe(), probe, threat=False)
+        if not await self._knows(probe):
+            raise EngineFailed(
+                FailureKind.UNFINISHED,
+                "Rspamd does not keep statistics of each learner apart, or not in this Redis: "
+                "put deploy/rspamd/classifier-bayes.conf into its local.d, "
+                "and compare learning.redis with its redis.conf.",
+            )
+        await self.forget(probe)
 
     async def forget(self, learner: str) -> int:
         """Remove all that was learned for a learner; return how many keys went."""
@@ -78,6 +100,12 @@ class Teacher:
     async def close(self) -> None:
         await self._redis.aclose()
 
+    async def _knows(self, learner: str) -> bool:
+        try:
+            return bool(await self._redis.exists(f"{NAMESPACE}{learner}"))
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+
     async def _remove(self, keys: Iterable[bytes]) -> int:
         return int(await self._redis.unlink(*keys))
 
@@ -88,6 +116,12 @@ class Teacher:
             # In bulk: every lesson is learned, so that what comes of them does not hang on their order.
             f"Learn-Type: bulk\r\nPassword: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
         ).encode()
+
+
+def _probe() -> bytes:
+    """Write a message of words that no other has."""
+    words = " ".join(uuid4().hex for _ in range(40))
+    return f"From: probe@mailwarden.example\r\nSubject: probe\r\n\r\n{words}\r\n".encode()
 
 
 def status_of(answer: bytes) -> tuple[int, str]:

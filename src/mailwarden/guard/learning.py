@@ -3,13 +3,13 @@
 One guard of a deployment teaches at a time. A lesson that cannot be learned now waits; nothing of a scan waits for it.
 """
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
+from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.contents import BrokenContents, ContentsSeal
 from mailwarden.learning.lesson import DueLesson, learner_of
 from mailwarden.learning.store import LessonStore
@@ -19,7 +19,6 @@ from mailwarden.telemetry.logs import get_logger
 
 PERIOD = 2.0
 ROUND = 50  # lessons between two looks at who speaks
-PATIENCE = 10.0  # for one lesson
 _ALL = Scope.deployment()
 _log = get_logger("guard.learning")
 
@@ -33,7 +32,8 @@ class Learning:
         self._seal = seal
         self._retention = timedelta(days=retention_days)
         self._learners: Mapping[UUID, str] = {}
-        self._chore = Chore("learning", self.work, PERIOD, quiet=True)
+        self._trusted = False  # to keep what one tenant teaches from another
+        self._chore = Chore("learning", self.work, PERIOD)
 
     def learner(self, tenant: UUID) -> str:
         """Return whose statistics the tenant's messages go by; "" where too little is learned."""
@@ -49,23 +49,33 @@ class Learning:
     async def work(self) -> None:
         """Teach what is due, one round after the other, and take up what came of it."""
         await self._look()
+        if not self._trusted:
+            await self._trust()
         async with self._store.turn(_ALL) as mine:
             while mine and await self._round():
                 await self._look()
 
+    async def _trust(self) -> None:
+        """See that Rspamd keeps learners apart; until then nothing is taught, and nothing learned is asked for."""
+        try:
+            await self._teacher.check()
+        except EngineFailed as error:
+            raise EngineUnavailable(error.sentence) from error
+        self._trusted = True
+        await self._look()
+
     async def _look(self) -> None:
         standings = await self._store.standings(_ALL)
-        self._learners = {each.tenant: each.learner for each in standings if each.speaks}
+        self._learners = {each.tenant: each.learner for each in standings if each.speaks and self._trusted}
 
     async def _round(self) -> bool:
         """Teach a few lessons and tell whether there was anything to do."""
         lessons = await self._store.due(_ALL, ROUND)
         try:
             for lesson in lessons:
-                async with asyncio.timeout(PATIENCE):
-                    await self._teach(lesson)
-        except (EngineFailed, TimeoutError) as error:
-            _log.warning("lessons_wait", reason=str(error) or "the teacher took too long", lessons=len(lessons))
+                await self._teach(lesson)
+        except EngineFailed as error:
+            _log.warning("lessons_wait", reason=error.sentence, lessons=len(lessons))
             return False
         switched = await self._store.switch(_ALL)
         if switched:

@@ -75,7 +75,10 @@ class RspamdAnalyzer:
         return EngineAnswer(
             findings=tuple(findings_of(answer, self._finding_of)),
             engine=server_of(head),
-            symbols={name: symbol.options for name, symbol in answer.symbols.items()},
+            # What was learned for nobody in particular is nobody's word.
+            symbols={
+                name: symbol.options for name, symbol in answer.symbols.items() if learner or name not in LEARNED
+            },
         )
 
     async def check(self) -> str:
