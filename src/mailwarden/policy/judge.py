@@ -115,16 +115,17 @@ def _present(evidence: Evidence) -> dict[str, list[Occurrence]]:
 def _spoken(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iterator[Spoken]:
     for name in present:
         for rule in policy.rules_by_finding.get(name, ()):
-            if all(need in present for need in rule.needs) and not any(other in present for other in rule.unless):
-                yield from _reasons(rule, present)
+            needs = rule.needs  # the first of which is here
+            if (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless):
+                yield from _reasons(rule, needs, present)
 
 
-def _reasons(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:
+def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:
     """Give a reason for each occurrence within bounds; the weights add up to what the rule counts."""
-    occurrences = present[rule.needs[0]]
-    if len(rule.needs) > 1:  # a combination is one thing, told with the facts of all its findings
+    occurrences = present[needs[0]]
+    if len(needs) > 1:  # a combination is one thing, told with the facts of all its findings
         facts: dict[str, Fact] = {}
-        for need in reversed(rule.needs):
+        for need in reversed(needs):
             facts.update(present[need][0][1].facts)
         analyzer, first = occurrences[0]
         occurrences = [(analyzer, Finding(first.name, first.place, facts))]
