@@ -15,7 +15,15 @@ from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
 # How many phrases of a family are more than chance.
-OFTEN = {"windfall": 2, "inheritance": 2, "stranger": 2, "loan-offer": 2, "charge-notice": 2, "call-us": 2}
+OFTEN = {
+    "windfall": 2,
+    "large-sum": 2,
+    "inheritance": 2,
+    "stranger": 2,
+    "loan-offer": 2,
+    "charge-notice": 2,
+    "call-us": 2,
+}
 SHORT = 1_500  # characters of a note that somebody types
 _COIN_TEXT = 50_000
 _ACCOUNT_TEXT = 10_000
