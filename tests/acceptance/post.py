@@ -63,10 +63,6 @@ class Sink:
         return taken
 
     @property
-    def count(self) -> int:
-        return len(self._delivered)
-
-    @property
     def empty(self) -> bool:
         return not self._delivered
 

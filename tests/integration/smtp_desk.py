@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from mailwarden.guard.smtp_config import Smtp, SmtpListen
+from mailwarden.guard.sources.smtp_commands import Refusal
 from mailwarden.guard.sources.smtp_listener import SmtpListener
 from mailwarden.guard.sources.smtp_session import Transaction
 from mailwarden.model.tenant import AssignedBy, Assignment
@@ -33,6 +34,10 @@ class Notebook:
         domain = recipient.rpartition("@")[2]
         number = int(domain.removeprefix("t").partition(".")[0]) if domain.startswith("t") else 0
         return Assignment(UUID(int=number), AssignedBy.DOMAINS)
+
+    def require_room(self) -> None:
+        if self.full:
+            raise Refusal("451 4.3.2 Full")
 
     def spool(self) -> SpoolWriter:
         return SpoolWriter(self._folder)

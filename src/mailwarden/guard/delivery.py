@@ -129,15 +129,18 @@ class Delivery:
                 said = (await self._hop.send(connection, _stream(fields, message))).text
         except NotTaken:
             if said:  # another try will deliver a part twice; better than not at all
-                self._carried.labels("delivered_in_part").inc()
+                self.count("delivered_in_part")
             raise
         finally:
             for connection, _ in waiting:
                 connection.close()
         return said or "taken"
 
-    def _answer(self, outcome: str, reply: str, *, done: bool) -> Answer:
+    def count(self, outcome: str) -> None:
         self._carried.labels(outcome).inc()
+
+    def _answer(self, outcome: str, reply: str, *, done: bool) -> Answer:
+        self.count(outcome)
         return Answer(reply, done)
 
 

@@ -50,10 +50,9 @@ class Smtp:
         self._spool = spool
         self._analysis_timeout = analysis_timeout
 
-    @property
-    def full(self) -> bool:
-        """Tell whether a message would be refused at once, so that its data need not be read."""
-        return self._admission.delay() is None
+    def require_room(self) -> None:
+        if self._admission.delay() is None:
+            raise self._full()
 
     def assign(self, recipient: str) -> Assignment:
         return self._tenants.assign(None, (recipient,))
@@ -67,7 +66,7 @@ class Smtp:
             async with self._admission.admitted(raw.size):
                 examined = await self._examine(transaction, raw)
         except Overloaded:
-            raise Refusal(FULL) from None
+            raise self._full() from None
         except EngineUnavailable:
             raise Refusal(UNDECIDED) from None
         groups = [recipients for _, recipients in transaction.tenants.values()]
@@ -78,6 +77,10 @@ class Smtp:
             for each, part in zip(examined, parts, strict=True):
                 self._processing.keep(replace(each, finished=part.finished))
         return answer.reply
+
+    def _full(self) -> Refusal:
+        self._delivery.count("full")
+        return Refusal(FULL)
 
     async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
         """Judge the message for one tenant after the other; the time for the analysis is theirs together."""

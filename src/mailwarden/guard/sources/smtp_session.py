@@ -50,8 +50,8 @@ class Desk(Protocol):
     settings: Smtp
     stopping: bool
 
-    @property
-    def full(self) -> bool: ...
+    def require_room(self) -> None:
+        """Raise Refusal where a message would be refused at once, so that its data need not be read."""
 
     def assign(self, recipient: str) -> Assignment: ...
 
@@ -197,11 +197,9 @@ class SmtpSession(SMTP):
             raise Refusal("501 5.5.4 Syntax: DATA")
         if self._lines.pending:  # RFC 2920, section 3.1: what follows DATA waits for 354
             raise Refusal("503 5.5.1 DATA is not answered yet, and more has come", hang_up=True)
-        if self._desk.full:
-            self.envelope = self._create_envelope()
-            raise Refusal("451 4.3.2 Too many messages are in processing; try again")
         self.busy = True
         try:
+            self._desk.require_room()
             await self.push("354 End data with <CR><LF>.<CR><LF>")
             reply = await self._receive(transaction)
         finally:
