@@ -1,6 +1,6 @@
 """The weights that a tenant gives to rules itself, beside what the rules weigh for everybody."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -41,13 +41,13 @@ def search_rules(policy: Policy, text: str) -> Sequence[Rule]:
     return [rule for rule in policy.rules if all(word in _searched(rule) for word in words)] if words else []
 
 
-def weighing_problems(policy: Policy, rule: Rule, given: str) -> Iterator[str]:
-    """Say what keeps a text from being the tenant's weight of a rule."""
+def weighing_problem(policy: Policy, rule: Rule, given: str) -> str:
+    """Say what keeps a text from being the tenant's weight of a rule; "" where nothing does."""
     digits = given.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 4):
-        yield "A weight is a whole number of points."
-        return
-    yield from tenant_problems(policy, {rule.id: int(given)})
+        return "A weight is a whole number of points."
+    problems = [*tenant_problems(policy, {rule.id: int(given)})]
+    return problems[-1] if problems else ""  # the last names the bounds
 
 
 def _searched(rule: Rule) -> str:

@@ -10,7 +10,7 @@ from mailwarden.console.page import Page
 from mailwarden.console.rights import Right
 from mailwarden.console.screens.tenants import find_tenant
 from mailwarden.console.visit import Visit, see_other
-from mailwarden.console.weight_view import MAX_FOUND, find_rule, search_rules, weighing_problems
+from mailwarden.console.weight_view import MAX_FOUND, find_rule, search_rules, weighing_problem
 from mailwarden.errors import NotFound
 from mailwarden.model.tenant import Tenant
 from mailwarden.policy.rules import Policy
@@ -41,7 +41,7 @@ class TenantWeightsScreen:
         if rule is None:
             return self._page(visit, tenant, visit.form.text("rule"), status=400)
         given = visit.form.text("weight")
-        problem = " ".join(weighing_problems(self._policy, rule, given))
+        problem = weighing_problem(self._policy, rule, given)
         if not problem and rule.id not in tenant.weights and len(tenant.weights) >= MAX_WEIGHTS:
             problem = f"A tenant has at most {MAX_WEIGHTS} weights of its own: remove one first."
         if problem:
