@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import zxingcpp
 from PIL import Image
 
+from mailwarden.analysis.pdf_lines import is_lines_of_text
+
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument
 
@@ -20,6 +22,7 @@ MIN_SIDE = 21  # the smallest code, one pixel a module
 MAX_PIXELS = 20_000_000
 WORKING_PIXELS = 4_000_000  # what is larger is made smaller first: a code that people can scan stays readable
 SMALL_SIDE = 200
+PHOTOGRAPH = 0.35  # of the pixels; codes have up to half of it, however badly they were saved
 MAX_BYTES = 20 * 1024 * 1024
 MAX_CODES = 5
 MAX_TEXT = 4_096
@@ -115,7 +118,8 @@ def read_image(grey: Image.Image) -> tuple[str, ...]:
         factor = (WORKING_PIXELS / (grey.width * grey.height)) ** 0.5
         grey = grey.resize((max(1, int(grey.width * factor)), max(1, int(grey.height * factor))))
     found = _scan(grey)
-    if not found and min(grey.size) <= SMALL_SIDE and max(grey.size) <= 4 * SMALL_SIDE:
+    small = min(grey.size) <= SMALL_SIDE and max(grey.size) <= 4 * SMALL_SIDE
+    if not found and small and not _is_photograph(grey):
         # A code without a quiet zone, or with modules of a pixel or two: both are given room.
         larger = grey.resize((grey.width * 4, grey.height * 4), Image.Resampling.NEAREST)
         framed = Image.new("L", (larger.width + 64, larger.height + 64), 255)
@@ -164,9 +168,19 @@ def _read_page(document: "PdfDocument", number: int) -> tuple[str, ...]:
         if width < 1 or height < 1:
             return ()
         scale = min(2.0, (WORKING_PIXELS / (width * height)) ** 0.5)
+        if is_lines_of_text(page):
+            return ()
         return read_image(page.render(scale=scale, grayscale=True).to_pil().convert("L"))
     except Exception:  # pdfium tells broken pages in many ways
         return ()
+
+
+def _is_photograph(grey: Image.Image) -> bool:
+    """Tell whether much of a picture is neither dark nor light, as in no code that fills it."""
+    counts = grey.histogram()
+    used = [shade for shade, count in enumerate(counts) if count]
+    third = (used[-1] - used[0]) // 3
+    return sum(counts[used[0] + third : used[-1] - third + 1]) > PHOTOGRAPH * grey.width * grey.height
 
 
 def _flatten(picture: Image.Image) -> Image.Image:

@@ -111,16 +111,19 @@ class Worker(asyncio.Protocol):
                 del self._received[: len(READY)]
                 self._ready.set_result(None)
             return
+        latest: Frame | None = None
         while len(self._received) >= 4:
             end = 4 + int.from_bytes(self._received[:4])
             if end > _MAX_FRAME:
                 self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
                 return
             if len(self._received) < end:
-                return
+                break
             body = bytes(self._received[4:end])
             del self._received[:end]
-            self._take(body)
+            latest = self._take(body) or latest
+        if latest is not None and not latest.last:  # frames come many at once: the clock is set for the last of them
+            self._wait(self._patience.parse if latest.report.analyzer == STRUCTURE else self._patience.analyzer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.killed = True
@@ -128,19 +131,19 @@ class Worker(asyncio.Protocol):
             self._ready.set_exception(EOFError())
         self._fail(FailureKind.CRASHED, "The worker process that examined the message crashed.")
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: bytes) -> Frame | None:
+        """Hand one frame on and return it, or None where nobody waits for it."""
         if self._on_frame is None or self._done is None or self._done.done():
-            return
+            return None
         try:
             frame = msgspec.msgpack.decode(body, type=Frame)
         except msgspec.DecodeError:
             self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
-            return
+            return None
         self._on_frame(frame)
         if frame.last:
             self._done.set_result(None)
-        else:
-            self._wait(self._patience.parse if frame.report.analyzer == STRUCTURE else self._patience.analyzer)
+        return frame
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
