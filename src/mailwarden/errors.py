@@ -64,12 +64,8 @@ class Unauthenticated(MailwardenError):
         self.scheme = scheme
 
 
-class InvalidCredentials(MailwardenError):
+class InvalidCredentials(Unauthenticated):
     code = "invalid_credentials"
-
-    def __init__(self, message: str, *, scheme: str = "Bearer") -> None:
-        super().__init__(message)
-        self.scheme = scheme
 
 
 class Forbidden(MailwardenError):
@@ -186,6 +182,10 @@ class OtherMessage(MailwardenError):
     """The bytes that were given are not those of the message they were given for."""
 
     code = "other_message"
+
+
+class NotReleasable(MailwardenError):
+    code = "not_releasable"
 
 
 class IdempotencyConflict(MailwardenError):

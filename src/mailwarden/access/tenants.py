@@ -16,6 +16,7 @@ from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
 
@@ -25,7 +26,7 @@ MAX_RETENTION = 100_000
 MAX_WEIGHTS = 50  # they travel with each message, in one header
 
 _LIST = """
-SELECT uid, name, is_default, profile, retention_days, weights,
+SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days,
        ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
 FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
@@ -34,6 +35,7 @@ _INSERT = "INSERT INTO tenants (name, profile, retention_days) VALUES ($1, $2, $
 _LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
 _UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4 WHERE uid = $1"
 _WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
+_HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
 _TAKEN = """
 SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domain = ANY($1::text[]) ORDER BY domain
@@ -115,7 +117,8 @@ class TenantStore:
             await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
             details = {"before": Wishes.of(before), "after": wanted}
             await record_deed(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
-        return replace(wanted.tenant(uid, is_default=before.is_default), weights=before.weights)
+        kept = {"weights": before.weights, "quarantine_days": before.quarantine_days}
+        return replace(wanted.tenant(uid, is_default=before.is_default), **kept)
 
     async def weigh(self, scope: Scope, uid: UUID, weights: Mapping[str, int], actor: Actor) -> Tenant:
         """Let these rules, and no others, weigh otherwise for a tenant; what a rule may weigh is checked before."""
@@ -134,6 +137,22 @@ class TenantStore:
             details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
             await record_deed(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
         return replace(before, weights=wanted)
+
+    async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
+        """Keep a tenant's held messages for these days, by verdict or `default`, and else for the deployment's."""
+        if scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
+        wanted = _checked_days(days)
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.fetchval(_LOCK, uid)
+            rows = await connection.fetch(_LIST, [uid])
+            if not rows:
+                raise TenantNotFound(f"There is no tenant {uid}.")
+            before = _tenant(rows[0])
+            await connection.execute(_HOLD, uid, msgspec.json.encode(wanted).decode())
+            details = {"before": {"quarantineDays": before.quarantine_days}, "after": {"quarantineDays": wanted}}
+            await record_deed(connection, actor, "tenants.hold", before.name, details, tenant=uid)
+        return replace(before, quarantine_days=wanted)
 
     async def list(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope with their domains, by name."""
@@ -179,7 +198,17 @@ def _tenant(row: Row) -> Tenant:
         domains=tuple(cast("Sequence[str]", row["domains"])),
         retention_days=cast("int | None", row["retention_days"]),
         weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
+        quarantine_days=msgspec.json.decode(cast("str", row["quarantine_days"]), type=dict[str, int]),
     )
+
+
+def _checked_days(days: Mapping[str, int]) -> dict[str, int]:
+    for verdict, number in days.items():
+        if verdict not in (*Verdict, "default"):
+            raise SchemaViolation(f"`{verdict}` is no verdict; `default` means all others.")
+        if not 1 <= number <= MAX_RETENTION:
+            raise SchemaViolation(f"Held messages are kept for 1 to {MAX_RETENTION:,} days.")
+    return dict(sorted(days.items()))
 
 
 def _checked_name(name: str) -> str:

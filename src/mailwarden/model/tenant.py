@@ -22,6 +22,7 @@ class Tenant(Struct, frozen=True):
     domains: tuple[str, ...] = ()
     retention_days: int | None = None  # where its history is kept for less long than the deployment's
     weights: dict[str, int] = {}  # of rules that count otherwise for this tenant
+    quarantine_days: dict[str, int] = {}  # of verdicts, or `default`, whose messages are held for other than usual
 
 
 class AssignedBy(StrEnum):

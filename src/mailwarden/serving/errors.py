@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from mailwarden import errors
-from mailwarden.errors import InvalidCredentials, MailwardenError, MethodNotAllowed, Unauthenticated
+from mailwarden.errors import MailwardenError, MethodNotAllowed, Unauthenticated
 from mailwarden.wire.scanning import ErrorBody
 
 STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
@@ -41,6 +41,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.ListFull: HTTPStatus.CONFLICT,
     errors.LearningFull: HTTPStatus.CONFLICT,
     errors.OtherMessage: HTTPStatus.CONFLICT,
+    errors.NotReleasable: HTTPStatus.CONFLICT,
     errors.NameTaken: HTTPStatus.CONFLICT,
     errors.DomainTaken: HTTPStatus.CONFLICT,
     errors.LastAdministrator: HTTPStatus.CONFLICT,
@@ -72,7 +73,7 @@ def answer_for(error: MailwardenError) -> web.Response:
     """Return the HTTP answer for an error: its status, its body, and the headers that belong to it."""
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     headers = {}
-    if isinstance(error, Unauthenticated | InvalidCredentials):
+    if isinstance(error, Unauthenticated):
         headers["WWW-Authenticate"] = f'{error.scheme} realm="mailwarden"'
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(error.retry_after or DEFAULT_RETRY_AFTER)

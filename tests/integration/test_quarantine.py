@@ -1,0 +1,238 @@
+"""The quarantine with PostgreSQL and a folder: what is kept is kept, found, released, deleted and forgotten."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from mailwarden.access.audit import AuditStore
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.errors import MessageNotFound, NotReleasable
+from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.held import Days, HeldMessage, Place, Question, State
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.releasing import Releasing
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from tests.integration.held_messages import RAW, finished
+
+ALL = Scope.deployment()
+ANN = Actor("person:ann", "192.0.2.1", "r1")
+
+
+class Sink:
+    """Takes what is released, but not for those it was told to refuse."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[tuple[str, ...], bytes]] = []
+        self.refused: dict[str, str] = {}
+        self.heard: list[tuple[UUID, bytes, str]] = []
+
+    async def inject(self, _: HeldMessage, recipients: Sequence[str], raw: Spooled) -> Mapping[str, str]:
+        good = tuple(each for each in recipients if each not in self.refused)
+        if good:
+            self.taken.append((good, raw.data()))
+        return {each: self.refused[each] for each in recipients if each in self.refused}
+
+    async def hear(self, message: HeldMessage, raw: Spooled, asked_by: str) -> None:
+        self.heard.append((message.ggrid, raw.data(), asked_by))
+
+
+class House:
+    DAYS = Days(30, {"malware": 14})
+
+    def __init__(self, database: Database, folder: Path, tenants: Sequence[UUID]) -> None:
+        self.database = database
+        self.folder = folder / "vault"
+        self.north, self.south = tenants
+        self.vault = Vault(FolderShelf(self.folder), b"k" * 64)
+        self.store, self.releases = QuarantineStore(database), ReleaseStore(database)
+        self.keeping = Keeping(self.vault, self.store, self.DAYS)
+        self.sink = Sink()
+        self.releasing = Releasing(self.vault, self.releases, self.sink, spool=folder, listener=self.sink)
+        self.retention = QuarantineRetention(self.vault, RetentionStore(database), self.releases, self.DAYS)
+
+    def bodies(self) -> list[Path]:
+        return [path for path in self.folder.rglob("*") if path.is_file() and path.name != "vault"]
+
+    async def keep(self, tenant: UUID | None = None, raw: bytes = RAW, **changes: object) -> UUID:
+        return await self.keeping.keep(finished(tenant or self.north, **changes), Spooled.of(raw))
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    database = Database(database_url)
+    tenants = [(await TenantStore(database).create(ALL, name)).uid for name in ("North", "South")]
+    yield House(database, tmp_path, tenants)
+    await database.close()
+
+
+async def test_a_message_is_kept_byte_for_byte_with_what_people_look_for(house: House, tmp_path: Path):
+    uid = await house.keep(subject="Your invoice\0", recipients=("ann@north.example", "Bob@north.example"))
+    held = await house.store.find(ALL, uid)
+    assert (held.subject, held.verdict, held.sender) == ("Your invoice\ufffd", Verdict.SPAM, "eve@evil.example")
+    assert held.in_state(State.HELD) == ("ann@north.example", "Bob@north.example")
+    assert held.expires - held.received == timedelta(days=30)
+    assert held.address is not None
+    found = await house.vault.get(house.north, held.address, tmp_path)
+    assert found.data() == RAW
+
+
+async def test_the_same_guard_request_is_kept_once(house: House):
+    request = finished(house.north)
+    first, second = [await house.keeping.keep(request, Spooled.of(RAW)) for _ in range(2)]
+    assert first == second
+    assert len(await house.store.page(ALL)) == 1
+
+
+async def test_each_filter_finds_what_it_says(house: House):
+    spam = await house.keep(subject="Cheap watches", recipients=("ann@north.example",))
+    phish = await house.keep(
+        verdict=Verdict.PHISHING, subject="Your BANK", sender="it@bank.example", recipients=("bob@sub.north.example",)
+    )
+    other = await house.keep(house.south, recipients=("carl@south.example",))
+
+    async def found(**asked: object) -> list[UUID]:
+        return [each.uid for each in await house.store.page(ALL, Question(**asked))]  # type: ignore[arg-type]
+
+    assert await found() == [other, phish, spam]
+    assert await found(tenant=house.north) == [phish, spam]
+    assert await found(verdict=Verdict.PHISHING) == [phish]
+    assert await found(recipient="ANN@north.example") == [spam]
+    assert await found(recipient="@sub.north.example") == [phish]
+    assert await found(sender="it@bank.example") == [phish]
+    assert await found(sender="@evil.example") == [other, spam]
+    assert await found(text="bank") == [phish]
+    assert await found(text="%") == []
+    assert await found(state=State.RELEASED) == []
+    assert await found(since=datetime.now(UTC) + timedelta(hours=1)) == []
+    (first,) = await house.store.page(ALL, limit=1)
+    assert await found(after=Place(first.received, first.uid)) == [phish, spam]
+    assert await house.store.counts(ALL) == {Verdict.SPAM: 2, Verdict.PHISHING: 1}
+    assert await house.store.counts(Scope.of(house.south)) == {Verdict.SPAM: 1}
+
+
+async def test_no_call_reaches_over_the_wall_of_a_tenant(house: House):
+    uid = await house.keep()
+    held, foreign = await house.store.find(ALL, uid), Scope.of(house.south)
+    for call in (
+        house.store.find(foreign, uid),
+        house.store.of_ggrid(foreign, held.ggrid),
+        house.store.ask_release(foreign, uid, None, ANN),
+        house.store.delete(foreign, uid, None, ANN),
+        house.store.note_export(foreign, uid, ANN),
+    ):
+        with pytest.raises(MessageNotFound):
+            await call
+    for nobody in (foreign, Scope.of()):
+        assert await house.store.page(nobody) == []
+        assert await house.store.page(nobody, Question(tenant=house.north)) == []
+        assert await house.store.counts(nobody) == {}
+    retention = RetentionStore(house.database)
+    assert await retention.kept(foreign, held.vault) == []
+    await house.releases.note_missing(foreign, held, missing=True)
+    await house.store.ask_release(Scope.of(house.north), uid, None, ANN)
+    assert await house.releases.claim(foreign, held.vault, 60.0) is None
+    assert (await house.store.find(ALL, uid)).in_state(State.RELEASING) == held.in_state(State.HELD)
+    assert not (await house.store.find(ALL, uid)).missing
+
+
+async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(house: House):
+    uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
+    asked = await house.store.ask_release(Scope.of(house.north), uid, None, ANN)
+    assert asked.in_state(State.RELEASING) == ("ann@north.example", "bob@north.example")
+
+    assert await house.releasing.release_all() == 2
+
+    held = await house.store.find(ALL, uid)
+    assert house.sink.taken == [(("ann@north.example", "bob@north.example"), RAW)]
+    assert house.sink.heard == [(held.ggrid, RAW, "person:ann")]
+    assert [each.state for each in held.recipients] == [State.RELEASED] * 2
+    deeds = await AuditStore(house.database).find(Scope.of(house.north))
+    assert [deed.action for deed in deeds if deed.action.startswith("quarantine")] == [
+        "quarantine.released",
+        "quarantine.release",
+    ]
+    assert await house.releasing.release_all() == 0
+
+
+async def test_a_release_to_some_leaves_the_others_waiting(house: House):
+    uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
+    await house.store.ask_release(ALL, uid, ["BOB@north.example"], ANN)
+    await house.releasing.release_all()
+    held = await house.store.find(ALL, uid)
+    assert [each.state for each in held.recipients] == [State.HELD, State.RELEASED]
+    with pytest.raises(NotReleasable):
+        await house.store.ask_release(ALL, uid, ["eve@north.example"], ANN)
+    await house.store.ask_release(ALL, uid, ["bob@north.example"], ANN)  # the next hop lost it
+    assert await house.releasing.release_all() == 1
+
+
+async def test_who_could_not_have_it_is_held_as_before_and_it_is_told_why(house: House):
+    uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
+    house.sink.refused = {"bob@north.example": "550 5.1.1 No such user"}
+    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.releasing.release_all()
+    ann, bob = (await house.store.find(ALL, uid)).recipients
+    assert (ann.state, bob.state, bob.failure) == (State.RELEASED, State.HELD, "550 5.1.1 No such user")
+    house.sink.refused = {}
+    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.releasing.release_all()
+    assert [taken for taken, _ in house.sink.taken] == [("ann@north.example",), ("bob@north.example",)]
+
+
+async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(house: House):
+    uid = await house.keep()
+    vault = (await house.store.find(ALL, uid)).vault
+    await house.store.ask_release(ALL, uid, None, ANN)
+    assert await house.releases.claim(ALL, vault, 900.0) is not None
+    assert await house.releasing.release_all() == 0, "another guard has it in hand"
+    async with house.database.connection() as connection:
+        await connection.execute("UPDATE quarantine_recipients SET claimed_until = now() - interval '1 second'")
+    assert await house.releasing.release_all() == 1
+
+
+async def test_a_release_whose_bytes_are_in_another_vault_is_left_for_its_guards(house: House, tmp_path: Path):
+    uid = await house.keep()
+    await house.store.ask_release(ALL, uid, None, ANN)
+    elsewhere = Vault(FolderShelf(tmp_path / "elsewhere"), b"k" * 64)
+    assert await Releasing(elsewhere, house.releases, house.sink, spool=tmp_path).release_all() == 0
+    assert await house.releasing.release_all() == 1
+
+
+async def test_malware_is_not_released(house: House):
+    uid = await house.keep(verdict=Verdict.MALWARE)
+    with pytest.raises(NotReleasable, match="file-hash-allow"):
+        await house.store.ask_release(ALL, uid, None, ANN)
+
+
+async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(house: House):
+    uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
+    await house.store.delete(ALL, uid, ["ann@north.example"], ANN)
+    await house.retention.clear()
+    assert len(house.bodies()) == 1
+    held = await house.store.delete(ALL, uid, None, ANN)
+    assert ([each.state for each in held.recipients], held.is_kept) == ([State.DELETED] * 2, False)
+    assert await house.retention.clear() == 1
+    assert house.bodies() == []
+    for again in (house.store.delete, house.store.ask_release):
+        with pytest.raises(NotReleasable):
+            await again(ALL, uid, None, ANN)
+
+
+async def test_a_pass_is_spent_once(house: House):
+    one, until = uuid4(), datetime.now(UTC) + timedelta(hours=1)
+    assert not await house.releases.is_spent(ALL, one)
+    assert await house.releases.spend(ALL, one, until)
+    assert not await house.releases.spend(ALL, one, until)
+    assert await house.releases.is_spent(ALL, one)

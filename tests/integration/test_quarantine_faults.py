@@ -1,0 +1,216 @@
+"""The quarantine when something breaks: nothing that was kept is lost, nothing is left behind, nothing goes unsaid."""
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+from uuid import UUID
+
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Connection, Database
+from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolation, StorageUnavailable
+from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine import folder as folder_module
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.held import State
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from tests.integration.held_messages import RAW, finished
+from tests.integration.test_quarantine import ALL, ANN, House
+
+NO_GRACE = timedelta(seconds=-60)
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    database = Database(database_url)
+    tenants = [(await TenantStore(database).create(ALL, name)).uid for name in ("North", "South")]
+    yield House(database, tmp_path, tenants)
+    await database.close()
+
+
+async def crash(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("killed here")
+
+
+async def test_bytes_whose_row_was_not_written_are_found_after_the_grace_and_removed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    kept = await house.keep(raw=b"kept")
+    monkeypatch.setattr(QuarantineStore, "add", crash)
+    with pytest.raises(RuntimeError):
+        await house.keep(raw=b"lost its row")
+    monkeypatch.undo()
+    assert len(house.bodies()) == 2
+    assert await house.retention.find_orphans() == 0, "it may be on its way still"
+    assert await house.retention.find_orphans(NO_GRACE) == 1
+    assert await house.retention.clear() == 1
+    assert await house.retention.find_missing() == 0
+    assert (await house.store.find(ALL, kept)).is_kept
+    assert len(house.bodies()) == 1
+
+
+async def test_a_row_whose_bytes_are_gone_is_told_and_never_released_as_something_else(house: House):
+    uid = await house.keep()
+    asked = await house.keep(raw=b"other")
+    await house.store.ask_release(ALL, asked, None, ANN)
+    for body in house.bodies():
+        body.unlink()
+    assert await house.retention.find_missing() == 2
+    assert (await house.store.find(ALL, uid)).missing
+    with pytest.raises(NotReleasable, match="not kept"):
+        await house.store.ask_release(ALL, uid, None, ANN)
+    assert await house.releasing.release_all() == 0
+    (recipient,) = (await house.store.find(ALL, asked)).recipients
+    assert (recipient.state, recipient.failure) == (State.HELD, "The message itself cannot be read.")
+    assert house.sink.taken == []
+
+
+async def test_bytes_that_were_changed_are_not_released(house: House):
+    uid = await house.keep()
+    (body,) = house.bodies()
+    body.write_bytes(body.read_bytes()[:-1] + b"!")
+    await house.store.ask_release(ALL, uid, None, ANN)
+    assert await house.releasing.release_all() == 0
+    held = await house.store.find(ALL, uid)
+    assert (held.missing, held.in_state(State.HELD)) == (True, ("ann@north.example",))
+
+
+async def test_bytes_that_come_back_from_a_backup_can_be_released(house: House):
+    uid = await house.keep()
+    (body,) = house.bodies()
+    body.rename(house.folder.parent / "backup")
+    await house.retention.find_missing()
+    (house.folder.parent / "backup").rename(body)
+    assert await house.retention.find_missing() == 0
+    await house.store.ask_release(ALL, uid, None, ANN)
+    assert await house.releasing.release_all() == 1
+
+
+async def test_a_full_disk_is_told_and_leaves_nothing_behind(house: House, monkeypatch: pytest.MonkeyPatch):
+    await house.vault.uid()
+    room, write = 1_000_000, os.write
+
+    def write_while_there_is_room(file: int, data: memoryview) -> int:
+        nonlocal room
+        if room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(file, data[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(folder_module.os, "write", write_while_there_is_room)
+    with pytest.raises(StorageUnavailable, match="No space left"):
+        await house.keep(raw=b"x" * 5_000_000)
+    monkeypatch.undo()
+    assert house.bodies() == []
+    assert await house.store.page(ALL) == []
+    assert await house.keep(raw=b"x" * 5_000_000)
+
+
+async def test_a_database_that_is_away_is_told_and_the_message_is_still_the_callers(tmp_path: Path):
+    away = Database("postgresql://nobody@127.0.0.1:1/none")
+    keeping = Keeping(Vault(FolderShelf(tmp_path), b"k" * 64), QuarantineStore(away), House.DAYS)
+    with pytest.raises(StorageUnavailable):
+        await keeping.keep(finished(UUID(int=1)), Spooled.of(RAW))
+    await away.close()
+
+
+async def test_a_message_that_is_held_again_while_its_bytes_are_removed_keeps_them(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    first = await house.keep()
+    await house.store.delete(ALL, first, None, ANN)
+    put = Vault.put
+
+    async def put_and_lose(vault: Vault, tenant: UUID, raw: Spooled) -> bytes:
+        address = await put(vault, tenant, raw)
+        monkeypatch.setattr(Vault, "put", put)
+        await house.retention.clear()  # between the bytes and the row of the second
+        return address
+
+    monkeypatch.setattr(Vault, "put", put_and_lose)
+    second = await house.keep()
+    assert len(house.bodies()) == 1
+    await house.retention.clear()
+    await house.store.ask_release(ALL, second, None, ANN)
+    assert await house.releasing.release_all() == 1
+
+
+async def test_one_body_of_two_rows_stays_until_the_last_is_done_with_it(house: House):
+    first, second = await house.keep(), await house.keep()
+    assert len(house.bodies()) == 1
+    await house.store.delete(ALL, first, None, ANN)
+    assert await house.retention.clear() == 0
+    assert len(house.bodies()) == 1
+    await house.store.delete(ALL, second, None, ANN)
+    assert await house.retention.clear() == 1
+    assert house.bodies() == []
+
+
+async def _age(connection: Connection, days: float) -> None:
+    await connection.execute(
+        "UPDATE quarantine SET received = received - make_interval(secs => $1), "
+        "expires = expires - make_interval(secs => $1)",
+        days * 86_400,
+    )
+
+
+async def test_messages_go_by_the_days_of_their_tenant_and_verdict_and_their_bytes_with_them(house: House):
+    tenants = TenantStore(house.database)
+    spam, malware = await house.keep(raw=b"1"), await house.keep(raw=b"2", verdict=Verdict.MALWARE)
+    brief = await house.keep(house.south, raw=b"3", recipients=("carl@south.example",))
+    await tenants.hold(ALL, house.south, {"default": 5}, Actor("ann"))
+    newer = await house.keep(house.south, raw=b"4", recipients=("carl@south.example",))
+    held = await house.store.find(ALL, newer)
+    assert held.expires - held.received == timedelta(days=5)
+
+    async def left() -> set[UUID]:
+        await house.retention.redate()
+        await house.retention.expire()
+        await house.retention.clear()
+        return {each.uid for each in await house.store.page(ALL)}
+
+    async with house.database.connection() as connection:
+        await _age(connection, 4.9)
+    assert await left() == {spam, malware, brief, newer}
+    async with house.database.connection() as connection:
+        await _age(connection, 0.2)
+    assert await left() == {spam, malware}, "what a tenant changes acts on what is held already"
+    async with house.database.connection() as connection:
+        await _age(connection, 9)
+    assert await left() == {spam}
+    assert len(house.bodies()) == 1
+    async with house.database.connection() as connection:
+        await _age(connection, 16)
+    assert await left() == set()
+    assert house.bodies() == []
+
+
+async def test_what_is_being_released_does_not_expire(house: House):
+    uid = await house.keep()
+    await house.store.ask_release(ALL, uid, None, ANN)
+    async with house.database.connection() as connection:
+        await _age(connection, 31)
+    assert await house.retention.expire() == 0
+    assert await house.releasing.release_all() == 1
+    assert await house.retention.expire() == 1
+
+
+async def test_days_of_a_tenant_are_the_deployments_to_give_and_within_bounds(house: House):
+    tenants = TenantStore(house.database)
+    with pytest.raises(GlobalScopeForbidden):
+        await tenants.hold(Scope.of(house.north), house.north, {"spam": 1}, ANN)
+    for wrong in ({"spam": 0}, {"nonsense": 1}):
+        with pytest.raises(SchemaViolation):
+            await tenants.hold(ALL, house.north, wrong, ANN)
+    changed = await tenants.hold(ALL, house.north, {"spam": 7}, ANN)
+    assert changed.quarantine_days == {"spam": 7}
