@@ -1,0 +1,38 @@
+"""The weights of a tenant's own as its page shows them."""
+
+from msgspec.structs import replace
+
+from mailwarden.console.weight_view import OwnWeight, find_rule, own_weights, search_rules, weighing_problem
+from mailwarden.policy.rules import load_policy
+from mailwarden.policy.weights import bounds_of
+
+POLICY = load_policy()
+RULE = next(rule for rule in POLICY.rules if rule.id == "html.link-mismatch")
+
+
+def test_a_rule_that_is_gone_is_shown_and_does_nothing() -> None:
+    (gone,) = own_weights(POLICY, {"gone.rule": 30})
+    assert (gone.rule_id, gone.rule, gone.acting) == ("gone.rule", None, 0)
+
+
+def test_what_acts_is_within_the_bounds_of_now() -> None:
+    small = replace(RULE, weight=10)
+    assert OwnWeight(small.id, 90, small).acting == 20
+    assert OwnWeight(small.id, 15, small).acting == 15
+
+
+def test_all_words_must_meet_and_no_word_finds_nothing() -> None:
+    assert RULE in search_rules(POLICY, "LINK mismatch")
+    assert search_rules(POLICY, "link no-such-word") == []
+    assert search_rules(POLICY, "  ") == []
+    assert find_rule(POLICY, "link") is None
+
+
+def test_a_weight_is_a_whole_number_within_its_bounds() -> None:
+    least, most = bounds_of(RULE)
+    for good in (str(least), str(most), "0", "-0"):
+        assert weighing_problem(POLICY, RULE, good) == ""
+    for bad in ("", "-", "--1", "1.5", "1e1", "٣", "99999", " 1", "+1"):
+        assert weighing_problem(POLICY, RULE, bad) == "A weight is a whole number of points."
+    for beyond in (str(most + 1), "-1", "9999"):
+        assert f"weigh {least} to {most} points, not {beyond}" in weighing_problem(POLICY, RULE, beyond)
