@@ -27,6 +27,7 @@ OFTEN = {
 SHORT = 1_500  # characters of a note that somebody types
 _COIN_TEXT = 50_000
 _ACCOUNT_TEXT = 10_000
+_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # what stands in every number below, and is found faster
 _PHONE = re.compile(
     r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
     r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
@@ -47,7 +48,7 @@ class FraudAnalyzer:
             yield Finding("fraud.no-link")
             if len(view.text) <= SHORT:
                 yield Finding("fraud.short-note")
-        if phone := _PHONE.search(view.folded_text):
+        if _DIGITS.search(view.folded_text) and (phone := _PHONE.search(view.folded_text)):
             yield Finding("fraud.phone-number", facts={"number": phone.group()[:40]})
         if account := _ACCOUNT.search(view.folded_text[:_ACCOUNT_TEXT]):
             yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
