@@ -59,17 +59,24 @@ def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
 
 
 def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
-    """Let the rules that only tell good from bad count with the verdict that leads without them."""
-    if not any(rule.joins_leading for rule, _, _ in spoken):
+    """Let the rules that only tell good from bad count with the verdict that leads without them.
+
+    They ease what leads, and stop at a conviction: what others convict stands.
+    """
+    joining = [item for item in spoken if item[0].joins_leading]
+    if not joining:
         return spoken
     points = _points(item for item in spoken if not item[0].joins_leading)
     leading = max(LEADING, key=lambda verdict: points.get(verdict, 0))
     if points.get(leading, 0) <= 0:
         return spoken
-    return [
-        (rule, replace(reason, verdict=leading) if rule.joins_leading else reason, body)
-        for rule, reason, body in spoken
-    ]
+    spare = points[leading] - CONVICTION
+    joined: list[Spoken] = [item for item in spoken if not item[0].joins_leading]
+    for rule, reason, body in sorted(joining, key=_weightiest_first):
+        weight = reason.weight if spare < 0 else max(reason.weight, -spare)
+        spare += weight if spare >= 0 else 0
+        joined.append((rule, replace(reason, verdict=leading, weight=weight), body))
+    return joined
 
 
 def _conclude(points: Mapping[str, int], *, forces_quarantine: bool, incomplete: bool) -> Verdict:

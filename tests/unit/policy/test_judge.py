@@ -172,7 +172,9 @@ FINE = rule("fine", Verdict.SPAM, -40, joins_leading=True)
         (("learned", "cheat"), {"fraud": 100}, Verdict.FRAUD),
         (("learned", "virus"), {"spam": 60, "malware": 100}, Verdict.MALWARE),
         (("fine", "virus"), {"spam": -40, "malware": 100}, Verdict.MALWARE),  # nothing eases malware
-        (("fine", "sure"), {"phishing": 60}, Verdict.SUSPICIOUS),  # and no conviction becomes clean by it
+        (("fine", "sure"), {"phishing": 100}, Verdict.PHISHING),  # and no conviction is lifted by it
+        (("fine", "sure", "phish"), {"phishing": 105}, Verdict.PHISHING),
+        (("fine", "phish"), {"phishing": 5}, Verdict.CLEAN),
         (("fine",), {"spam": -40}, Verdict.CLEAN),
     ],
 )
@@ -189,11 +191,13 @@ def test_what_tells_good_from_bad_counts_with_the_verdict_that_leads(found, poin
 
 
 def test_what_was_learned_neither_convicts_nor_clears_alone():
-    learned = [each for each in SHIPPED.rules if each.id.startswith("learned.")]
-    assert learned
-    assert all(each.joins_leading for each in learned)
-    assert max(each.weight for each in learned) <= 60
-    assert min(each.weight for each in learned) >= -40
+    rules = [each for each in SHIPPED.rules if each.id.startswith("learned.")]
+    assert all(each.joins_leading for each in rules)
+    for name in sorted({need for each in rules for need in each.needs}):
+        assert judge(evidence(finished(name)), SHIPPED).verdict is Verdict.CLEAN
+        convicted = judge(evidence(finished(name, "clamav.malware", "html.credential-form", "tested.a")), SHIPPED)
+        assert convicted.verdict is Verdict.MALWARE
+        assert -60 <= sum(each.weight for each in rules if name in each.needs) <= 60
 
 
 def test_the_sentence_counts_the_other_rules_that_agree():
