@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp_config import Smtp
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
@@ -172,6 +173,7 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         None
     )
     contents: Contents = Contents()
+    quarantine: GuardQuarantine = GuardQuarantine()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 class QuarantineKeeper(Protocol):
     """Keeps messages that are held back."""
 
-    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+    async def keep(self, finished: FinishedRequest, raw: Spooled) -> object:
         """Return once the message is kept durably; raise where it is not."""
 
 

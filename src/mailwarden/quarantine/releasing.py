@@ -25,6 +25,7 @@ from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 1.0
 CLAIM = 900.0  # seconds in which a release is done, or another guard may take it on
+STOP = 20.0  # seconds for the release in hand, when guard stops
 PAUSES = (0.5, 2.0, 8.0, 30.0)  # seconds between tries to note a release, while the database is away
 ALL = Scope.deployment()
 
@@ -60,19 +61,30 @@ class Releasing:
         self._injector = injector
         self._listener = listener
         self._spool = spool
+        self._busy = asyncio.Lock()
+        self._stopping = False
         self._chore = Chore("quarantine releases", self.release_all, interval, quiet=True)
 
     def start(self) -> None:
         self._chore.start()
 
     async def stop(self) -> None:
+        """Let the release in hand come to its end, which is not noted otherwise; then end."""
+        self._stopping = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP), self._busy:
+                pass
         await self._chore.stop()
 
     async def release_all(self) -> int:
         """Do what was asked for, one release after the other; return how many recipients were served."""
         vault, total = await self._vault.uid(), 0
-        while release := await self._store.claim(ALL, vault, CLAIM):
-            total += len(await self.release(release))
+        while not self._stopping:
+            async with self._busy:
+                release = await self._store.claim(ALL, vault, CLAIM)
+                if release is None:
+                    break
+                total += len(await self.release(release))
         return total
 
     async def release(self, release: Release) -> Sequence[str]:

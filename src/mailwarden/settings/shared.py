@@ -40,6 +40,38 @@ class Contents(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     )
 
 
+class Quarantine(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Where the bytes of held messages are; abby and every guard that shares them say the same."""
+
+    store: Annotated[
+        str,
+        Meta(
+            description="A folder, or `s3://bucket/prefix`. Guards of several hosts share a store, or each has its own."
+        ),
+    ] = "quarantine"
+    endpoint: Annotated[
+        str, Meta(description="Address of an S3-compatible store that is not Amazon's: `https://host:port`.")
+    ] = ""
+    region: Annotated[str, Meta(description="Region of the bucket.")] = "us-east-1"
+    credentials: Annotated[
+        str, Meta(description="File with two lines: the access key's id, and the access key's secret.")
+    ] = "secrets/s3"
+
+    @property
+    def bucket(self) -> tuple[str, str] | None:
+        """Return the bucket and the prefix in it, or None where the store is a folder."""
+        if not self.store.startswith("s3://"):
+            return None
+        bucket, _, prefix = self.store.removeprefix("s3://").partition("/")
+        return bucket, prefix.strip("/")
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not self.store or self.bucket == ("", "") or ("://" in self.store and self.bucket is None):
+            yield "store", f"`{self.store}` is neither a folder nor s3://bucket/prefix"
+        if self.endpoint and not self.endpoint.startswith(("https://", "http://")):
+            yield "endpoint", "must start with https:// or http://"
+
+
 class Log(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     level: Annotated[
         str, Meta(pattern="^(debug|info|warning|error)$", description="debug, info, warning or error.")

@@ -1,0 +1,51 @@
+"""Puts the quarantine of a guard together: what keeps messages, what releases them, and what forgets them."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from mailwarden.database.pool import Database
+from mailwarden.guard.config import GuardConfig
+from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import LessonStore
+from mailwarden.learning.teaching import Teaching
+from mailwarden.quarantine.bypass import BypassSeal
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.releasing import Releasing
+from mailwarden.quarantine.retention import QuarantineRetention
+from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.serving.spool import prepare_spool
+
+
+def start_quarantine(
+    config: GuardConfig, folder: Path, *, key: bytes, database: Database, hop: NextHop, stack: AsyncExitStack
+) -> Keeping:
+    """Return what keeps messages; releases and retention go on until the stack is closed."""
+    settings = config.quarantine
+    vault, releases = open_vault(settings, folder, key), ReleaseStore(database)
+    seal = None
+    if settings.release_address is not None:
+        hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
+        stack.callback(hop.close)
+        seal = BypassSeal(key)
+    senders = Senders(RelationshipStore(database))
+    teaching = Teaching(LessonStore(database), PostgresqlHistoryStore(database), senders, ContentsSeal(key))
+    releasing = Releasing(
+        vault,
+        releases,
+        ReleaseInjector(hop, seal),
+        spool=prepare_spool(folder / config.spool),
+        listener=ReleaseLessons(teaching),
+    )
+    retention = QuarantineRetention(vault, RetentionStore(database), releases, settings.days)
+    for chore in (releasing, retention):
+        stack.push_async_callback(chore.stop)
+        chore.start()
+    return Keeping(vault, QuarantineStore(database), settings.days)

@@ -1,0 +1,46 @@
+"""Opens the vault that the configuration names."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from obstore.store import S3Store
+
+from mailwarden.errors import ConfigurationError
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.objects import ObjectShelf
+from mailwarden.quarantine.shelf import Shelf
+from mailwarden.quarantine.vault import Vault
+from mailwarden.settings.shared import Quarantine
+
+if TYPE_CHECKING:  # these are words for the type checker alone
+    from obstore.store import ClientConfig, S3Config
+
+TIMEOUT = "30s"
+
+
+def open_vault(settings: Quarantine, folder: Path, key: bytes) -> Vault:
+    """Return the vault; paths are relative to the configuration folder. Nothing is touched before it is used."""
+    return Vault(_shelf(settings, folder), key)
+
+
+def _shelf(settings: Quarantine, folder: Path) -> Shelf:
+    if settings.bucket is None:
+        return FolderShelf(folder / settings.store)
+    bucket, prefix = settings.bucket
+    key_id, secret = _credentials(folder / settings.credentials)
+    config: S3Config = {"region": settings.region, "access_key_id": key_id, "secret_access_key": secret}
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    options: ClientConfig = {"timeout": TIMEOUT, "allow_http": settings.endpoint.startswith("http://")}
+    store = S3Store(bucket, prefix=prefix or None, config=config, client_options=options)
+    return ObjectShelf(store)
+
+
+def _credentials(path: Path) -> tuple[str, str]:
+    try:
+        lines = path.read_text("ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"quarantine.credentials: {path} cannot be read ({error}).") from None
+    if len(lines) != 2:
+        raise ConfigurationError(f"quarantine.credentials: {path} must have two lines, the key's id and its secret.")
+    return lines[0], lines[1]
