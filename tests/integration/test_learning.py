@@ -44,37 +44,8 @@ ALL = Scope.deployment()
 ANN = Actor("ann")
 SEAL = ContentsSeal(b"k" * 32)
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",), "192.0.2.1", "mx.north.example")
-BAD = [
-    "prize",
-    "winner",
-    "claim",
-    "lottery",
-    "bonus",
-    "casino",
-    "jackpot",
-    "reward",
-    "voucher",
-    "lucky",
-    "gift",
-    "wallet",
-    "crypto",
-    "profit",
-]
-GOOD = [
-    "meeting",
-    "budget",
-    "review",
-    "quarter",
-    "agenda",
-    "schedule",
-    "project",
-    "minutes",
-    "release",
-    "invoice",
-    "report",
-    "team",
-    "draft",
-]
+BAD = [f"prize{letter}" for letter in "abcdefghijklmn"]
+GOOD = [f"budget{letter}" for letter in "abcdefghijklmn"]
 LITTLE = b"Subject: x\r\n\r\nhi\r\n"
 
 
