@@ -62,6 +62,11 @@ class Sink:
         assert len(taken) == count
         return taken
 
+    def since(self, number: int) -> list[Delivered]:
+        """Return what has come behind so many messages, and leave it."""
+        with self._lock:
+            return self._delivered[number:]
+
     @property
     def empty(self) -> bool:
         return not self._delivered
