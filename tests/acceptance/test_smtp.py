@@ -1,77 +1,30 @@
 """Mail through Postfix, guard and Postfix again, both ways, to a sink behind them."""
 
 import base64
+import contextlib
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mailwarden.guard.delivery_headers import ResultSeal
-from rig.folders import remove_folder, temporary_folder
-from rig.postfix import Postfix
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope, wait_until
-from tests.acceptance.house import TENANTS, House, in_processing, open_house, submitting
-from tests.acceptance.post import Sink, ggrid_in, send
+from tests.acceptance.house import in_processing, submitting
+from tests.acceptance.post import ggrid_in, send
+from tests.acceptance.post_office import Post, open_post_office
 from tests.acceptance.sluice import Sluice
 
 pytestmark = pytest.mark.slow
 
-DOMAINS = tuple(domain for _, _, domain in TENANTS)
-PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
 OURS = {"X-Mailwarden-Ggrid", "X-Mailwarden-Verdict", "X-Mailwarden-Decision", "X-Mailwarden-Tags"}
 TRACE = {*OURS, "X-Mailwarden-Signature", "Received"}
 
 
-@dataclass(frozen=True)
-class Post:
-    """Two guards, each beside a Postfix of its own: one asked before the queue, one behind it."""
-
-    house: House
-    before: Postfix
-    after: Postfix
-    sink: Sink
-
-    @property
-    def seal(self) -> ResultSeal:
-        return ResultSeal((self.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
-
-    def explain(self, reply: str) -> dict[str, Any]:
-        ggrid = ggrid_in(reply)
-        assert wait_until(lambda: self.house.client().explain(ggrid).status == 200, 10.0)
-        return dict(self.house.client().explain(ggrid).json)
-
-
 @pytest.fixture(scope="module")
 def post(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
-    folder = temporary_folder()
-    with Sink() as sink:
-        before = Postfix(folder / "before", "before-queue", DOMAINS, sink.port)
-        after = Postfix(folder / "after", "after-queue", DOMAINS, sink.port)
-        guards = [
-            {
-                **PLACES,
-                "engines": {"clamav": {"address": sluice.address}},
-                "scanSources": {
-                    "smtp": {
-                        "mode": mode,
-                        "listen": {"port": postfix.guard_port},
-                        "nextHop": f"127.0.0.1:{postfix.back_port}",
-                    }
-                },
-            }
-            for mode, postfix in (("beforeQueue", before), ("afterQueue", after))
-        ]
-        try:
-            with open_house(engines, town, tmp_path_factory.mktemp("post"), guards=guards) as house:
-                before.start()
-                after.start()
-                yield Post(house, before, after, sink)
-        finally:
-            before.stop()
-            after.stop()
-            remove_folder(folder)
+    with open_post_office(engines, town, tmp_path_factory.mktemp("post"), sluice) as opened:
+        yield opened
 
 
 @pytest.mark.contract("6 smtp")
@@ -87,7 +40,8 @@ def test_a_clean_message_arrives_byte_for_byte_below_signed_fields(post: Post, p
     assert result is not None, arrived.content
     assert (result.verdict, result.decision) == ("clean", "deliver")
     known = post.explain(str(result.ggrid))
-    assert known["verdict"] == "clean"
+    assert (known["verdict"], known["source"]) == ("clean", "smtp")
+    assert known["envelope"] == envelope()["borderMtaData"], "as it was at the border"
     if way == "before":
         assert ggrid_in(reply) == str(result.ggrid), "the sender is told under which id it is known"
 
@@ -255,3 +209,42 @@ def test_the_same_message_is_judged_the_same_by_smtp_and_by_the_scanning_api(pos
     assert reply.startswith("250" if by_api["decision"] == "deliver" else "451 4.7.1")
     if by_api["decision"] == "deliver":
         post.sink.take()
+
+
+def test_a_guard_that_stops_answers_the_message_in_hand(post: Post, plain, sluice: Sluice):
+    guard = post.house.product.guards[0]
+    sluice.shut()
+    with ThreadPoolExecutor(2) as threads:
+        sending = threads.submit(send, post.before.port, plain)
+        assert wait_until(lambda: in_processing(post.house, 0) == 1)
+        stopping = threads.submit(guard.stop)
+        assert wait_until(lambda: not is_open(post.before.guard_port)), "no new session"
+        sluice.open()
+        assert sending.result().startswith("250 2.0.0 ")
+        stopping.result()
+    post.sink.take()
+    assert send(post.before.port, plain).startswith("451 4.3.0 "), "Postfix says so while guard is away"
+    guard.start()
+
+
+@pytest.mark.parametrize("on_failure", ["undecided", "tempfail"])
+def test_while_a_required_engine_is_away_nothing_is_delivered(post: Post, plain, sluice: Sluice, on_failure):
+    guard = post.house.product.guards[1]
+    guard.configure({"engines": {"clamav": {"address": "tcp:127.0.0.1:1"}}, "onEngineFailure": on_failure})
+    guard.restart()
+    reply = send(post.after.guard_port, plain, forward=True)
+    assert reply.startswith("451 4.7.1 "), reply
+    if on_failure == "undecided":
+        known = post.explain(reply)
+        assert (known["verdict"], known["decision"]) == ("unknown", "undecided")
+        assert send(post.after.port, plain).startswith("250"), "Postfix keeps it"
+        return
+    guard.configure({"engines": {"clamav": {"address": sluice.address}}, "onEngineFailure": "undecided"})
+    guard.restart()
+    assert set(post.sink.take(patience=30.0)[0].below(plain)) == TRACE, "and delivers it when the engine is back"
+
+
+def is_open(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        return True
+    return False
