@@ -131,6 +131,8 @@ def give_tokens(product: Product, tenants: Mapping[str, str]) -> dict[str, str]:
         "submitter": ["messageQueue.submit"],
         "reader": ["messageQueue.read"],
         "reporter": ["messageQueue.report"],
+        "looker": ["quarantine.read"],
+        "releaser": ["quarantine.read", "quarantine.manage", f"tenant:{tenants['acme']}"],
         "watcher": ["admin.status"],
         "meter": ["admin.metrics"],
         "acme": [*DAILY, f"tenant:{tenants['acme']}"],

@@ -25,6 +25,8 @@ from mailwarden.serving.front_door import Call, Handler
 SUBMIT = "messageQueue.submit"
 READ = "messageQueue.read"
 REPORT = "messageQueue.report"
+HELD = "quarantine.read"
+RELEASE = "quarantine.manage"
 STATUS = "admin.status"
 METRICS = "admin.metrics"
 EVERYTHING = "*"

@@ -8,7 +8,19 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from mailwarden.abby.access import METRICS, READ, REPORT, STATUS, SUBMIT, Access, KeyAccess, KeyHandler, KnownHandler
+from mailwarden.abby.access import (
+    HELD,
+    METRICS,
+    READ,
+    RELEASE,
+    REPORT,
+    STATUS,
+    SUBMIT,
+    Access,
+    KeyAccess,
+    KeyHandler,
+    KnownHandler,
+)
 from mailwarden.abby.analyses import WatchedAnalyses
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.deployment import AbbyDeployment
@@ -21,6 +33,8 @@ from mailwarden.abby.lists import ListApi
 from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
 from mailwarden.abby.organisation import offer_organisation
+from mailwarden.abby.quarantine import QuarantineApi
+from mailwarden.abby.quarantine_desk import QuarantineDesk
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Scanning
@@ -49,6 +63,8 @@ from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.rules import load_policy
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
@@ -108,7 +124,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         stack.callback(registry.passwords.close)
         reception = Reception(registry, config.console.public_url)
         await offer_organisation(stack, reception, config.console, folder)
-        seal = ContentsSeal(read_contents_key(folder / config.contents.key))
+        key = read_contents_key(folder / config.contents.key)
+        seal = ContentsSeal(key)
         teaching = Teaching(LessonStore(database), history, Senders(RelationshipStore(database)), seal)
         routes = build_routes(
             Access(config.static_api_tokens),
@@ -124,6 +141,12 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             ),
             messages=Messages(PostgresqlHistoryStore(database)),
             reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
+            quarantine=QuarantineApi(
+                QuarantineDesk(
+                    QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
+                ),
+                body_timeout_ms=config.body_timeout,
+            ),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         policy = load_policy()
@@ -157,6 +180,7 @@ def build_routes(
     lists: ListApi,
     messages: Messages,
     reports: ReportApi,
+    quarantine: QuarantineApi,
     health: Health,
 ) -> list[Route]:
     """Return the route table: every path of this API, who may use it, and what answers."""
@@ -185,6 +209,11 @@ def build_routes(
         protected("DELETE", "/v1/reports/{uid}", REPORT, reports.take_back),
         protected("GET", "/v1/learning", REPORT, reports.show_learning),
         protected("DELETE", "/v1/learning", REPORT, reports.reset),
+        protected("GET", "/v1/quarantine", HELD, quarantine.list_held),
+        protected("GET", "/v1/quarantine/{uid}", HELD, quarantine.show),
+        protected("GET", "/v1/quarantine/{uid}/message", RELEASE, quarantine.download),
+        protected("POST", "/v1/quarantine/{uid}/release", RELEASE, quarantine.release),
+        protected("DELETE", "/v1/quarantine/{uid}", RELEASE, quarantine.delete),
         protected("POST", "/v1/admin/status", STATUS, status.show, quiet=True),
         with_key("/addEntries", KeyScope.WRITE, lists.add_entries),
         with_key("/deleteEntries", KeyScope.WRITE, lists.delete_entries),

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from mailwarden.abby.console_config import ConsoleConfig
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
 
 PATH = "abby/abby/abby.yml"
 
@@ -17,6 +17,8 @@ PERMISSIONS = (
     "messageQueue.submit",
     "messageQueue.read",
     "messageQueue.report",
+    "quarantine.read",
+    "quarantine.manage",
     "admin.status",
     "admin.metrics",
     "*",
@@ -105,6 +107,9 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         str, Meta(description="File with the secret that API keys are mixed with before they are stored.")
     ] = "secrets/pepper"
     contents: Contents = Contents()
+    quarantine: Annotated[
+        Quarantine, Meta(description="Where guards keep held messages, for whoever looks at one or takes it out.")
+    ] = Quarantine()
     lists_rate_limit: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Calls of the List API a minute, for each API key.")
     ] = 600

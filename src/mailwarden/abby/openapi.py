@@ -24,6 +24,7 @@ from mailwarden.wire.lists import (
     ModifiedEntries,
     PublicListsEntry,
 )
+from mailwarden.wire.quarantine import Held, HeldMessages, HeldState, Listed, ReleaseOrder
 from mailwarden.wire.reports import Forgotten, Learning, Report, ReportKind, Reports
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageAnalysisResult, SystemStatus
 
@@ -32,7 +33,8 @@ Schema = dict[str, object]
 _SCANNING = (MessageAnalysisRequest, MessageAnalysisResult, SystemStatus, ErrorBody, MessageExplanation, Catalogue)
 _LISTS = (AddEntries, DeleteEntries, GetLists, ListEntries, ModifiedEntries, AvailableLists, PublicListsEntry)
 _REPORTS = (Report, ReportKind, Reports, Learning, Forgotten)
-_RECORDS = (*_SCANNING, *_LISTS, *_REPORTS)
+_QUARANTINE = (Held, HeldMessages, HeldState, Listed, ReleaseOrder)
+_RECORDS = (*_SCANNING, *_LISTS, *_REPORTS, *_QUARANTINE)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
     "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],

@@ -11,6 +11,7 @@ from mailwarden.errors import MailwardenError
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.wire.explanation import MessageExplanation
 from mailwarden.wire.lists import AddEntries, AvailableLists, DeleteEntries, GetLists, ListEntries, ModifiedEntries
+from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
 from mailwarden.wire.reports import (
     Forgotten,
     Learning,
@@ -76,6 +77,8 @@ OF_TENANT: Errors = (
     errors.StorageUnavailable,
 )
 MESSAGE_BODY: Errors = (errors.PayloadTooLarge, errors.UnsupportedMediaType, errors.EmptyEmail, errors.LearningFull)
+LISTED: Errors = (errors.GlobalScopeForbidden, errors.InvalidEntry, errors.EntryTooBroad, errors.ListFull)
+HELD: Errors = (errors.MessageNotFound, errors.StorageUnavailable)
 NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 
 
@@ -159,6 +162,46 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         Forgotten,
         OF_TENANT,
         query=TenantQuery,
+    ),
+    ("GET", "/v1/quarantine"): Operation(
+        "listHeldMessages",
+        "Show held messages, the newest first.",
+        HeldMessages,
+        (errors.SchemaViolation, errors.InvalidTenantUid, *HELD),
+        query=QuarantineQuery,
+    ),
+    ("GET", "/v1/quarantine/{uid}"): Operation(
+        "showHeldMessage", "Show a held message, and what became of it for each recipient.", Held, HELD
+    ),
+    ("GET", "/v1/quarantine/{uid}/message"): Operation(
+        "downloadHeldMessage",
+        "Take the message itself out, as harmful as it came.",
+        None,
+        (*HELD, errors.NotReleasable),
+        media_type="message/rfc822",
+    ),
+    ("POST", "/v1/quarantine/{uid}/release"): Operation(
+        "releaseHeldMessage",
+        "Have a held message delivered to all who wait for it, or to some; a guard does it within seconds.",
+        Held,
+        (
+            errors.PayloadTooLarge,
+            errors.UnsupportedMediaType,
+            errors.InvalidJson,
+            errors.SchemaViolation,
+            errors.NotReleasable,
+            *HELD,
+            *LISTED,
+        ),
+        body=ReleaseOrder,
+        status=202,
+    ),
+    ("DELETE", "/v1/quarantine/{uid}"): Operation(
+        "deleteHeldMessage",
+        "Delete a held message for all who wait for it, or for one.",
+        Held,
+        (errors.SchemaViolation, errors.NotReleasable, *HELD, *LISTED),
+        query=DeleteQuery,
     ),
     ("POST", "/api/public/lists/v1/addEntries"): Operation(
         "addEntries",

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "people": "Invite people to the console, show them, and let them in again.",
     "policy": "Compare policies over stored evidence, and test one with sample messages.",
     "reports": "Say what messages are, for a tenant to learn from, and undo it.",
+    "quarantine": "Show held messages, release, delete and export them.",
     "lists": "Show and change lists over the List API, in bulk from files as well.",
     "doctor": "Check every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",

@@ -41,6 +41,8 @@ def _configuration() -> str:
         "| `messageQueue.submit` | submit messages |\n"
         "| `messageQueue.read` | read the explanation of a message |\n"
         "| `messageQueue.report` | report messages, and see and undo what a tenant learned from reports |\n"
+        "| `quarantine.read` | see which messages are held |\n"
+        "| `quarantine.manage` | release and delete held messages, and take them out |\n"
         "| `admin.status` | ask for the system status |\n"
         "| `admin.metrics` | read abby's metrics |\n"
         "| `tenant:<uuid>` | act for that tenant only; repeatable |\n"

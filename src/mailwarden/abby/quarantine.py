@@ -1,0 +1,126 @@
+"""The quarantine under /v1: held messages found, released, deleted and taken out.
+
+Security: the walls between tenants stand here: a message of another tenant is answered like one that does not exist.
+`download` gives out hostile bytes, as a file that no browser opens.
+"""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+from msgspec import UNSET
+
+from mailwarden.abby.access import Caller
+from mailwarden.abby.quarantine_desk import QuarantineDesk, held_of
+from mailwarden.errors import MessageNotFound
+from mailwarden.model.actor import Actor
+from mailwarden.quarantine.held import Place, Question, State
+from mailwarden.serving.front_door import Call, finish_headers
+from mailwarden.serving.json_body import receive_json
+from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
+from mailwarden.wire.query import read_query
+from mailwarden.wire.strict_json import convert, read_object, violation_at
+
+MAX_BODY = 1_048_576
+_encoder = msgspec.json.Encoder()
+
+
+class QuarantineApi:
+    def __init__(self, desk: QuarantineDesk, *, body_timeout_ms: int) -> None:
+        self._desk = desk
+        self._body_timeout_ms = body_timeout_ms
+
+    async def list_held(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Answer a page; a tenant that is not the caller's has no messages."""
+        query = read_query(call.request.query.items(), QuarantineQuery)
+        after = None
+        if query.after is not UNSET:
+            last = await self._desk.find(caller.scope, query.after)
+            after = Place(last.received, last.uid)
+        question = Question(
+            tenant=None if query.tenant_uid is UNSET else query.tenant_uid,
+            verdict=None if query.verdict is UNSET else query.verdict,
+            recipient=None if query.recipient is UNSET else query.recipient,
+            sender=None if query.sender is UNSET else query.sender,
+            text=None if query.text is UNSET else query.text,
+            state=None if query.state is UNSET else State(query.state),
+            since=None if query.since is UNSET else _in_utc(query.since),
+            after=after,
+        )
+        found = await self._desk.page(caller.scope, question, query.limit)
+        return _answer(HeldMessages(tuple(map(held_of, found))))
+
+    async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
+        return _answer(held_of(await self._desk.find(caller.scope, _uid_in(call))))
+
+    async def download(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Answer the message itself, verified before the first byte is sent."""
+        uid = _uid_in(call)
+        raw = await self._desk.export(caller.scope, uid, _actor(call, caller))
+        try:
+            response = web.StreamResponse(
+                headers={
+                    "Content-Type": "message/rfc822",
+                    "Content-Length": str(raw.size),
+                    "Content-Disposition": f'attachment; filename="{uid}.eml"',
+                }
+            )
+            finish_headers(response, call.request_id, call.request.path)
+            await response.prepare(call.request)
+            async for chunk in raw.stream():
+                await response.write(chunk)
+            await response.write_eof()
+            return response
+        finally:
+            raw.close()
+
+    async def release(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Have a message released; a guard does it within seconds, and `show` tells what came of it."""
+        uid = _uid_in(call)
+        raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
+        order = convert(read_object(raw), ReleaseOrder)
+        message = await self._desk.release(
+            caller.scope,
+            uid,
+            _actor(call, caller),
+            recipients=None if order.recipients is UNSET else order.recipients,
+            allow=None if order.allow is UNSET else order.allow,
+            everywhere=order.everywhere,
+        )
+        return _answer(held_of(message), 202)
+
+    async def delete(self, call: Call, caller: Caller) -> web.StreamResponse:
+        uid = _uid_in(call)
+        query = read_query(call.request.query.items(), DeleteQuery)
+        message = await self._desk.delete(
+            caller.scope,
+            uid,
+            _actor(call, caller),
+            recipients=None if query.recipient is UNSET else [query.recipient],
+            block=None if query.block is UNSET else query.block,
+        )
+        return _answer(held_of(message))
+
+
+def _uid_in(call: Call) -> UUID:
+    """Return the uid in the path; what is none names no message."""
+    try:
+        return UUID(call.variables["uid"])
+    except ValueError:
+        raise MessageNotFound("There is no such message in quarantine.") from None
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
+        raise violation_at("/since", "Not a moment that can be written in UTC") from None
+
+
+def _actor(call: Call, caller: Caller) -> Actor:
+    return Actor(f"token:{caller.name}", call.request.remote, call.request_id)
+
+
+def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=_encoder.encode(record), content_type="application/json")

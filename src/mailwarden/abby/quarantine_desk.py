@@ -1,0 +1,125 @@
+"""The quarantine as people work with it: looking, releasing, deleting, and what goes into a list with that.
+
+The API and the commands come here, as the console will. What is released a guard hands on, within seconds.
+
+Security: `export` gives whole messages out, as hostile as they came; the audit is told before.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolation, StorageUnavailable
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.frames import BrokenBody
+from mailwarden.quarantine.held import EVERYTHING, HeldMessage, Question
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from mailwarden.wire.lists import ListEntryInput
+from mailwarden.wire.quarantine import Held, HeldFor, Listed
+
+
+class QuarantineDesk:
+    def __init__(self, store: QuarantineStore, vault: Vault, lists: Lists, spool: Path) -> None:
+        self._store = store
+        self._vault = vault
+        self._lists = lists
+        self._spool = spool
+
+    async def page(self, scope: Scope, question: Question = EVERYTHING, limit: int = 100) -> Sequence[HeldMessage]:
+        return await self._store.page(scope, question, limit)
+
+    async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
+        return await self._store.counts(scope, tenant)
+
+    async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
+        return await self._store.find(scope, uid)
+
+    async def of_ggrid(self, scope: Scope, ggrid: UUID) -> HeldMessage:
+        return await self._store.of_ggrid(scope, ggrid)
+
+    async def release(
+        self,
+        scope: Scope,
+        uid: UUID,
+        actor: Actor,
+        *,
+        recipients: Sequence[str] | None = None,
+        allow: Listed | None = None,
+        everywhere: bool = False,
+    ) -> HeldMessage:
+        """Have a message released; with `allow` its sender is let through from now on, for the tenant or for all."""
+        if allow is not None:
+            message = await self._store.find(scope, uid)
+            if message.verdict is Verdict.MALWARE:
+                raise NotReleasable("Malware is never delivered, and its sender is not allowed for it.")
+            await self._list(scope, "sender-allow", message, allow, actor, everywhere=everywhere)
+        return await self._store.ask_release(scope, uid, recipients, actor)
+
+    async def delete(
+        self,
+        scope: Scope,
+        uid: UUID,
+        actor: Actor,
+        *,
+        recipients: Sequence[str] | None = None,
+        block: Listed | None = None,
+        everywhere: bool = False,
+    ) -> HeldMessage:
+        """Delete a message; with `block` its sender is held back from now on, for the tenant or for all."""
+        if block is not None:
+            message = await self._store.find(scope, uid)
+            await self._list(scope, "sender-block", message, block, actor, everywhere=everywhere)
+        return await self._store.delete(scope, uid, recipients, actor)
+
+    async def export(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
+        """Return the message itself, every byte verified."""
+        message = await self._store.note_export(scope, uid, actor)
+        if message.address is None:
+            raise NotReleasable("The message itself is not kept any more.")
+        if message.vault != await self._vault.uid():
+            raise StorageUnavailable("The message is kept in the vault of another host; ask there.")
+        try:
+            return await self._vault.get(message.tenant, message.address, self._spool)
+        except (FileNotFoundError, BrokenBody):
+            raise NotReleasable("The message itself cannot be read: it is gone from the vault, or broken.") from None
+
+    async def _list(
+        self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, everywhere: bool
+    ) -> None:
+        """Add the sender to a list; what cannot be an entry stops the rest, so that nothing is done by halves."""
+        if everywhere and scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may change a global list.")
+        address = message.from_address or message.sender
+        entry = address if what is Listed.ADDRESS else address.rpartition("@")[2]
+        if not entry:
+            raise SchemaViolation("The message names no sender who could be listed.")
+        given = ListEntryInput(entry, comment=f"Quarantine, message {message.uid}")
+        await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, [given], actor)
+
+
+def held_of(message: HeldMessage) -> Held:
+    """Return a held message as callers see it."""
+    return Held(
+        uid=message.uid,
+        tenant_uid=message.tenant,
+        ggrid=message.ggrid,
+        verdict=message.verdict,
+        sender=message.sender,
+        from_address=message.from_address,
+        from_name=message.from_name,
+        subject=message.subject,
+        size=message.size,
+        received_at=message.received,
+        expires_at=message.expires,
+        kept=message.is_kept,
+        recipients=tuple(
+            HeldFor(each.address, each.state, each.failure, each.changed_by, each.changed_at)
+            for each in message.recipients
+        ),
+    )

@@ -1,0 +1,254 @@
+"""`mailwarden quarantine`: shows held messages, has them released, deletes them, takes them out."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.abby.quarantine_desk import QuarantineDesk, held_of
+from mailwarden.access.tenants import TenantStore
+from mailwarden.cli.command import Command, operator
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError, MailwardenError
+from mailwarden.learning.contents import read_contents_key
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.held import HeldMessage, Question, State
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore
+from mailwarden.settings.reader import read
+from mailwarden.wire.quarantine import Listed
+
+T = TypeVar("T")
+ALL = Scope.deployment()
+PATIENCE = 15.0  # seconds in which a guard does what it is asked for
+LOOK = 0.5
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    ls = actions.add_parser("ls", help="show held messages, the newest first")
+    ls.add_argument("--tenant", metavar="TENANT", help="the tenant's name or uid")
+    ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages of this verdict")
+    ls.add_argument("--recipient", metavar="ADDRESS", help="only messages to this address, or @domain")
+    ls.add_argument("--sender", metavar="ADDRESS", help="only messages from this address, or @domain")
+    ls.add_argument("--text", metavar="TEXT", help="only messages with this in their subject")
+    ls.add_argument("--state", choices=[each.value for each in State], help="only messages that are so for anybody")
+    ls.add_argument("--days", type=float, metavar="NUMBER", help="only messages of the last days")
+    ls.add_argument(
+        "--limit", type=int, default=50, metavar="NUMBER", help=f"most that are shown (default: 50, at most {MAX_PAGE})"
+    )
+    show = actions.add_parser("show", help="show one held message and what became of it for each recipient")
+    release = actions.add_parser("release", help="have messages released, and wait until a guard has done it")
+    delete = actions.add_parser("delete", help="delete messages")
+    export = actions.add_parser("export", help="write the message itself to a file; it is as harmful as it came")
+    for action in (show, export):
+        action.add_argument("uid", type=UUID, metavar="UID", help="the message, as `mailwarden quarantine ls` shows it")
+    export.add_argument("file", type=Path, metavar="FILE", help="file to write, which must not exist")
+    for action, word, name in ((release, "--allow", "sender-allow"), (delete, "--block", "sender-block")):
+        action.add_argument("uids", nargs="+", type=UUID, metavar="UID", help="the messages")
+        action.add_argument("--to", action="append", metavar="ADDRESS", help="only for this recipient; repeatable")
+        action.add_argument(
+            word, dest="listed", choices=[each.value for each in Listed], help=f"add the sender to {name} as well"
+        )
+        action.add_argument("--everywhere", action="store_true", help="add it to the global list, not the tenant's")
+    days = actions.add_parser("days", help="show or change for how many days a tenant's held messages are kept")
+    days.add_argument("tenant", metavar="TENANT", help="the tenant's name or uid")
+    days.add_argument(
+        "--set", dest="days", action="append", default=[], metavar="VERDICT=DAYS",
+        help="the days of a verdict, or of `default`, which means all others; repeatable",
+    )  # fmt: skip
+    days.add_argument("--reset", action="store_true", help="forget what the tenant has of its own, before --set")
+    for action in (ls, show, release, delete, days):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+    for action in (ls, show, release, delete, export, days):
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    table = {"ls": _ls, "show": _show, "release": _release, "delete": _delete, "export": _export, "days": _days}
+    return table[options.action](options)
+
+
+def _ls(options: argparse.Namespace) -> int:
+    async def find(desk: QuarantineDesk, database: Database) -> Sequence[HeldMessage]:
+        question = Question(
+            tenant=None if options.tenant is None else await _find_tenant(database, options.tenant),
+            verdict=None if options.verdict is None else Verdict(options.verdict),
+            recipient=options.recipient,
+            sender=options.sender,
+            text=options.text,
+            state=None if options.state is None else State(options.state),
+            since=None if options.days is None else datetime.now(UTC) - timedelta(days=options.days),
+        )
+        return await desk.page(ALL, question, max(1, options.limit))
+
+    messages = _ask(options, find)
+    if options.output == "json":
+        _print_json([held_of(each) for each in messages])
+        return 0
+    rows = [("UID", "RECEIVED", "VERDICT", "STATE", "FROM", "TO", "SUBJECT")]
+    for each in messages:
+        states = ",".join(dict.fromkeys(recipient.state for recipient in each.recipients))
+        first, others = each.recipients[0].address if each.recipients else "-", len(each.recipients) - 1
+        to = f"{first} +{others}" if others > 0 else first
+        moment = each.received.strftime("%Y-%m-%d %H:%M")
+        row = (str(each.uid), moment, each.verdict, states, each.from_address or each.sender or "<>", to, each.subject)
+        rows.append(tuple(_shown(cell) for cell in row))  # type: ignore[arg-type]
+    print(_table(rows) if messages else "Nothing is held that is like this.")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    async def find(desk: QuarantineDesk, _: Database) -> HeldMessage:
+        return await desk.find(ALL, options.uid)
+
+    _print(options, [_ask(options, find)])
+    return 0
+
+
+def _release(options: argparse.Namespace) -> int:
+    async def release(desk: QuarantineDesk, _: Database) -> list[HeldMessage]:
+        for uid in options.uids:
+            listed = None if options.listed is None else Listed(options.listed)
+            await desk.release(ALL, uid, operator(), recipients=options.to, allow=listed, everywhere=options.everywhere)
+        until = time.monotonic() + PATIENCE
+        while True:
+            messages = [await desk.find(ALL, uid) for uid in options.uids]
+            if time.monotonic() > until or not any(each.in_state(State.RELEASING) for each in messages):
+                return messages
+            await asyncio.sleep(LOOK)
+
+    messages = _ask(options, release)
+    _print(options, messages)
+    if any(each.in_state(State.RELEASING) for each in messages):
+        print("mailwarden: no guard has done it yet; one does as soon as it can.", file=sys.stderr)
+        return 1
+    return 1 if any(recipient.failure for each in messages for recipient in each.recipients) else 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    async def delete(desk: QuarantineDesk, _: Database) -> list[HeldMessage]:
+        listed = None if options.listed is None else Listed(options.listed)
+        return [
+            await desk.delete(ALL, uid, operator(), recipients=options.to, block=listed, everywhere=options.everywhere)
+            for uid in options.uids
+        ]
+
+    _print(options, _ask(options, delete))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    async def export(desk: QuarantineDesk, _: Database) -> int:
+        raw = await desk.export(ALL, options.uid, operator())
+        try:
+            with os.fdopen(os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                for chunk in raw.chunks():
+                    file.write(chunk)
+        except OSError as error:
+            raise CommandError(f"{options.file} cannot be written ({error.strerror}).") from None
+        finally:
+            raw.close()
+        return raw.size
+
+    print(f"{options.file}: {_ask(options, export):,} bytes, as harmful as they came.")
+    return 0
+
+
+def _days(options: argparse.Namespace) -> int:
+    given: dict[str, int] = {}
+    for text in options.days:
+        verdict, _, number = text.partition("=")
+        if not number.isdecimal():
+            raise CommandError(f"`{text}` is not VERDICT=DAYS.")
+        given[verdict] = int(number)
+
+    async def change(_: QuarantineDesk, database: Database) -> Mapping[str, int]:
+        store, uid = TenantStore(database), await _find_tenant(database, options.tenant)
+        (tenant,) = await store.list(Scope.of(uid))
+        wanted = ({} if options.reset else tenant.quarantine_days) | given
+        if wanted == tenant.quarantine_days:
+            return wanted
+        return (await store.hold(ALL, uid, wanted, operator())).quarantine_days
+
+    found = _ask(options, change)
+    if options.output == "json":
+        _print_json(found)
+    else:
+        print("\n".join(f"{verdict}  {days} days" for verdict, days in found.items()) or "As guard.yml says.")
+    return 0
+
+
+def _ask(options: argparse.Namespace, question: Callable[[QuarantineDesk, Database], Awaitable[T]]) -> T:
+    """Do something with what abby does it with as well: the same database, the same vault, the same key."""
+    config = read(options.config / PATH, AbbyConfig)
+    vault = open_vault(config.quarantine, options.config, read_contents_key(options.config / config.contents.key))
+
+    async def ask(database: Database) -> T:
+        with tempfile.TemporaryDirectory() as spool:
+            lists = Lists(ListStore(database, database))
+            return await question(QuarantineDesk(QuarantineStore(database), vault, lists, Path(spool)), database)
+
+    try:
+        return ask_database(options, ask)
+    except CommandError:
+        raise
+    except MailwardenError as error:
+        raise CommandError(error.message) from None
+
+
+async def _find_tenant(database: Database, named: str) -> UUID:
+    for tenant in await TenantStore(database).list(ALL):
+        if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
+            return tenant.uid
+    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
+
+
+def _print(options: argparse.Namespace, messages: Sequence[HeldMessage]) -> None:
+    if options.output == "json":
+        _print_json([held_of(each) for each in messages])
+        return
+    for each in messages:
+        kept = "" if each.is_kept else ", the message itself is not kept"
+        print(f"{each.uid}  {each.verdict}, {each.size:,} bytes, until {each.expires:%Y-%m-%d}{kept}")
+        print(f"  ggrid    {each.ggrid}\n  from     {_shown(each.from_address or each.sender or '<>')}")
+        print(f"  subject  {_shown(each.subject)}")
+        for to in each.recipients:
+            why = f": {_shown(to.failure)}" if to.failure else f" by {to.changed_by}" if to.changed_by else ""
+            print(f"  {to.state:<9}{_shown(to.address)}{why}")
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _shown(text: str) -> str:
+    """Return a text of strangers without what a terminal would take for a command."""
+    return "".join(each if each.isprintable() else " " for each in text) or "-"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+COMMAND = Command(
+    example="mailwarden quarantine release UID --to ann@acme.example --allow address",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,116 @@
+"""The records of the quarantine: held messages, who they are for, and what is to become of them."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from mailwarden.model.outcome import Verdict
+
+MAX_HELD = 500
+_STATES = ["held", "releasing", "released", "deleted"]
+Words = Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class Listed(StrEnum):
+    """What of a sender goes into a list."""
+
+    ADDRESS = "address"
+    DOMAIN = "domain"
+
+
+class HeldState(StrEnum):
+    """What became of a held message for one recipient."""
+
+    HELD = "held"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    DELETED = "deleted"
+
+
+class QuarantineQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The query of a page of held messages."""
+
+    tenant_uid: Annotated[UUID | UnsetType, Meta(description="Only this tenant's messages.")] = UNSET
+    verdict: Annotated[Verdict | UnsetType, Meta(description="Only messages of this verdict.")] = UNSET
+    recipient: Annotated[Words | UnsetType, Meta(description="Only messages to this address, or `@domain`.")] = UNSET
+    sender: Annotated[Words | UnsetType, Meta(description="Only messages from this address, or `@domain`.")] = UNSET
+    text: Annotated[Words | UnsetType, Meta(description="Only messages with this in their subject.")] = UNSET
+    state: Annotated[HeldState | UnsetType, Meta(description="Only messages that are so for any recipient.")] = UNSET
+    since: Annotated[
+        Annotated[datetime, Meta(tz=True)] | UnsetType, Meta(description="Only messages received since then.")
+    ] = UNSET
+    after: Annotated[
+        UUID | UnsetType, Meta(description="The `uid` of the last message of a page gives the next page.")
+    ] = UNSET
+    limit: Annotated[int, Meta(ge=1, le=MAX_HELD, description="Most messages of one page.")] = 100
+
+
+class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of a release."""
+
+    recipients: Annotated[
+        Annotated[tuple[Words, ...], Meta(min_length=1, max_length=1_000)] | UnsetType,
+        Meta(description="Who is to have the message; absent means all who wait for it."),
+    ] = UNSET
+    allow: Annotated[
+        Listed | UnsetType,
+        Meta(description="Adds the sender's address or domain to the list `sender-allow`, before the release."),
+    ] = UNSET
+    everywhere: Annotated[
+        bool, Meta(description="Adds it to the global list and not to the tenant's; only where a token may.")
+    ] = False
+
+
+class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The query of a deletion."""
+
+    recipient: Annotated[
+        Words | UnsetType, Meta(description="For whom it is deleted; absent means all who wait for it.")
+    ] = UNSET
+    block: Annotated[
+        Listed | UnsetType,
+        Meta(description="Adds the sender's address or domain to the tenant's list `sender-block`, before that."),
+    ] = UNSET
+
+
+class HeldFor(Struct, frozen=True, rename="camel"):
+    """What became of a held message for one recipient."""
+
+    address: Annotated[str, Meta(description="The recipient.")]
+    state: Annotated[
+        str,
+        Meta(
+            description="`releasing` waits for a guard; `released` was accepted by the next hop.",
+            extra_json_schema={"enum": _STATES},
+        ),
+    ]
+    failure: Annotated[str, Meta(description="Why the last release came to nothing; empty if none did.")]
+    changed_by: Annotated[str, Meta(description="Who had it released or deleted; empty if nobody did.")]
+    changed_at: Annotated[datetime | None, Meta(description="When that changed last.")]
+
+
+class Held(Struct, frozen=True, rename="camel"):
+    """One held message."""
+
+    uid: Annotated[UUID, Meta(description="Names the held message.")]
+    tenant_uid: Annotated[UUID, Meta(description="The tenant whose recipients it is held from.")]
+    ggrid: Annotated[UUID, Meta(description="The analysis of the message.")]
+    verdict: Annotated[Verdict, Meta(description="What the message is.")]
+    sender: Annotated[str, Meta(description="The envelope's sender.")]
+    from_address: Annotated[str, Meta(description="The address in From.")]
+    from_name: Annotated[str, Meta(description="The name in From.")]
+    subject: Annotated[str, Meta(description="Subject of the message.")]
+    size: Annotated[int, Meta(description="Bytes of the message.")]
+    received_at: Annotated[datetime, Meta(description="When it was received.")]
+    expires_at: Annotated[datetime, Meta(description="When it is forgotten.")]
+    kept: Annotated[bool, Meta(description="Whether the message itself can be had and released.")]
+    recipients: Annotated[tuple[HeldFor, ...], Meta(description="Who it is for.")]
+
+
+class HeldMessages(Struct, frozen=True, rename="camel"):
+    """A page of held messages, the newest first."""
+
+    messages: tuple[Held, ...]
