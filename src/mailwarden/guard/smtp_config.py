@@ -54,7 +54,7 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         return host.removeprefix("[").removesuffix("]"), int(port)
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        if not self.public and not _is_inside(self.listen.host):
+        if not self.public and not is_inside(self.listen.host):
             problem = (
                 f"`{self.listen.host}` is not a loopback or private address. Whoever reaches this port is believed, so "
                 "it must not be reached from outside; `public: true` allows it all the same"
@@ -72,7 +72,7 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield "nextHop", "is where guard itself listens: every message would come back"
 
 
-def _is_inside(host: str) -> bool:
+def is_inside(host: str) -> bool:
     """Tell whether an address can be reached from this host or a private network alone; a name may become anything."""
     if host == "localhost":
         return True

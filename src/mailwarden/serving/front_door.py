@@ -39,6 +39,7 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+ErrorAnswer = Callable[[MailwardenError], web.Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,26 @@ class Route:
 class FrontDoor:
     """Answers every request of one process; counts what is in hand, and says no once it is stopping."""
 
-    def __init__(self, routes: Sequence[Route], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        metrics: Metrics,
+        *,
+        meters: str = "http",
+        max_head: int = MAX_HEAD,
+        answer_for: ErrorAnswer = answer_for,
+    ) -> None:
+        """Take the routes; a second door of a process has meters of its own, and may have other words for errors."""
         self.routes = tuple(routes)
+        self.max_head = max_head
+        self.answer_for = answer_for
         self.in_hand = 0
         self.stopping = False
         self._idle = asyncio.Event()
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
-        self._counted = metrics.counter("http_requests", "Requests by route and status.", "route", "status")
-        self._seconds = metrics.histogram("http_request_seconds", "Seconds a request took.", "route")
+        self._counted = metrics.counter(f"{meters}_requests", "Requests by route and status.", "route", "status")
+        self._seconds = metrics.histogram(f"{meters}_request_seconds", "Seconds a request took.", "route")
         self._meters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         for route in self.routes:
             self._add(route)
@@ -81,13 +93,14 @@ class FrontDoor:
                 raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301
             response = await route.handler(Call(request, request_id, variables))
         except MailwardenError as error:
-            response = answer_for(error)
+            response = self.answer_for(error)
         except ConnectionError:
             log.info("caller went away", route=route.path if route else None)
             raise
         except Exception:
             log.exception("request failed")
-            response = answer_for(InternalError("Something went wrong on our side; the log has it by this request id."))
+            sentence = "Something went wrong on our side; the log has it by this request id."
+            response = self.answer_for(InternalError(sentence))
         finally:
             self.in_hand -= 1
             if self.stopping and not self.in_hand:
@@ -107,7 +120,7 @@ class FrontDoor:
                 await asyncio.wait_for(self._idle.wait(), seconds)
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, Mapping[str, str]]:
-        _check_head(request)
+        _check_head(request, self.max_head)
         path, variables = request.path, _NO_VARIABLES
         methods = self._fixed.get(path)
         if methods is None:
@@ -164,7 +177,7 @@ def finish_headers(response: web.StreamResponse, request_id: str, path: str) -> 
         headers["X-API-Version"] = API_VERSION
 
 
-def _check_head(request: web.BaseRequest) -> None:
+def _check_head(request: web.BaseRequest, max_head: int) -> None:
     """Refuse heads that two readers could understand differently."""
     if request._version not in (HttpVersion10, HttpVersion11):
         request._version = HttpVersion10  # the answer repeats it, and must be in a version that exists
@@ -172,7 +185,7 @@ def _check_head(request: web.BaseRequest) -> None:
     hosts = request.headers.getall("Host", ())
     if len(hosts) > 1 or (not hosts and request.version == HttpVersion11):
         raise BadRequest("The request needs exactly one Host header.")
-    if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > MAX_HEAD:
+    if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > max_head:
         raise BadRequest("The request's head is too large.")
     if request.headers.get("Expect", "100-continue").lower() != "100-continue":
         raise BadRequest("The only expectation that can be met is 100-continue.")

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, Overloaded, RequestTimeout
-from mailwarden.serving.errors import answer_for
-from mailwarden.serving.front_door import MAX_HEAD, FrontDoor, finish_headers
+from mailwarden.serving.front_door import FrontDoor, finish_headers
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.logs import get_logger
 
@@ -38,6 +37,7 @@ class Limits:
 
     header_timeout_ms: int = 15_000
     max_connections: int = 10_000
+    max_headers: int = MAX_HEADERS
 
 
 class Server(web.Server):
@@ -45,6 +45,7 @@ class Server(web.Server):
 
     def __init__(self, door: FrontDoor, limits: Limits) -> None:
         super().__init__(door.answer)
+        self._door = door
         self._limits = limits
 
     @property
@@ -52,15 +53,15 @@ class Server(web.Server):
         return len(self._connections) > self._limits.max_connections
 
     def __call__(self) -> "Connection":
-        return Connection(self, self._loop, self._limits)
+        return Connection(self, self._loop, self._door, self._limits)
 
 
 class Connection(web.RequestHandler):
     """One connection: aiohttp's, with a deadline for every request head and our own words for errors."""
 
-    __slots__ = ("_head_bytes", "_head_timer", "_header_timeout")
+    __slots__ = ("_door", "_head_bytes", "_head_timer", "_header_timeout")
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, door: FrontDoor, limits: Limits) -> None:
         super().__init__(
             server,
             loop=loop,
@@ -68,9 +69,10 @@ class Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # the front door writes the line
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
-            max_headers=MAX_HEADERS,
+            max_headers=limits.max_headers,
             auto_decompress=False,
         )
+        self._door = door
         self._header_timeout = limits.header_timeout_ms / 1000
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
@@ -92,7 +94,7 @@ class Connection(web.RequestHandler):
             self._stop_head_timer()
         elif data:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD:
+            if self._head_bytes > self._door.max_head:
                 self._refuse(BadRequest("The request's head is too large."))
             elif self._head_timer is None:
                 self._start_head_timer()
@@ -110,7 +112,7 @@ class Connection(web.RequestHandler):
         error = BadRequest("The bytes are not a request that can be read.") if status < 500 else InternalError("")
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
-        response = answer_for(error)
+        response = self._door.answer_for(error)
         finish_headers(response, request_id, "")
         response.force_close()
         return response
@@ -135,7 +137,7 @@ class Connection(web.RequestHandler):
         """Answer before there is a request to answer, and hang up."""
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code)
-        response = answer_for(error)
+        response = self._door.answer_for(error)
         body = response.body if isinstance(response.body, bytes) else b""
         head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
         finish_headers(response, request_id, "")
@@ -149,13 +151,19 @@ class Connection(web.RequestHandler):
 
 @asynccontextmanager
 async def serving(
-    door: FrontDoor, listen: Listen, ssl_context: ssl.SSLContext | None, limits: Limits, *, grace_ms: int = 1_000
+    door: FrontDoor,
+    listen: Listen,
+    ssl_context: ssl.SSLContext | None,
+    limits: Limits,
+    *,
+    grace_ms: int = 1_000,
+    inherits: bool = True,
 ) -> AsyncIterator[int]:
     """Listen while the block runs, yielding the port; at its end finish the work in hand within the grace period."""
     loop = asyncio.get_running_loop()
     server = Server(door, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
-    inherited = _inherited_socket()
+    inherited = _inherited_socket() if inherits else None
     if inherited is not None:
         listener = await loop.create_server(server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake)
     else:
