@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-lists bench-search evaluate torture faults-lists docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate torture faults-lists docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,9 @@ contracts:
 
 bench-scan: ## Measure scanning against the bare engines (MESSAGES=folder of .eml files)
 	@$(BIN)/python -m bench.scan $(if $(MESSAGES),--messages $(MESSAGES))
+
+bench-smtp: ## Measure Postfix with guard against Postfix with Rspamd's own milter (MESSAGES=folder of .eml files)
+	@$(BIN)/python -m bench.smtp $(if $(MESSAGES),--messages $(MESSAGES))
 
 bench-lists: ## Measure the List API on 1 and 10 million entries against PostgreSQL asked bare
 	@$(BIN)/python -m bench.lists

@@ -19,7 +19,8 @@ HOST = "127.0.0.1"
 SHIPPED = Path(__file__).parents[1] / "deploy" / "postfix"
 DAEMONS = Path("/usr/lib/postfix/sbin")
 GUARD, BACK = f"{HOST}:10025", f"{HOST}:10026"  # as the shipped files have them
-Way = Literal["before-queue", "after-queue"]
+Way = Literal["before-queue", "after-queue", "milter"]  # the last asks somebody else's milter, to compare
+_MILTER = "smtp      inet  n       -       n       -       -       smtpd\n"
 
 # What every Postfix has, without the jail that Debian puts around most of it.
 _MASTER = """\
@@ -51,10 +52,19 @@ class Postfix(ServerProcess):
     """Takes mail for the domains at `port`, has guard look at it, and brings what comes back to the sink.
 
     guard listens at `guard_port` and hands back to `back_port`; both are chosen here, because Postfix is told them
-    by its configuration. Any client may say by XCLIENT who it pretends to be.
+    by its configuration. Any client may say by XCLIENT who it pretends to be. Without a sink all is thrown away.
     """
 
-    def __init__(self, folder: Path, way: Way, domains: tuple[str, ...], sink_port: int, *, retry: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        way: Way,
+        domains: tuple[str, ...],
+        sink_port: int | None,
+        *,
+        retry: int = 2,
+        milter_port: int | None = None,
+    ) -> None:
         if os.geteuid() != 0:
             raise RigError("Postfix starts as root alone")
         self.port, self.guard_port, self.back_port = free_port(), free_port(), free_port()
@@ -75,7 +85,8 @@ class Postfix(ServerProcess):
             "inet_interfaces": "127.0.0.1",
             "inet_protocols": "ipv4",
             "relay_domains": " ".join(domains),
-            "relay_transport": f"relay:[{HOST}]:{sink_port}",
+            "relay_transport": "discard:" if sink_port is None else f"relay:[{HOST}]:{sink_port}",
+            **({} if milter_port is None else {"smtpd_milters": f"inet:{HOST}:{milter_port}"}),
             "smtpd_recipient_restrictions": "reject_unauth_destination",
             "smtpd_authorized_xclient_hosts": "127.0.0.0/8",
             "smtpd_client_connection_count_limit": "0",
@@ -130,7 +141,10 @@ class Postfix(ServerProcess):
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
     def _shipped(self, way: Way, name: str) -> str:
-        text = (SHIPPED / way / name).read_text("ascii")
+        if way == "milter":
+            text = _MILTER if name == "master.cf" else ""
+        else:
+            text = (SHIPPED / way / name).read_text("ascii")
         text = text.replace(f"[{HOST}]:10025", f"[{HOST}]:{self.guard_port}").replace(
             GUARD, f"{HOST}:{self.guard_port}"
         )

@@ -22,7 +22,7 @@ DEADLINE = 120.0
 
 
 class Rspamd(ServerProcess):
-    def __init__(self, folder: Path, *, redis: str, dns: str, workers: int = 2) -> None:
+    def __init__(self, folder: Path, *, redis: str, dns: str, workers: int = 2, milter: bool = False) -> None:
         user = servant("_rspamd")
         self._user_name = user
         make_folder(folder)
@@ -34,6 +34,7 @@ class Rspamd(ServerProcess):
         self.url = f"http://{HOST}:{self.port}"
         self.controller_url = f"http://{HOST}:{controller_port}"
         self.controller_address = f"tcp:{HOST}:{controller_port}"
+        self.milter_port = free_port() if milter else None  # where an MTA may ask it without us, to compare
         settings = make_folder(make_folder(folder / "configuration") / "local.d")
         for name, text in self._settings(redis, dns, workers, controller_port).items():
             (settings / name).write_text(text, "ascii")
@@ -97,6 +98,10 @@ class Rspamd(ServerProcess):
         finally:
             connection.close()
 
+    def _milter(self, workers: int) -> str:
+        scan = 'upstream "local" { default = yes; self_scan = yes; }'
+        return f'bind_socket = "{HOST}:{self.milter_port}";\nmilter = yes;\ncount = {workers};\n{scan}\n'
+
     def _settings(self, redis: str, dns: str, workers: int, controller_port: int) -> dict[str, str]:
         """Write what differs from the stock configuration, by file."""
         sockets = f'["{self.socket} mode=0666", "{HOST}:{self.port}"]'
@@ -108,7 +113,7 @@ class Rspamd(ServerProcess):
             ),
             "worker-normal.inc": f"bind_socket = {sockets};\ncount = {workers};\n",
             "worker-controller.inc": f'bind_socket = "{HOST}:{controller_port}";\npassword = "{PASSWORD}";\n',
-            "worker-proxy.inc": OFF,
+            "worker-proxy.inc": OFF if self.milter_port is None else self._milter(workers),
             # It would answer the second scan of a message with a soft reject and nothing else.
             "greylist.conf": OFF,
             "fuzzy_check.conf": OFF,

@@ -20,7 +20,8 @@ from mailwarden.guard.sources.smtp_xforward import Forwarded
 
 MAX_IDLE = 20  # connections kept for the next message
 IDLE_SECONDS = 20.0
-PIPELINED = 100  # recipients said at once; their answers fit into any socket's buffer
+PIPELINED = 100  # commands said at once; their answers fit into any socket's buffer
+PIECE = 65_536  # bytes written at once; each write costs as much as a few kilobytes
 MAX_REPLY_LINES = 100
 NO_ANSWER = "451 4.4.1 The next hop does not answer"
 XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has at most 512
@@ -144,49 +145,53 @@ class Connection:
     async def dial(self, address: tuple[str, int], name: str) -> None:
         async with asyncio.timeout(self._timeout):
             self._reader, self._writer = await asyncio.open_connection(*address, limit=4_096)
-        await self._expect(220)
-        hello = await self._ask(f"EHLO {name}", 250)
+        greeting = await self._expect()
+        if greeting.code >= 300:
+            raise greeting.refusal()
+        hello = await self._ask(f"EHLO {name}")
         self._offers = {key.upper(): rest for key, _, rest in (line.partition(" ") for line in hello.lines[1:])}
 
     async def begin(self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int) -> None:
-        """Say the envelope and DATA; raise NotTaken where any recipient is refused."""
-        for words in self._forwardable(forwarded):
-            await self._ask(f"XFORWARD {words}", 250)
-        await self._ask(f"MAIL FROM:<{sender.address}>{self._parameters(sender, size)}", 250)
+        """Say the envelope and DATA; raise NotTaken where anything is refused."""
+        commands = [
+            *(f"XFORWARD {words}" for words in self._forwardable(forwarded)),
+            f"MAIL FROM:<{sender.address}>{self._parameters(sender, size)}",
+            *map(self._recipient, recipients),
+            "DATA",
+        ]
+        together = PIPELINED if "PIPELINING" in self._offers else 1
         refusals: list[Reply] = []
-        for start in range(0, len(recipients), PIPELINED):
-            batch = recipients[start : start + PIPELINED]
-            if "PIPELINING" in self._offers:
-                await self._say("".join(map(self._recipient, batch)))
-                replies = [await self._reply() for _ in batch]
-            else:
-                replies = []
-                for recipient in batch:
-                    await self._say(self._recipient(recipient))
-                    replies.append(await self._reply())
-            refusals += [reply for reply in replies if reply.code >= 300]
-        if refusals:
-            # One that may succeed later asks for another try; only where none may is the message refused for good.
-            raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
-        self._in_data = True
-        await self._ask("DATA", 354)
+        for start in range(0, len(commands), together):
+            group = commands[start : start + together]
+            # Should a recipient be refused and the data be asked for, hanging up leaves the message undelivered.
+            self._in_data = group[-1] == "DATA"
+            await self._say("".join(f"{command}\r\n" for command in group))
+            replies = [await self._expect() for _ in group]
+            refusals += [reply for reply in replies if not 200 <= reply.code < 400]
+            if refusals and (together == 1 or self._in_data):
+                # One that may succeed later asks for another try; only where none may is the message refused for good.
+                raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
+        if replies[-1].code != 354:
+            raise replies[-1].refusal()
 
     async def send(self, message: AsyncIterator[bytes]) -> Reply:
         """Send the data, every dot that begins a line doubled, and return the answer to its end."""
-        assert self._writer is not None
         begins, held = True, b""
+        ready = bytearray()
         async for chunk in message:
             piece = held + chunk
             held = b"\r" if piece.endswith(b"\r") else b""
             piece = piece[: len(piece) - len(held)]
             if not piece:
                 continue
-            stuffed = piece.replace(b"\r\n.", b"\r\n..")
-            self._writer.write(b"." + stuffed if begins and piece.startswith(b".") else stuffed)
+            ready += b"." if begins and piece.startswith(b".") else b""
+            ready += piece.replace(b"\r\n.", b"\r\n..")
             begins = piece.endswith(b"\r\n")
-            async with asyncio.timeout(self._timeout):
-                await self._writer.drain()
-        self._writer.write(held + (b".\r\n" if begins and not held else b"\r\n.\r\n"))
+            if len(ready) >= PIECE:
+                await self._write(bytes(ready))
+                ready.clear()
+        ready += held + (b".\r\n" if begins and not held else b"\r\n.\r\n")
+        await self._write(bytes(ready))
         reply = await self._reply()
         self._in_data = False
         return reply
@@ -201,7 +206,7 @@ class Connection:
 
     def _recipient(self, recipient: Recipient) -> str:
         notification = recipient.notification if "DSN" in self._offers else ()
-        return " ".join((f"RCPT TO:<{recipient.address}>", *notification)) + "\r\n"
+        return " ".join((f"RCPT TO:<{recipient.address}>", *notification))
 
     def _parameters(self, sender: Sender, size: int) -> str:
         """Return what MAIL says besides the address; what the next hop cannot carry is an error of the set-up."""
@@ -228,21 +233,25 @@ class Connection:
                 lines.append(word)
         return lines
 
-    async def _ask(self, command: str, expected: int) -> Reply:
-        await self._say(command + "\r\n")
-        return await self._expect(expected)
-
-    async def _expect(self, code: int) -> Reply:
-        reply = await self._reply()
-        if reply.code == 421:
-            raise ConnectionResetError("The next hop ends the session.")
-        if reply.code != code:
+    async def _ask(self, command: str) -> Reply:
+        await self._say(f"{command}\r\n")
+        reply = await self._expect()
+        if reply.code >= 300:
             raise reply.refusal()
         return reply
 
+    async def _expect(self) -> Reply:
+        reply = await self._reply()
+        if reply.code == 421:
+            raise ConnectionResetError("The next hop ends the session.")
+        return reply
+
     async def _say(self, text: str) -> None:
+        await self._write(text.encode("utf-8", "surrogateescape"))
+
+    async def _write(self, data: bytes) -> None:
         assert self._writer is not None
-        self._writer.write(text.encode("utf-8", "surrogateescape"))
+        self._writer.write(data)
         async with asyncio.timeout(self._timeout):
             await self._writer.drain()
 
