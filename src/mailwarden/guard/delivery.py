@@ -104,6 +104,21 @@ class Delivery:
         outcome = "delivered" if said else "quarantined" if held else "dropped"
         return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {said}".rstrip(), done=True)
 
+    async def pass_on(
+        self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled
+    ) -> Answer:
+        """Hand on a message that was judged before, and released; it has no fields of ours."""
+        message = clean(raw)
+        try:
+            async with asyncio.timeout(PATIENCE * self._hop.timeout):
+                connection = await self._hop.prepare(sender, recipients, forwarded, message.size)
+                said = (await self._hop.send(connection, message.stream())).text
+        except NotTaken as failure:
+            return self._answer("not_delivered", failure.reply, done=False)
+        except TimeoutError:
+            return self._answer("not_delivered", TOO_SLOW, done=False)
+        return self._answer("passed", f"250 2.0.0 Ok: {said}".rstrip(), done=True)
+
     async def _keep(self, part: Part, raw: Spooled) -> None:
         assert self._keeper is not None
         try:

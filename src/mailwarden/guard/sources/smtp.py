@@ -15,6 +15,7 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, settle
+from mailwarden.guard.passes import Passes
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.smtp_config import Smtp as Settings
 from mailwarden.guard.sources.smtp_commands import Recipient, Refusal
@@ -38,6 +39,7 @@ class Smtp:
         processing: Processing,
         tenants: TenantDirectory,
         delivery: Delivery,
+        passes: Passes,
         spool: Path,
         analysis_timeout: float,
     ) -> None:
@@ -47,6 +49,7 @@ class Smtp:
         self._processing = processing
         self._tenants = tenants
         self._delivery = delivery
+        self._passes = passes
         self._spool = spool
         self._analysis_timeout = analysis_timeout
 
@@ -62,6 +65,15 @@ class Smtp:
 
     async def take(self, transaction: Transaction, raw: Spooled) -> str:
         """Answer one message: judged for each tenant, carried out, remembered."""
+        assert transaction.sender is not None
+        bypass = await self._passes.admit(raw, [each.address for each in transaction.recipients])
+        if bypass is not None:  # it was judged before, held, and released
+            answer = await self._delivery.pass_on(
+                transaction.recipients, transaction.sender, transaction.forwarded, raw
+            )
+            if answer.done:
+                await self._passes.spend(bypass)
+            return answer.reply
         try:
             async with self._admission.admitted(raw.size):
                 examined = await self._examine(transaction, raw)
@@ -71,7 +83,6 @@ class Smtp:
             raise Refusal(UNDECIDED) from None
         groups = [recipients for _, recipients in transaction.tenants.values()]
         parts = settle([Part(each.finished, group) for each, group in zip(examined, groups, strict=True)])
-        assert transaction.sender is not None
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # else the message comes again, and what becomes of it then is what is remembered
             for each, part in zip(examined, parts, strict=True):

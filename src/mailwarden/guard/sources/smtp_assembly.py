@@ -12,10 +12,14 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.delivery import Delivery
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.passes import Passes
 from mailwarden.guard.processing import Processing
+from mailwarden.guard.quarantine import start_quarantine
 from mailwarden.guard.sources.smtp import Smtp
 from mailwarden.guard.sources.smtp_listener import SmtpListener, greeting_name
 from mailwarden.learning.contents import read_contents_key
+from mailwarden.quarantine.bypass import BypassSeal
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.telemetry.metrics import Metrics
 
@@ -43,13 +47,15 @@ async def assembled_smtp(
         await tenants.start()
         hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
         stack.callback(hop.close)
-        seal = ResultSeal(read_contents_key(folder / config.contents.key))
+        key = read_contents_key(folder / config.contents.key)
+        keeper = start_quarantine(config, folder, key=key, database=database, hop=hop, stack=stack)
         source = Smtp(
             settings,
             admission=admission,
             processing=processing,
             tenants=tenants,
-            delivery=Delivery(hop, seal, None, metrics),  # no QuarantineKeeper yet: what is to be held is told 451
+            delivery=Delivery(hop, ResultSeal(key), keeper, metrics),
+            passes=Passes(BypassSeal(key), ReleaseStore(database)),
             spool=prepare_spool(folder / config.spool),
             analysis_timeout=patience,
         )

@@ -1,0 +1,126 @@
+"""Held and released through Postfix: what was held arrives byte for byte when somebody releases it, and only then."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rig.samples import malware_message, spam_message
+from tests.acceptance.client import wait_until
+from tests.acceptance.post import send
+from tests.acceptance.post_office import Post, open_post_office
+from tests.acceptance.sluice import Sluice
+
+pytestmark = pytest.mark.slow
+TWO = ("ann@company.example", "bob@company.example")
+
+
+@pytest.fixture(scope="module")
+def post(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
+    with open_post_office(engines, town, tmp_path_factory.mktemp("held"), sluice) as opened:
+        yield opened
+
+
+def spam(engines) -> tuple[str, bytes]:
+    """Return a message that is held, and what names it."""
+    mark = uuid4().hex
+    message = spam_message().replace(b"Subject: ", f"Subject: {mark} ".encode(), 1)
+    return mark, engines.dns.sign(message, "pass.example")
+
+
+def held(post: Post, mark: str) -> dict[str, Any]:
+    found = post.house.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"]
+    assert len(found) == 1, found
+    return dict(found[0])
+
+
+def states(post: Post, uid: str) -> list[str]:
+    """Return what became of it for the recipients in the order of their names, for Postfix orders them, too."""
+    recipients = post.house.client().call("GET", f"/v1/quarantine/{uid}").json["recipients"]
+    return [each["state"] for each in sorted(recipients, key=lambda each: str(each["address"]))]
+
+
+def release(post: Post, uid: str, **order: object) -> int:
+    path, body = f"/v1/quarantine/{uid}/release", json.dumps(order).encode()
+    headers = {"Content-Type": "application/json"}
+    return post.house.client().call("POST", path, headers=headers, data=body).status
+
+
+@pytest.mark.contract("6 smtp")
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_a_held_message_arrives_when_it_is_released_and_not_before(post: Post, engines, way):
+    mark, message = spam(engines)
+    postfix = getattr(post, way)
+    assert send(postfix.port, message, *TWO).startswith("250")
+    assert wait_until(lambda: postfix.waiting() == 0, 20.0)
+    assert post.sink.empty
+
+    uid = held(post, mark)["uid"]
+    assert release(post, uid, recipients=[TWO[1]]) == 202
+    (first,) = post.sink.take()
+    assert first.recipients == TWO[1:]
+    assert set(first.below(message)) == {"Received"}, "as it came, but for the way it went"
+    assert wait_until(lambda: states(post, uid) == ["held", "released"], 10.0)
+
+    assert release(post, uid) == 202
+    (second,) = post.sink.take()
+    assert second.recipients == TWO[:1]
+    assert wait_until(lambda: states(post, uid) == ["released", "released"], 10.0)
+    assert wait_until(lambda: taught(post, mark) == ["released"], 10.0), "and it is learned from"
+
+
+def taught(post: Post, mark: str) -> list[str]:
+    tenant = post.house.tenants["acme"]
+    reports = post.house.client().call("GET", f"/v1/reports?tenantUid={tenant}").json["reports"]
+    return [each["kind"] for each in reports if mark in each["subject"]]
+
+
+def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_why(post: Post, engines):
+    mark, message = spam(engines)
+    assert send(post.before.port, message).startswith("250")
+    uid = held(post, mark)["uid"]
+    post.before.stop()
+    try:
+        assert release(post, uid) == 202
+        assert wait_until(lambda: states(post, uid) == ["held"], 20.0)
+        assert held(post, mark)["recipients"][0]["failure"].startswith("451 4.4.1")
+    finally:
+        post.before.start()
+    assert release(post, uid) == 202
+    assert post.sink.take()[0].below(message)
+
+
+def test_what_is_held_outlasts_kill_9_of_guard(post: Post, engines):
+    mark, message = spam(engines)
+    assert send(post.before.port, message).startswith("250")
+    guard = post.house.product.guards[0]
+    guard.kill()
+    guard.start()
+    assert release(post, held(post, mark)["uid"]) == 202
+    assert post.sink.take(patience=30.0)[0].below(message)
+
+
+def test_malware_stays(post: Post, engines):
+    message = engines.dns.sign(malware_message(), "pass.example")
+    assert send(post.before.port, message).startswith("250")
+    found = post.house.client().call("GET", "/v1/quarantine?verdict=malware").json["messages"]
+    assert release(post, found[0]["uid"]) == 409
+    assert post.sink.empty
+
+
+def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(post: Post, engines):
+    mark, message = spam(engines)
+    vault = post.house.product.guards[0].folder / "quarantine"
+    aside = vault.rename(vault.with_name("aside"))
+    vault.write_text("no folder")
+    try:
+        reply = send(post.before.port, message)
+        assert reply.startswith("451 4.3.0"), reply
+    finally:
+        vault.unlink()
+        aside.rename(vault)
+    assert post.house.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"] == []
+    assert send(post.before.port, message).startswith("250"), "and it is taken when it is there again"
+    assert held(post, mark)["kept"]
