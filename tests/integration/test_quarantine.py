@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -11,9 +12,11 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import MessageNotFound, NotReleasable
+from mailwarden.guard.passes import Passes
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.bypass import Bypass, BypassSeal
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.held import Days, HeldMessage, Place, Question, State
 from mailwarden.quarantine.keeping import Keeping
@@ -236,3 +239,15 @@ async def test_a_pass_is_spent_once(house: House):
     assert await house.releases.spend(ALL, one, until)
     assert not await house.releases.spend(ALL, one, until)
     assert await house.releases.is_spent(ALL, one)
+
+
+async def test_a_message_goes_through_by_its_pass_once(house: House):
+    seal = BypassSeal(b"k" * 64)
+    passes, recipients = Passes(seal, house.releases), ["ann@north.example"]
+    bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+    stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)
+    assert await passes.admit(Spooled.of(RAW), recipients) is None
+    assert await passes.admit(stamped, recipients) == bypass
+    assert await passes.admit(stamped, recipients) == bypass, "the next hop was away, and Postfix comes again"
+    await passes.spend(bypass)
+    assert await passes.admit(stamped, recipients) is None

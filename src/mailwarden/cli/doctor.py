@@ -25,6 +25,7 @@ from mailwarden.guard.app import build_engines
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig, Learning
 from mailwarden.learning.contents import read_contents_key
+from mailwarden.quarantine.opening import open_vault
 from mailwarden.serving.tls import client_context
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Database
@@ -68,14 +69,21 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
     yield _contents_key(folder, [config.contents.key for config in (guard, abby) if config is not None])
     yield await _database((guard or abby or GuardConfig()).database)
     if guard is not None:
-        yield _spool("lists guard", folder / guard.lists.replica)
-        async for line in _engines(guard):
+        async for line in _beside_guard(folder, guard):
             yield line
-        if guard.learning is not None:
-            async for line in _learning(guard.learning):
-                yield line
     if abby is not None:
         async for line in _processes(folder, abby):
+            yield line
+
+
+async def _beside_guard(folder: Path, guard: GuardConfig) -> AsyncIterator[Line]:
+    yield _spool("lists guard", folder / guard.lists.replica)
+    async for line in _engines(guard):
+        yield line
+    if guard.scan_sources.smtp is not None:
+        yield await _quarantine(folder, guard)
+    if guard.learning is not None:
+        async for line in _learning(guard.learning):
             yield line
 
 
@@ -116,6 +124,18 @@ def _contents_key(folder: Path, places: Sequence[str]) -> Line:
     if len(keys) > 1:
         return Line(False, name, " and ".join(places) + " differ", "give abby and every guard the same file")
     return Line(True, name, ", ".join(str(folder / place) for place in sorted(set(places))))
+
+
+async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
+    """Look at where held messages are kept: whether a folder can be written to, or a store answers."""
+    name, settings = "quarantine guard", guard.quarantine
+    if settings.bucket is None:
+        return _spool(name, folder / settings.store)
+    try:
+        vault = open_vault(settings, folder, read_contents_key(folder / guard.contents.key))
+        return Line(True, name, f"{settings.store}, vault {await vault.uid()}")
+    except MailwardenError as error:
+        return Line(False, name, f"{settings.store}: {error.message}", "set quarantine.store, endpoint and credentials")
 
 
 async def _database(database: Database) -> Line:

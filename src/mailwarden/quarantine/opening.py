@@ -1,5 +1,6 @@
 """Opens the vault that the configuration names."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from mailwarden.quarantine.vault import Vault
 from mailwarden.settings.shared import Quarantine
 
 if TYPE_CHECKING:  # these are words for the type checker alone
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, RetryConfig, S3Config
 
-TIMEOUT = "30s"
+TIMEOUT = "20s"
+RETRIES = timedelta(seconds=30)  # a sender waits meanwhile
 
 
 def open_vault(settings: Quarantine, folder: Path, key: bytes) -> Vault:
@@ -32,7 +34,8 @@ def _shelf(settings: Quarantine, folder: Path) -> Shelf:
     if settings.endpoint:
         config["endpoint"] = settings.endpoint
     options: ClientConfig = {"timeout": TIMEOUT, "allow_http": settings.endpoint.startswith("http://")}
-    store = S3Store(bucket, prefix=prefix or None, config=config, client_options=options)
+    retries: RetryConfig = {"max_retries": 2, "retry_timeout": RETRIES}
+    store = S3Store(bucket, prefix=prefix or None, config=config, client_options=options, retry_config=retries)
     return ObjectShelf(store)
 
 

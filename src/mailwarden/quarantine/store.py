@@ -182,11 +182,11 @@ class QuarantineStore:
             await record(connection, actor, _deed("delete", before, {"recipients": names}))
             return await _locked(connection, scope, uid)
 
-    async def note_export(self, scope: Scope, uid: UUID, actor: Actor) -> HeldMessage:
-        """Tell the audit that somebody takes the message itself out, before they have it."""
+    async def note_export(self, scope: Scope, uid: UUID, actor: Actor, action: str = "export") -> HeldMessage:
+        """Tell the audit that somebody takes the message itself out, or sees it, before they have it."""
         async with self._database.connection() as connection, connection.transaction():
             found = await _locked(connection, scope, uid)
-            await record(connection, actor, _deed("export", found, {}))
+            await record(connection, actor, _deed(action, found, {}))
         return found
 
     async def _find(self, scope: Scope, statement: str, named: UUID) -> HeldMessage:

@@ -1,0 +1,55 @@
+"""The vault that the configuration names: a folder, or a bucket with its credentials."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.errors import ConfigurationError, StorageUnavailable
+from mailwarden.guard.quarantine_config import GuardQuarantine
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.serving.spool import Spooled
+from mailwarden.settings.shared import Quarantine
+
+KEY = b"k" * 64
+
+
+async def test_a_folder_is_made_when_it_is_used(tmp_path: Path):
+    vault = open_vault(Quarantine(), tmp_path, KEY)
+    assert not (tmp_path / "quarantine").exists()
+    await vault.uid()
+    assert (tmp_path / "quarantine" / "vault").is_file()
+
+
+def test_a_bucket_needs_two_lines_of_credentials(tmp_path: Path):
+    settings = Quarantine(store="s3://held/mail", endpoint="http://127.0.0.1:1", credentials="s3")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        open_vault(settings, tmp_path, KEY)
+    (tmp_path / "s3").write_text("only-one\n")
+    with pytest.raises(ConfigurationError, match="two lines"):
+        open_vault(settings, tmp_path, KEY)
+
+
+@pytest.mark.slow
+async def test_a_store_that_is_away_is_told(tmp_path: Path):
+    (tmp_path / "s3").write_text("id\nsecret\n")
+    settings = Quarantine(store="s3://held/mail", endpoint="http://127.0.0.1:1", credentials="s3")
+    with pytest.raises(StorageUnavailable):
+        await open_vault(settings, tmp_path, KEY).put(uuid4(), Spooled.of(b"x"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        (Quarantine(), []),
+        (Quarantine(store="s3://bucket/prefix", endpoint="https://s3.example"), []),
+        (Quarantine(store=""), ["store"]),
+        (Quarantine(store="s3://"), ["store"]),
+        (Quarantine(store="gs://bucket"), ["store"]),
+        (Quarantine(endpoint="s3.example"), ["endpoint"]),
+        (GuardQuarantine(release_to="nowhere"), ["releaseTo"]),
+        (GuardQuarantine(release_to="mx.example:25"), []),
+    ],
+)
+def test_mistakes_are_told(settings: Quarantine, keys: list[str]):
+    assert [key for key, _ in settings.mistakes()] == keys
