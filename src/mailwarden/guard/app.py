@@ -29,6 +29,7 @@ from mailwarden.guard.learning import Learning
 from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.relationship import Relationship
+from mailwarden.guard.sources.door_assembly import assembled_doors
 from mailwarden.guard.sources.rest_api import RestApi
 from mailwarden.guard.sources.smtp_assembly import assembled_smtp
 from mailwarden.history.acquaintance import Acquaintance
@@ -91,7 +92,7 @@ class Guard:
         self._lists = lists
         self.name = config.name or socket.gethostname()
         self.stopping = False
-        self.close_doors: Callable[[], None] = lambda: None  # of the sources that are not the front door's
+        self.closers: tuple[Callable[[], None], ...] = ()  # of the sources that are not the front door's
 
     async def status(self, _: Call) -> web.StreamResponse:
         status = GuardStatus(
@@ -111,7 +112,8 @@ class Guard:
 
     def stop(self) -> None:
         self.stopping = True
-        self.close_doors()
+        for close in self.closers:
+            close()
 
 
 async def refuse_disabled(_: Call) -> web.StreamResponse:
@@ -145,8 +147,16 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
             database=house.database,
             metrics=metrics,
         )
-        async with beside as close_doors:
-            guard.close_doors = close_doors
+        doors = assembled_doors(
+            config,
+            folder,
+            admission=house.admission,
+            processing=house.processing,
+            database=house.database,
+            metrics=metrics,
+        )
+        async with beside as close_smtp, doors as close_doors:
+            guard.closers = (close_smtp, close_doors)
             yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp_config import Smtp
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
@@ -27,6 +28,13 @@ class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = None
     smtp: Annotated[
         Smtp | None, Meta(description="`smtp: {}` enables SMTP beside Postfix; without it nothing listens.")
+    ] = None
+    rspamd_api: Annotated[
+        RspamdApi | None, Meta(description="`rspamdApi: {}` answers clients of Rspamd; without it nothing listens.")
+    ] = None
+    stalwart_hook: Annotated[
+        StalwartHook | None,
+        Meta(description="`stalwartHook: {}` answers Stalwart's MTA hooks; without it nothing listens."),
     ] = None
 
 

@@ -71,6 +71,7 @@ class FrontDoor:
         self.answer_for = answer_for
         self.in_hand = 0
         self.stopping = False
+        self._closed_at = 0.0
         self._idle = asyncio.Event()
         self._fixed: dict[str, dict[str, Route]] = {}
         self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
@@ -112,12 +113,19 @@ class FrontDoor:
         self._record(request, route, response.status, time.perf_counter() - began)
         return response
 
+    def close(self) -> None:
+        """Take no new work from now on."""
+        if not self.stopping:
+            self.stopping = True
+            self._closed_at = time.monotonic()
+
     async def stop(self, seconds: float) -> None:
-        """Take no new work from now on, and wait for the work in hand, at most so long."""
-        self.stopping = True
+        """Take no new work, and wait for the work in hand, at most so long since the door was closed."""
+        self.close()
         if self.in_hand:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), seconds)
+                left = max(self._closed_at + seconds - time.monotonic(), 0.0)
+                await asyncio.wait_for(self._idle.wait(), left)
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, Mapping[str, str]]:
         _check_head(request, self.max_head)

@@ -8,8 +8,12 @@ from mailwarden.wire.strict_json import convert, read_object, violation_at
 
 
 def read_parameters(raw: bytes) -> MessageAnalysisRequest:
-    """Read and check the whole record; every field that a later reader trusts is checked here."""
-    value = read_object(raw)
+    """Read and check the whole record."""
+    return read_record(read_object(raw))
+
+
+def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
+    """Check the whole record; every field that a later reader trusts is checked here."""
     request = convert(value, MessageAnalysisRequest)
     border = request.border_mta_data
     if border.remote_address is not None:

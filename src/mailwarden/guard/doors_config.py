@@ -1,0 +1,78 @@
+"""The scan sources `rspamdApi` and `stalwartHook` in guard's configuration: doors for what is installed already."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from mailwarden.guard.smtp_config import is_inside
+from mailwarden.settings.shared import PORTS, Listen
+
+MIN_SECRET = 16
+
+Connections = Annotated[
+    int, Meta(ge=1, le=100_000, description="Connections at once; further ones are told to come back.")
+]
+Public = Annotated[bool, Meta(description="Lets `listen.host` be neither loopback nor private; needs the secret.")]
+BodyTimeout = Annotated[
+    int, Meta(ge=1, le=3_600_000, description="Longest wait for the next bytes of a message, in milliseconds.")
+]
+
+
+class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 11433
+
+
+class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that answers clients of Rspamd; see docs/doors.md."""
+
+    listen: Annotated[RspamdApiListen, Meta(description="Where clients of Rspamd ask, over plain HTTP.")] = (
+        RspamdApiListen()
+    )
+    public: Public = False
+    password: Annotated[str, Meta(description="What the header `Password` must say; none is asked for if empty.")] = ""
+    quarantine_as: Annotated[
+        Literal["reject", "add header", "discard"],
+        Meta(description="The action for what is to be held: the client keeps nothing, so that it is refused."),
+    ] = "reject"
+    max_connections: Connections = 200
+    body_timeout: BodyTimeout = 30_000
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _mistakes(self.listen, self.public, "password", self.password)
+
+
+class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 11480
+
+
+class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that answers Stalwart's MTA hooks; see docs/doors.md."""
+
+    listen: Annotated[StalwartHookListen, Meta(description="Where Stalwart asks, over plain HTTP.")] = (
+        StalwartHookListen()
+    )
+    public: Public = False
+    token: Annotated[str, Meta(description="The hook's bearer token; none is asked for if empty.")] = ""
+    quarantine_as: Annotated[
+        Literal["reject", "quarantine", "discard"],
+        Meta(description="The action for what is to be held; Stalwart's own `quarantine` delivers with a mark."),
+    ] = "reject"
+    max_connections: Connections = 200
+    body_timeout: BodyTimeout = 30_000
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _mistakes(self.listen, self.public, "token", self.token)
+
+
+def _mistakes(listen: Listen, public: bool, key: str, secret: str) -> Iterator[tuple[str, str]]:
+    if not public and not is_inside(listen.host):
+        problem = (
+            f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and whoever "
+            f"reaches this port is believed; `public: true` and a {key} allow it all the same"
+        )
+        yield "listen", problem
+    if public and not secret:
+        yield key, "is needed where `public: true` lets others than this host and private networks ask"
+    if secret and (len(secret) < MIN_SECRET or any(not "!" <= character <= "~" for character in secret)):
+        yield key, f"must be {MIN_SECRET} or more printable ASCII characters without blanks: it goes into a header"

@@ -1,0 +1,69 @@
+"""What the doors for existing installations share: the secret, the body, and envelopes checked as the scanning API's.
+
+Security: reads hostile bytes. A body is bounded in size and pace, and an envelope that the scanning API would refuse
+is refused.
+"""
+
+import hmac
+from pathlib import Path
+
+from aiohttp import web
+
+from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
+from mailwarden.model.envelope import Envelope
+from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
+from mailwarden.wire.parameters import envelope_of, read_record
+
+MAX_HEAD = 262_144  # 1,000 recipients have a header each
+MAX_HEADERS = 1_100
+NOBODY = "nobody"
+
+
+def check_secret(wanted: str, given: str | None, scheme: str) -> None:
+    """Compare in constant time; raise where the secret is missing or another."""
+    if not wanted:
+        return
+    if not given:
+        raise Unauthenticated("The door's secret is missing.", scheme=scheme)
+    if not hmac.compare_digest(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
+        raise InvalidCredentials("The door's secret is another.", scheme=scheme)
+
+
+def check_body_head(request: web.BaseRequest) -> None:
+    """Check what the head says of the body, before a byte of it is read."""
+    if (request.content_length or 0) > MAX_BODY:
+        raise too_large(MAX_BODY)
+    encodings = (request.headers.get(name, "identity") for name in ("Content-Encoding", "Compression"))
+    if any(encoding.strip().lower() not in ("identity", "") for encoding in encodings):
+        raise UnsupportedMediaType("The body must not be compressed.")
+
+
+async def receive_body(request: web.BaseRequest, spool: Path, body_timeout_ms: int) -> Spooled:
+    """Return the whole body; the caller closes it."""
+    await grant_body(request)
+    writer = SpoolWriter(spool)
+    try:
+        async with BodyClock(body_timeout_ms) as clock:
+            while chunk := await clock.next_chunk(request):
+                await writer.write(chunk)
+        received = await writer.finish()
+    finally:
+        writer.discard()
+    if not received.size:
+        raise EmptyEmail("The message is missing: the body is empty.")
+    return received
+
+
+def make_envelope(sender: str, recipients: list[str], address: str | None, helo: str | None) -> Envelope:
+    """Return the envelope, held to the same rules as the scanning API's; a door may be asked without a recipient."""
+    fields: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients or [NOBODY]}
+    if address:
+        fields["remoteAddress"] = address
+    if helo:
+        fields["senderHelo"] = helo
+    for text in (sender, *recipients, address or "", helo or ""):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise BadRequest("The envelope is not UTF-8.")
+    envelope = envelope_of(read_record({"borderMtaData": fields}))
+    return envelope if recipients else Envelope(envelope.sender, (), envelope.remote_address, envelope.helo)

@@ -1,0 +1,244 @@
+"""The doors for existing installations: Rspamd's `/checkv2` and Stalwart's MTA hook, before the real engines."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from mailwarden.guard.delivery_headers import ResultSeal
+from rig.ports import free_port
+from rig.samples import malware_message, plain_message, spam_message
+from tests.acceptance.client import envelope, wait_until
+from tests.acceptance.door_callers import PASSWORD, TOKEN, Doors, ask, ggrid_of_check, ggrid_of_hook, rspamc
+from tests.acceptance.house import in_processing, open_house, submitting
+from tests.acceptance.sluice import Sluice
+from tests.samples.stalwart import hook_call
+
+pytestmark = pytest.mark.slow
+
+PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
+SAMPLES = {
+    "plain": plain_message,
+    "spam": spam_message,
+    "malware": malware_message,
+    "newsletter": lambda: b"Precedence: bulk\r\nList-Unsubscribe: <https://pass.example/u>\r\n" + plain_message(),
+}
+MANY_FIELDS = {**hook_call(b"A: b\r\n\r\n"), "message": {"headers": [["a", "b"]] * 300_000, "contents": ""}}
+ALIKE = ("verdict", "decision", "tags")
+
+
+@pytest.fixture(scope="module")
+def doors(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Doors]:
+    rspamd, stalwart = free_port(), free_port()
+    guard = {
+        **PLACES,
+        "engines": {"clamav": {"address": sluice.address}},
+        "scanSources": {
+            "restApi": {},
+            "rspamdApi": {"listen": {"port": rspamd}, "password": PASSWORD, "bodyTimeout": 1_000},
+            "stalwartHook": {"listen": {"port": stalwart}, "token": TOKEN, "bodyTimeout": 1_000},
+        },
+    }
+    with open_house(engines, town, tmp_path_factory.mktemp("doors"), guards=(guard,)) as house:
+        yield Doors(house, rspamd, stalwart)
+
+
+@pytest.mark.contract("6 doors")
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_same_message_is_judged_the_same_by_every_way_in(doors: Doors, engines, name):
+    message = engines.dns.sign(SAMPLES[name](), "pass.example")
+
+    by_api = doors.house.client().submit(message, envelope()).result
+    checked = doors.check(message).json
+    hooked = doors.hook_with(message)
+
+    for source, ggrid in (("rspamdApi", ggrid_of_check(checked)), ("stalwartHook", ggrid_of_hook(hooked))):
+        known = doors.explain(ggrid)
+        assert {field: known[field] for field in ALIKE} == {field: by_api[field] for field in ALIKE}
+        assert known["source"] == source
+        assert known["envelope"] == envelope()["borderMtaData"]
+    delivered = by_api["decision"] == "deliver"
+    assert (checked["action"], hooked["action"]) == (("no action", "accept") if delivered else ("reject", "reject"))
+    assert (checked["score"] >= checked["required_score"]) is not delivered
+
+
+def test_the_answer_has_the_fields_of_the_real_rspamd_with_their_types(doors: Doors, engines, plain):
+    theirs = engines.rspamd.scan(plain, {"From": "alice@pass.example", "Rcpt": "bob@company.example"})
+    ours = doors.check(plain).json
+
+    missing = {name for name in theirs if name not in ours}
+    assert missing == set(), (missing, theirs)
+    for name, value in theirs.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        assert isinstance(ours[name], (int, float) if number else type(value)), name
+    (known, *_), shown = theirs["symbols"].values(), ours["symbols"]["MW_VERDICT_CLEAN"]
+    assert set(known) - {"description", "options"} <= set(shown)
+    assert theirs["message-id"] == ours["message-id"]
+
+
+@pytest.mark.parametrize(("name", "action"), [("plain", "no action"), ("spam", "reject"), ("malware", "reject")])
+def test_rspamds_own_client_understands_the_answer(doors: Doors, engines, tmp_path, name, action):
+    file = tmp_path / "message.eml"
+    file.write_bytes(engines.dns.sign(SAMPLES[name](), "pass.example"))
+    given = ("-F", "alice@pass.example", "-r", "bob@company.example", "-i", "192.0.2.10", "--helo", "mail.pass.example")
+
+    done = rspamc(doors.rspamd_port, file, "-P", PASSWORD, *given)
+
+    assert done.returncode == 0, done.stderr
+    assert f"Action: {action}" in done.stdout
+    assert "Symbol: MW_VERDICT_" in done.stdout
+    score = float(done.stdout.partition("Score: ")[2].split()[0])
+    assert (score >= 15.0) is (action == "reject")
+    as_json = json.loads(rspamc(doors.rspamd_port, file, "-P", PASSWORD, "-j", *given).stdout)
+    assert as_json["action"] == action
+
+
+def test_fields_are_signed_and_forged_ones_taken_out(doors: Doors, plain):
+    seal = ResultSeal((doors.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+    forged = b"X-Mailwarden-Verdict: clean\r\n" + plain
+
+    checked = doors.check(forged).json["milter"]
+    message = plain
+    for name, added in checked["add_headers"].items():
+        message = f"{name}: {added['value']}\r\n".encode() + message
+    assert "X-Mailwarden-Verdict" in checked["remove_headers"]
+    assert seal.read(message) is not None
+
+    changes = doors.hook_with(forged)["modifications"]
+    assert changes[0] == {"type": "deleteHeader", "name": "X-Mailwarden-Verdict", "index": 1}
+    message = plain
+    for change in changes[1:]:
+        message = f"{change['name']}: {change['value']}\r\n".encode() + message
+    assert seal.read(message) is not None
+
+
+def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer_wins(doors: Doors, plain):
+    assert doors.house.lists(tenant="club").add("sender-block", {"entry": "alice@pass.example"}).status == 200
+    both = ("bob@company.example", "kim@club.example")
+    try:
+        assert wait_until(lambda: doors.check(plain, "kim@club.example").json["action"] == "reject", 10.0)
+        assert doors.check(plain, "bob@company.example").json["action"] == "no action"
+        checked = doors.check(plain, *both).json
+        assert checked["action"] == "reject"
+        known = doors.explain(ggrid_of_check(checked))
+        assert known["tenantUid"] == doors.house.tenants["club"]
+        assert known["envelope"]["envelopeRecipients"] == ["kim@club.example"], "nobody is told of the others"
+        assert doors.check(plain, "<bob@company.example>, <kim@club.example>").json["action"] == "reject"
+        hooked = doors.hook_with(plain, *both)
+        assert (hooked["action"], hooked["response"]["status"]) == ("reject", 550)
+        assert doors.explain(ggrid_of_hook(hooked))["tenantUid"] == doors.house.tenants["club"]
+    finally:
+        doors.house.lists(tenant="club").delete("sender-block", "alice@pass.example")
+
+
+def test_a_blocked_address_bounces_since_the_sender_waits(doors: Doors, plain):
+    lists = doors.house.lists()
+    assert lists.add("ip-block", {"entry": "192.0.2.66"}).status == 200
+    try:
+        blocked = [("IP", "192.0.2.66")]
+        assert wait_until(lambda: doors.check(plain, headers=blocked).json["action"] == "reject", 10.0)
+        checked = doors.check(plain, headers=blocked).json
+        assert doors.explain(ggrid_of_check(checked))["decision"] == "bounce"
+        assert checked["messages"]["smtp_message"]
+    finally:
+        lists.delete("ip-block", "192.0.2.66")
+
+
+@pytest.mark.contract("3 admission doors")
+def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(doors: Doors, plain, sluice: Sluice):
+    sluice.shut()
+    with submitting(doors.house, plain, 2, sluice) as calls:
+        assert wait_until(lambda: in_processing(doors.house, 0) == 2)
+        checked = doors.check(plain)
+        hooked = doors.hook(hook_call(plain))
+    assert [call.result().status for call in calls] == [200, 200]
+    assert (checked.status, checked.json["action"]) == (200, "soft reject")
+    assert (hooked.status, hooked.json["action"]) == (200, "reject")
+    assert hooked.json["response"]["status"] == 451
+    assert doors.check(plain).json["action"] == "no action"
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "status"),
+    [
+        ([("IP", "nowhere")], b"x", 400),
+        ([("IP", "fe80::1%eth0")], b"x", 400),
+        ([("From", "a\x7fb@c.example")], b"x", 400),
+        ([("From", '"a@b.example')], b"x", 400),
+        ([("Helo", "x" * 2_000)], b"x", 400),
+        ([("Helo", "x" * 9_000)], b"x", 400),
+        ([("Rcpt", f"r{number}@company.example") for number in range(1_001)], b"x", 400),
+        ([("Rcpt", f"r{number}@company.example") for number in range(3_000)], b"x", 400),
+        ([("X-Long", "x" * 8_000)] * 40, b"x", 400),
+        ([("File", "/etc/passwd")], b"x", 400),
+        ([("Shm", "/rspamd"), ("Shm-Length", "10")], b"", 400),
+        ([("Compression", "zstd")], b"x", 415),
+        ([("Content-Encoding", "gzip")], b"x", 415),
+        ([], b"", 400),
+    ],
+)
+def test_hostile_checks_are_refused_and_never_read_as_a_good_message(doors: Doors, headers, message, status):
+    reply = doors.check(message, headers=headers)
+    assert reply.status == status
+    assert reply.json["action"] == "soft reject"
+
+
+def test_one_thousand_recipients_are_taken(doors: Doors, plain):
+    recipients = [f"r{number}@company.example" for number in range(1_000)]
+    assert doors.check(plain, *recipients).json["action"] == "no action"
+    assert doors.hook_with(plain, *recipients)["action"] == "accept"
+
+
+def test_only_what_is_there_is_answered_and_only_with_the_secret(doors: Doors, plain):
+    assert ask(doors.rspamd_port, "GET", "/ping", b"", []).body == b"pong\r\n"
+    assert doors.check(plain, path="/symbols").status == 404
+    assert doors.check(plain, path="/learnspam").status == 404
+    assert doors.check(plain, method="PUT").status == 405
+    assert doors.check(plain, password="another-password-here").status == 401
+    assert doors.check(plain, password="").json["action"] == "soft reject"
+    assert doors.hook(hook_call(plain), token="another-token-of-the-door").status == 401
+    assert doors.hook(hook_call(plain), path="/else").status == 404
+    assert doors.hook(hook_call(plain), path="/mta-hook").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[" * 200_000, 400),
+        (b"\xff\xfe", 400),
+        (b'{"context": {"stage": "data"}}', 400),
+        (b'{"context": {"stage": "elsewhere"}}', 400),
+        (json.dumps(hook_call(b"A: b\r\n\r\n", ip="x\ny")).encode(), 400),
+        (json.dumps(MANY_FIELDS).encode(), 413),
+    ],
+)
+def test_hostile_hook_calls_are_refused(doors: Doors, body, status):
+    assert doors.hook(body).status == status
+
+
+@pytest.mark.parametrize("stage", ["connect", "ehlo", "auth", "mail", "rcpt", "RCPT"])
+def test_other_stages_pass(doors: Doors, stage):
+    call = hook_call(b"A: b\r\n\r\n", stage=stage)
+    del call["message"]
+    assert doors.hook(call).json == {"action": "accept"}
+
+
+def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(doors: Doors, plain):
+    large = plain + b"x" * (52_428_800 - len(plain))
+    assert doors.check(large).status == 200
+    assert doors.check(large + b"x").status == 413
+    secret = [("Password", PASSWORD)]
+    assert ask(doors.rspamd_port, "POST", "/checkv2", b"A: b\r\n", secret, length=100).status == 408
+    bearer = [("Authorization", f"Bearer {TOKEN}")]
+    assert ask(doors.stalwart_port, "POST", "/", b"{", bearer, length=52_428_801).status == 413
+    assert ask(doors.stalwart_port, "POST", "/", b"{", bearer, length=100).status == 408
+
+
+def test_a_large_message_passes_both_doors(doors: Doors, plain):
+    message = plain + b"The minutes again.\r\n" * 150_000
+    assert doors.check(message).json["action"] == "no action"
+    hooked = doors.hook_with(message)
+    assert hooked["action"] == "accept"
+    assert doors.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)

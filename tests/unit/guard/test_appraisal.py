@@ -1,0 +1,146 @@
+"""Several tenants and one answer, for clients that carry it out themselves; and what Rspamd's clients are shown."""
+
+import json
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.errors import BadRequest, InternalError, Overloaded, PayloadTooLarge
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.sources import rspamd_api, stalwart_hook
+from mailwarden.guard.sources.appraisal import Answer, Appraisal, answer_of, join
+from mailwarden.guard.sources.result_fields import OWN, result_fields
+from mailwarden.guard.sources.rspamd_answer import make_answer
+from mailwarden.model.judgement import Reason
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.serving.spool import Spooled
+from tests.samples.finished import finished_request
+
+D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
+RAW = Spooled.of(b"Subject: x\r\nX-Mailwarden-Verdict: clean\r\n\r\ntext\r\n")
+
+
+def finished(decision: Decision, verdict: Verdict = Verdict.SPAM, *tags: str) -> FinishedRequest:
+    request = finished_request()
+    judgement = replace(request.judgement, verdict=verdict)
+    return replace(request, judgement=judgement, ruling=replace(request.ruling, decision=decision, tags=tags))
+
+
+@pytest.mark.parametrize(
+    ("decisions", "quarantine_as", "answer"),
+    [
+        ([D], Answer.REFUSE, Answer.PASS),
+        ([D, Q], Answer.REFUSE, Answer.REFUSE),
+        ([D, Q], Answer.MARK, Answer.MARK),
+        ([D, B], Answer.MARK, Answer.REFUSE),
+        ([D, Q, U], Answer.REFUSE, Answer.LATER),
+        ([B, U], Answer.REFUSE, Answer.LATER),
+        ([X], Answer.REFUSE, Answer.DISCARD),
+        ([X, X], Answer.REFUSE, Answer.DISCARD),
+        ([X, D], Answer.REFUSE, Answer.REFUSE),  # else one tenant's rule would make another's message vanish
+        ([Q, D], Answer.DISCARD, Answer.REFUSE),
+        ([Q, Q], Answer.DISCARD, Answer.DISCARD),
+    ],
+)
+def test_the_strictest_answer_is_given(decisions, quarantine_as, answer) -> None:
+    assert join([finished(decision) for decision in decisions], quarantine_as).answer is answer
+
+
+def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
+    assert answer_of(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REFUSE) is Answer.MARK
+    for mark in (Answer.MARK, Answer.HOLD):
+        assert answer_of(finished(Q, Verdict.MALWARE), mark) is Answer.REFUSE
+        assert answer_of(finished(Q, Verdict.SPAM), mark) is mark
+
+
+def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
+    parts = [finished(D), finished(Q, Verdict.PHISHING)]
+    assert join(parts, Answer.REFUSE).leading is parts[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "low", "high"),
+    [
+        (Answer.PASS, "no action", -100.0, 7.49),
+        (Answer.MARK, "add header", 7.5, 14.99),
+        (Answer.REFUSE, "reject", 15.0, 100.0),
+        (Answer.DISCARD, "discard", 15.0, 100.0),
+        (Answer.LATER, "soft reject", -100.0, 7.49),
+    ],
+)
+@pytest.mark.parametrize("weights", [(), (10,), (60, 70), (120, -20)])
+def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answer, action, low, high, weights) -> None:
+    reasons = tuple(Reason(f"html.rule-{n}", "html", Verdict.SPAM, weight, "why") for n, weight in enumerate(weights))
+    request = finished(D)
+    request = replace(request, judgement=replace(request.judgement, reasons=reasons))
+
+    made = make_answer(Appraisal(answer, request), [])
+
+    assert (made.action, made.is_skipped, made.required_score) == (action, False, 15.0)
+    assert low <= made.score <= high
+    assert sum(symbol.score for symbol in made.symbols.values()) == pytest.approx(made.score)
+    assert {f"MW_HTML_RULE_{n}" for n in range(len(weights))} < set(made.symbols)
+    assert all(name == symbol.name for name, symbol in made.symbols.items())
+    assert ("smtp_message" in made.messages) == (action in ("reject", "soft reject"))
+
+
+async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:
+    seal, request = ResultSeal(b"k" * 32), finished(D)
+    fields = await result_fields(seal, request, RAW)
+    made = make_answer(Appraisal(Answer.PASS, request), fields)
+
+    message = RAW.data().replace(b"X-Mailwarden-Verdict: clean\r\n", b"")
+    for name, added in made.milter.add_headers.items():  # as a milter does: each at the index it says
+        assert added.order == 0
+        message = f"{name}: {added.value}\r\n".encode("ascii") + message
+    result = seal.read(message)
+    assert result is not None
+    assert (result.ggrid, result.decision) == (request.ggrid, "deliver")
+    assert set(made.milter.remove_headers) == set(OWN) > {name for name, _ in fields}
+
+
+async def test_a_message_of_bare_line_feeds_has_fields_too() -> None:
+    assert len(await result_fields(ResultSeal(b"k" * 32), finished(D), Spooled.of(b"Subject: x\n\ntext\n"))) == 5
+
+
+def test_no_answer_of_the_rspamd_door_reads_as_a_good_message() -> None:
+    for error, status in ((Overloaded("x"), 200), (InternalError("x"), 200), (BadRequest("x"), 400)):
+        answer = rspamd_api.answer_error(error)
+        assert answer.status == status
+        assert json.loads(answer.body)["action"] == "soft reject"  # type: ignore[arg-type]
+
+
+def test_what_may_pass_is_451_over_the_hook() -> None:
+    answer = stalwart_hook.answer_error(Overloaded("x"))
+    said = json.loads(answer.body)  # type: ignore[arg-type]
+    assert (answer.status, said["action"], said["response"]["status"]) == (200, "reject", 451)
+    assert said["response"]["enhancedStatus"] == said["response"]["enhanced_status"] == "4.3.2"
+    assert stalwart_hook.answer_error(PayloadTooLarge("x")).status == 413
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "status"),
+    [
+        (Answer.PASS, "accept", None),
+        (Answer.MARK, "accept", None),
+        (Answer.HOLD, "quarantine", None),
+        (Answer.DISCARD, "discard", None),
+        (Answer.REFUSE, "reject", 550),
+        (Answer.LATER, "reject", 451),
+    ],
+)
+def test_what_the_hook_is_told(answer, action, status) -> None:
+    made = stalwart_hook.make_answer(Appraisal(answer, finished(D)), [("A", "1"), ("B", "2")], [])
+    assert (made.action, made.response.status if made.response else None) == (action, status)
+    assert [each.name for each in made.modifications] == (["A", "B"] if action in ("accept", "quarantine") else [])
+
+
+def test_forged_fields_are_taken_out_first_and_the_order_is_turned() -> None:
+    made = stalwart_hook.make_answer(Appraisal(Answer.PASS, finished(D)), [("A", "1"), ("B", "2")], ["X-Mailwarden-Z"])
+    assert msgspec.to_builtins(made.modifications) == (
+        {"type": "deleteHeader", "name": "X-Mailwarden-Z", "index": 1},
+        {"type": "addHeader", "name": "B", "value": "2"},
+        {"type": "addHeader", "name": "A", "value": "1"},
+    )
