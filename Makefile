@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate torture faults-lists docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate torture faults-lists faults-smtp docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSO
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
+
+faults-smtp: ## 10,000 messages through Postfix and guard with sixty kills among them, both ways
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k smtp
 
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
