@@ -121,7 +121,7 @@ async def submit(
     ca = abby_authority(arguments)
     connector = aiohttp.TCPConnector(ssl=client_context(ca) if ca else True)
     form = aiohttp.FormData()
-    form.add_field("parameters", parameters, content_type="application/json")
+    form.add_field("parameters", parameters.decode(), content_type="application/json")
     form.add_field("email", raw, filename="message.eml", content_type="message/rfc822")
     url = abby_url(arguments)
     try:
