@@ -124,3 +124,26 @@ def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(post: Po
     assert post.house.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"] == []
     assert send(post.before.port, message).startswith("250"), "and it is taken when it is there again"
     assert held(post, mark)["kept"]
+
+
+@pytest.mark.parametrize("way", ["before", "after"])
+def test_a_release_that_meets_a_guard_again_goes_through_by_its_pass(post: Post, engines, way):
+    postfix = getattr(post, way)
+    guard = post.house.product.guards[("before", "after").index(way)]
+    guard.configure({"quarantine": {"releaseTo": f"127.0.0.1:{postfix.port}"}})
+    guard.restart()
+    try:
+        mark, message = spam(engines)
+        assert send(postfix.port, message, *TWO).startswith("250")
+        assert wait_until(lambda: postfix.waiting() == 0, 20.0)
+        uid = held(post, mark)["uid"]
+        assert release(post, uid) == 202
+        arrived = post.sink.take(2)
+        assert sorted(each.recipients for each in arrived) == [(each,) for each in TWO], "each by a pass of their own"
+        for each in arrived:
+            assert set(each.below(message)) == {"Received"}, "the pass is taken out"
+        assert wait_until(lambda: states(post, uid) == ["released", "released"], 10.0)
+        assert held(post, mark)["uid"] == uid, "and it is held no second time"
+    finally:
+        guard.configure({"quarantine": {"releaseTo": ""}})
+        guard.restart()

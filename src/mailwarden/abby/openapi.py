@@ -37,7 +37,9 @@ _QUARANTINE = (Held, HeldMessages, HeldState, Listed, ReleaseOrder)
 _RECORDS = (*_SCANNING, *_LISTS, *_REPORTS, *_QUARANTINE)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
-    "anyOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}, {"type": "null"}],
+    # The types stand before the formats, which say nothing of null: else a generator takes null for no IPv4 address.
+    "type": ["string", "null"],
+    "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
     "description": "IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.",
     "default": None,
 }

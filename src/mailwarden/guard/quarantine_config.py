@@ -39,7 +39,7 @@ class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fi
         return host.removeprefix("[").removesuffix("]"), int(port)
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from super().mistakes()
+        yield from Quarantine.mistakes(self)  # a reader asks with what it could read so far
         host, _, port = self.release_to.rpartition(":")
         if self.release_to and (not host or not port.isdigit() or not 0 < int(port) < 65536):
             yield "releaseTo", f"`{self.release_to}` is not host:port"

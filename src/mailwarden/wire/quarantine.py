@@ -8,6 +8,7 @@ from uuid import UUID
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mailwarden.model.outcome import Verdict
+from mailwarden.wire.scanning import EnvelopeAddress
 
 MAX_HELD = 500
 _STATES = ["held", "releasing", "released", "deleted"]
@@ -52,7 +53,7 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     """The body of a release."""
 
     recipients: Annotated[
-        Annotated[tuple[Words, ...], Meta(min_length=1, max_length=1_000)] | UnsetType,
+        Annotated[tuple[EnvelopeAddress, ...], Meta(min_length=1, max_length=1_000)] | UnsetType,
         Meta(description="Who is to have the message; absent means all who wait for it."),
     ] = UNSET
     allow: Annotated[
