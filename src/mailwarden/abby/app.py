@@ -127,6 +127,9 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         key = read_contents_key(folder / config.contents.key)
         seal = ContentsSeal(key)
         teaching = Teaching(LessonStore(database), history, Senders(RelationshipStore(database)), seal)
+        desk = QuarantineDesk(
+            QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
+        )
         routes = build_routes(
             Access(config.static_api_tokens),
             KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
@@ -141,17 +144,13 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             ),
             messages=Messages(PostgresqlHistoryStore(database)),
             reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
-            quarantine=QuarantineApi(
-                QuarantineDesk(
-                    QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
-                ),
-                body_timeout_ms=config.body_timeout,
-            ),
+            quarantine=QuarantineApi(desk, body_timeout_ms=config.body_timeout),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         policy = load_policy()
         console = Services(
             teaching=teaching,
+            quarantine=desk,
             recognition=registry.sessions,
             reception=reception,
             keys=keys,

@@ -21,6 +21,7 @@ from mailwarden.console.deployment import Deployment
 from mailwarden.console.door import Door, Recognition
 from mailwarden.console.list_services import ListServices
 from mailwarden.console.page import PREFIX, OpenPage, Page
+from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.reception import Reception
 from mailwarden.console.reports import Reports
 from mailwarden.console.screens.account import AccountScreen
@@ -28,6 +29,7 @@ from mailwarden.console.screens.analyze import AnalyzeScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen
 from mailwarden.console.screens.health import HealthScreen
+from mailwarden.console.screens.held import HeldScreen
 from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
 from mailwarden.console.screens.list_changes import ListChangesScreen
@@ -39,6 +41,7 @@ from mailwarden.console.screens.message import MessageScreen
 from mailwarden.console.screens.messages import MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.preview import PreviewScreen
+from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.tenant_weights import TenantWeightsScreen
 from mailwarden.console.screens.tenants import TenantsScreen
@@ -69,12 +72,14 @@ class Services:
     policy: Policy
     lists: ListServices
     teaching: Teaching
+    quarantine: Quarantine
     spool: Path
     metrics: Metrics
 
 
 def build_pages(services: Services) -> Sequence[Page | OpenPage]:
     """Return every page of every screen, in the order of the menu."""
+    previews = Previews()
     return [
         *LoginScreen(services.reception).pages(),
         *SetupScreen(services.reception).pages(),
@@ -83,9 +88,11 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
         *DashboardScreen(services.statistics, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
-        *MessageScreen(services.history, services.policy, services.teaching).pages(),
+        *MessageScreen(services.history, services.policy, services.teaching, services.quarantine).pages(),
+        *QuarantineScreen(services.quarantine, services.history).pages(),
+        *HeldScreen(services.quarantine, services.history, previews).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
-        *PreviewScreen(Previews()).pages(),
+        *PreviewScreen(previews).pages(),
         *ListsScreen(services.lists).pages(),
         *ListEditsScreen(services.lists).pages(),
         *ListChangesScreen(services.lists).pages(),

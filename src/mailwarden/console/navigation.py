@@ -18,6 +18,7 @@ class Entry(Struct, frozen=True):
 MENU: tuple[Entry, ...] = (
     Entry("Dashboard", "/console/", Right.OVERVIEW, "dashboard"),
     Entry("Messages", "/console/messages", Right.MESSAGES, "messages"),
+    Entry("Quarantine", "/console/quarantine", Right.QUARANTINE_READ, "quarantine"),
     Entry("Analyze", "/console/analyze", Right.ANALYZE, "analyze"),
     Entry("Lists", "/console/lists", Right.LISTS_READ, "lists"),
     Entry("Learning", "/console/learning", Right.LEARNING_READ, "learning"),

@@ -12,6 +12,9 @@ class Right(StrEnum):
     ACCOUNT = "account"  # one's own password, passkeys and sessions
     OVERVIEW = "overview"
     MESSAGES = "messages"
+    QUARANTINE_READ = "quarantine.read"
+    QUARANTINE_WRITE = "quarantine.write"
+    QUARANTINE_EXPORT = "quarantine.export"
     ANALYZE = "analyze"
     LISTS_READ = "lists.read"
     LISTS_WRITE = "lists.write"
@@ -32,15 +35,31 @@ class Right(StrEnum):
 DEPLOYMENT_ONLY = frozenset({Right.TENANTS_WRITE, Right.HEALTH})
 
 _READING = frozenset(
-    {Right.ACCOUNT, Right.OVERVIEW, Right.MESSAGES, Right.LISTS_READ, Right.LEARNING_READ, Right.TENANTS_READ}
+    {
+        Right.ACCOUNT,
+        Right.OVERVIEW,
+        Right.MESSAGES,
+        Right.QUARANTINE_READ,
+        Right.LISTS_READ,
+        Right.LEARNING_READ,
+        Right.TENANTS_READ,
+    }
 )
-_ANALYST = _READING | {Right.ANALYZE, Right.LISTS_WRITE, Right.LEARNING_WRITE}
+_ANALYST = _READING | {Right.QUARANTINE_WRITE, Right.ANALYZE, Right.LISTS_WRITE, Right.LEARNING_WRITE}
 _AUDITOR = _READING | {Right.KEYS_READ, Right.PEOPLE_READ, Right.AUDIT, Right.HEALTH}
 
 RIGHTS: Mapping[Role, frozenset[Right]] = {
     Role.DEPLOYMENT_ADMINISTRATOR: frozenset(Right),
     Role.TENANT_ADMINISTRATOR: _ANALYST
-    | {Right.LEARNING_RESET, Right.KEYS_READ, Right.KEYS_WRITE, Right.PEOPLE_READ, Right.PEOPLE_WRITE, Right.AUDIT},
+    | {
+        Right.QUARANTINE_EXPORT,
+        Right.LEARNING_RESET,
+        Right.KEYS_READ,
+        Right.KEYS_WRITE,
+        Right.PEOPLE_READ,
+        Right.PEOPLE_WRITE,
+        Right.AUDIT,
+    },
     Role.ANALYST: _ANALYST,
     Role.AUDITOR: _AUDITOR,
 }

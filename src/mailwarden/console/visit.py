@@ -141,11 +141,14 @@ class Visit:
         """Return what every template of this visit is given."""
         return {"visit": self, "notice": notice_of(self.query), **values}
 
-    async def begin_stream(self, media_type: str = "text/html", **headers: str) -> web.StreamResponse:
+    async def begin_stream(
+        self, media_type: str = "text/html", charset: str | None = "utf-8", **headers: str
+    ) -> web.StreamResponse:
         """Begin an answer that is written piece by piece."""
         response = web.StreamResponse(headers={**HEADERS, **headers})
         response.content_type = media_type
-        response.charset = "utf-8"
+        if charset is not None:
+            response.charset = charset
         finish_headers(response, self.call.request_id, self.call.request.path)
         await response.prepare(self.call.request)
         return response

@@ -5,7 +5,7 @@ import pytest
 from mailwarden.access.people import Role
 from mailwarden.console.rights import DEPLOYMENT_ONLY, RIGHTS, Right, may
 
-WRITING = {right for right in Right if right.endswith((".write", ".reset"))} | {Right.ANALYZE}
+WRITING = {right for right in Right if right.endswith((".write", ".reset", ".export"))} | {Right.ANALYZE}
 
 
 def test_every_role_has_its_row() -> None:
@@ -16,8 +16,13 @@ def test_an_auditor_reads_and_changes_nothing() -> None:
     assert not RIGHTS[Role.AUDITOR] & WRITING
 
 
-def test_an_analyst_changes_lists_and_says_what_messages_are_and_nothing_else() -> None:
-    assert RIGHTS[Role.ANALYST] & WRITING == {Right.LISTS_WRITE, Right.LEARNING_WRITE, Right.ANALYZE}
+def test_an_analyst_changes_lists_releases_and_says_what_messages_are_and_nothing_else() -> None:
+    assert RIGHTS[Role.ANALYST] & WRITING == {
+        Right.QUARANTINE_WRITE,
+        Right.LISTS_WRITE,
+        Right.LEARNING_WRITE,
+        Right.ANALYZE,
+    }
 
 
 def test_nobody_but_a_deployment_administrator_changes_tenants() -> None:

@@ -6,8 +6,10 @@ from aiohttp import web
 
 from mailwarden.console.message_view import MessageView, view_of
 from mailwarden.console.page import Page, Takes
+from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.report_form import SAYABLE, given_contents, notice_for, said_kind
 from mailwarden.console.rights import Right
+from mailwarden.console.screens.held import held_line
 from mailwarden.console.visit import GLOBAL, Visit, see_other
 from mailwarden.errors import LearningFull, MailwardenError, OtherMessage, PayloadTooLarge, SchemaViolation
 from mailwarden.history.finding import find_message
@@ -19,10 +21,11 @@ from mailwarden.serving.errors import STATUS_OF
 
 
 class MessageScreen:
-    def __init__(self, history: HistoryStore, policy: Policy, teaching: Teaching) -> None:
+    def __init__(self, history: HistoryStore, policy: Policy, teaching: Teaching, quarantine: Quarantine) -> None:
         self._history = history
         self._policy = policy
         self._teaching = teaching
+        self._quarantine = quarantine
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -48,8 +51,9 @@ class MessageScreen:
         request = await find_message(self._history, visit.scope, visit.variables["ggrid"])
         said = await self._teaching.reports_of(visit.scope, request.ggrid)
         values = shown(visit, view_of(request, self._policy), stored=True)
+        held = await held_line(self._quarantine, visit, request.ggrid)
         status = STATUS_OF[type(error)] if error else 200
-        return visit.render("message/page.html", {**values, "said": said, "error": error}, status=status)
+        return visit.render("message/page.html", {**values, "said": said, "held": held, "error": error}, status=status)
 
 
 def shown(visit: Visit, message: MessageView, *, stored: bool) -> dict[str, object]:

@@ -32,6 +32,12 @@
     if ("themeSwitch" in button.dataset) switchTheme();
   });
 
+  document.addEventListener("change", (event) => {
+    const name = event.target.dataset.choose;
+    if (!name) return;
+    for (const each of event.target.form.elements) if (each.name === name) each.checked = event.target.checked;
+  });
+
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();

@@ -1,0 +1,74 @@
+"""Messages held for a house as a guard holds them, and what came of a release as a guard notes it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ruamel.yaml import YAML
+
+from mailwarden.database.pool import Database
+from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.held import Days
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from tests.acceptance.house import House
+from tests.integration.held_messages import RAW, finished
+
+Answer = TypeVar("Answer")
+
+
+def keep(house: House, tenant: str = "acme", *, raw: bytes = RAW, explained: bool = True, **changes: Any) -> str:
+    """Hold a message for that tenant and return its uid; abby and this guard share a folder."""
+    request = finished(UUID(house.tenants[tenant]), raw=raw, **changes)
+
+    async def work(database: Database) -> UUID:
+        if explained:
+            await PostgresqlHistoryStore(database).save(Scope.deployment(), [request])
+        return await Keeping(_vault(house), QuarantineStore(database), Days()).keep(request, Spooled.of(raw))
+
+    return str(_run(house, work))
+
+
+def finish_releases(house: House, failures: Mapping[str, str] | None = None) -> int:
+    """Note every release that waits as done, but for those who have a failure; return how many there were."""
+
+    async def work(database: Database) -> int:
+        store, count = ReleaseStore(database), 0
+        while release := await store.claim(Scope.deployment(), await _vault(house).uid(), 900.0):
+            wrong = {each: why for each, why in (failures or {}).items() if each in release.recipients}
+            await store.note(Scope.deployment(), release, wrong)
+            count += 1
+        return count
+
+    return _run(house, work)
+
+
+def state_of(house: House, uid: str) -> dict[str, str]:
+    """Return what became of the message for each recipient."""
+    answer = house.client().call("GET", f"/v1/quarantine/{uid}").json
+    return {each["address"]: each["state"] for each in answer["recipients"]}
+
+
+def _vault(house: House) -> Vault:
+    folder = house.product.abby.folder
+    return Vault(FolderShelf(folder / "quarantine"), (folder / "secrets" / "contents").read_bytes().strip())
+
+
+def _run(house: House, work: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Answer:
+    async def inside() -> Answer:
+        configuration = YAML(typ="safe").load(house.product.abby.folder / "abby" / "abby" / "abby.yml")
+        database = Database(configuration["database"]["url"], 2)
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    with ThreadPoolExecutor(1) as thread:  # a thread of its own has no event loop yet, whatever kind of test asks
+        return thread.submit(lambda: asyncio.run(inside())).result()

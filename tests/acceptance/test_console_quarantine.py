@@ -1,0 +1,271 @@
+"""The quarantine in the console: held messages found, shown, released, deleted and taken out, within one's scope."""
+
+import re
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+import requests
+
+from mailwarden.model.outcome import Verdict
+from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
+from tests.acceptance.held import finish_releases, keep, state_of
+from tests.acceptance.house import House
+from tests.browser.hostile import hostile_strings
+from tests.integration.held_messages import RAW
+
+QUARANTINE = "/console/quarantine"
+ANN, BOB = "ann@company.example", "bob@company.example"
+
+
+@pytest.fixture
+def analyst(house: House) -> ConsoleGuest:
+    return sign_in(house, "analyst", ["acme"])
+
+
+@pytest.fixture
+def mark() -> str:
+    return uuid4().hex
+
+
+def listed(guest: ConsoleGuest, **query: str) -> list[str]:
+    """Return the uids of the messages that the screen shows."""
+    page = guest.get(f"{QUARANTINE}?{urlencode(query)}")
+    assert page.status_code == 200, text_of(page)
+    return re.findall(r'<a class="mw-subject" href="/console/quarantine/([0-9a-f-]{36})"', page.text)
+
+
+def chosen(guest: ConsoleGuest, deed: str, *uids: str, sure: bool = True) -> requests.Response:
+    path = QUARANTINE + ("/chosen/do" if sure else "/chosen")
+    return guest.post(path, {"deed": deed, "uid": list(uids)})
+
+
+def entries(house: House, name: str) -> list[str]:
+    return [each["entry"] for each in house.lists(tenant="acme").entries(name)]
+
+
+def test_held_messages_are_found_by_every_filter(house: House, analyst: ConsoleGuest, mark: str) -> None:
+    sender = f"{mark}@letters.example"
+    spam = keep(house, subject=f"Prices {mark}", sender=sender, recipients=(ANN, BOB))
+    virus = keep(house, subject=f"Invoice {mark}", verdict=Verdict.MALWARE)
+    assert listed(analyst, subject=mark) == [virus, spam]
+    assert listed(analyst, subject=mark.upper(), verdict="malware") == [virus]
+    assert listed(analyst, sender=sender) == [spam]
+    assert listed(analyst, subject=mark, sender="letters.example") == [spam]
+    assert listed(analyst, subject=mark, recipient=BOB) == [spam]
+    assert listed(analyst, subject=mark, recipient="@company.example", tenant="ACME") == [spam]
+    assert listed(analyst, subject=mark, state="released") == []
+    assert listed(analyst, subject=mark, state="any", tenant=house.tenants["acme"]) == [virus, spam]
+    text = text_of(analyst.get(f"{QUARANTINE}?subject={mark}"))
+    assert f"→ {ANN} and 1 more Prices {mark} A sentence." in text
+    assert re.search(r"[\d,]+ messages? waits? for somebody\.", text)
+    forgotten = keep(house, subject=mark, explained=False)
+    assert "Why it was held is not kept any more." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
+
+
+@pytest.mark.parametrize("query", ["verdict=bad", "state=gone", "after=yesterday", "after=2026-11-15_x", "after=_"])
+def test_what_the_address_asks_for_must_exist(analyst: ConsoleGuest, query: str) -> None:
+    assert analyst.get(f"{QUARANTINE}?{query}").status_code == 400
+
+
+def test_many_are_read_page_by_page(house: House, analyst: ConsoleGuest, mark: str) -> None:
+    uids = [keep(house, subject=mark, explained=False) for _ in range(27)]
+    first = analyst.get(f"{QUARANTINE}?subject={mark}")
+    (older,) = re.findall(r'href="(/console/quarantine\?[^"]*after=[^"]*)"', first.text)
+    second = analyst.get(older.replace("&amp;", "&"))
+    found = [re.findall(r'name="uid" value="([^"]*)"', page.text) for page in (first, second)]
+    assert [len(each) for each in found] == [25, 2]
+    assert found[0] + found[1] == uids[::-1]
+
+
+def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
+    house: House, analyst: ConsoleGuest
+) -> None:
+    uid = keep(house, recipients=(ANN, BOB))
+    path = f"{QUARANTINE}/{uid}"
+    page = analyst.get(path)
+    assert page.text.count('name="to"') == 2
+    assert f'href="{QUARANTINE}"' in page.text
+    none = analyst.post(path + "/release", {"some": "1"})
+    assert (none.status_code, "Choose a recipient at least." in text_of(none)) == (400, True)
+    answer = analyst.post(path + "/release", {"some": "1", "to": ANN})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=release-asked")
+    assert state_of(house, uid) == {ANN: "releasing", BOB: "held"}
+    assert "A guard is to hand it on" in text_of(analyst.get(path))
+    assert analyst.get(path + "/progress").status_code == 204
+
+    assert finish_releases(house, {ANN: "550 No such mailbox"}) >= 1
+    page = analyst.get(path)
+    assert "A release came to nothing, and the message is still held: 550 No such mailbox" in text_of(page)
+    assert state_of(house, uid) == {ANN: "held", BOB: "held"}
+    assert analyst.get(path + "/progress").headers["HX-Redirect"] == path
+
+    assert analyst.post(path + "/release", {"some": "1", "to": [ANN, BOB]}).status_code == 303
+    assert finish_releases(house) >= 1
+    assert state_of(house, uid) == {ANN: "released", BOB: "released"}
+    assert f"{ANN} released {analyst.name}" in text_of(analyst.get(path))
+    old = analyst.post(path + "/release", {"some": "1", "to": ANN})
+    assert (old.status_code, "None of those waits for this message any more." in text_of(old)) == (409, True)
+    assert state_of(house, uid) == {ANN: "released", BOB: "released"}
+
+
+def test_a_message_is_deleted_only_by_who_is_sure(house: House, analyst: ConsoleGuest) -> None:
+    uid = keep(house, recipients=(ANN, BOB))
+    path = f"{QUARANTINE}/{uid}"
+    unsure = analyst.post(path + "/delete", {"some": "1", "to": BOB})
+    assert (unsure.status_code, "Nothing was deleted" in text_of(unsure)) == (400, True)
+    assert state_of(house, uid) == {ANN: "held", BOB: "held"}
+    answer = analyst.post(path + "/delete", {"some": "1", "to": BOB, "sure": "1"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=held-deleted")
+    assert state_of(house, uid) == {ANN: "held", BOB: "deleted"}
+    assert analyst.post(path + "/delete", {"sure": "1"}).status_code == 303
+    page = analyst.get(path)
+    assert "the message itself is not kept any more" in text_of(page)
+    assert 'id="do"' not in page.text
+    assert "Safe preview" not in page.text
+
+
+def test_a_sender_is_allowed_or_blocked_for_this_tenant(house: House, analyst: ConsoleGuest, mark: str) -> None:
+    sender, domain = f"{mark}@letters.example", f"{mark}.example"
+    uid = keep(house, sender=sender)
+    answer = analyst.post(f"{QUARANTINE}/{uid}/release", {"allow": "address"})
+    assert answer.headers["Location"].endswith("?done=release-allowed")
+    assert sender in entries(house, "sender-allow")
+    uid = keep(house, sender=f"eve@{domain}")
+    answer = analyst.post(f"{QUARANTINE}/{uid}/delete", {"block": "domain", "sure": "1"})
+    assert answer.headers["Location"].endswith("?done=held-deleted-blocked")
+    assert domain in entries(house, "sender-block")
+
+    public = keep(house, sender="eve@gmail.com")
+    broad = analyst.post(f"{QUARANTINE}/{public}/release", {"allow": "domain"})
+    assert (broad.status_code, "Back to the form" in broad.text) == (422, True)
+    assert analyst.post(f"{QUARANTINE}/{public}/release", {"allow": "planet"}).status_code == 400
+    assert set(state_of(house, public).values()) == {"held"}
+
+
+def test_malware_is_not_released(house: House, analyst: ConsoleGuest) -> None:
+    uid = keep(house, verdict=Verdict.MALWARE)
+    assert "Malware is never delivered." in text_of(analyst.get(f"{QUARANTINE}/{uid}"))
+    refused = analyst.post(f"{QUARANTINE}/{uid}/release", {"allow": "address"})
+    assert (refused.status_code, "Malware is never delivered" in text_of(refused)) == (409, True)
+    asked = chosen(analyst, "release", uid, sure=False)
+    assert (asked.status_code, "Nothing can be released" in text_of(asked)) == (200, True)
+    done = chosen(analyst, "release", uid)
+    assert "0 messages are being released" in text_of(done)
+    assert "Malware is never delivered" in text_of(done)
+    assert set(state_of(house, uid).values()) == {"held"}
+
+
+def test_several_are_asked_about_done_and_each_is_told(house: House, analyst: ConsoleGuest, mark: str) -> None:
+    first, second = (keep(house, subject=f"{mark} {number}") for number in "12")
+    virus = keep(house, subject=f"{mark} virus", verdict=Verdict.MALWARE)
+    asked = chosen(analyst, "release", first, second, virus, sure=False)
+    assert "Release 2 messages?" in text_of(asked)
+    assert "1 message is malware and stays where it is" in text_of(asked)
+    assert set(state_of(house, first).values()) == {"held"}
+    done = chosen(analyst, "release", first, virus)
+    assert "1 message is being released" in text_of(done)
+    assert "1 message is as before." in text_of(done)
+    assert set(state_of(house, first).values()) == {"releasing"}
+    assert "Delete 1 message?" in text_of(chosen(analyst, "delete", second, sure=False))
+    assert "2 messages are deleted" in text_of(chosen(analyst, "delete", second, virus, second))
+    assert set(state_of(house, second).values()) == {"deleted"}
+    for answer in (
+        chosen(analyst, "delete"),
+        chosen(analyst, "burn", first),
+        chosen(analyst, "delete", *(str(uuid4()) for _ in range(51))),
+    ):
+        assert answer.status_code == 400
+
+
+def test_the_message_is_shown_safely_and_taken_out_by_administrators(house: House, analyst: ConsoleGuest) -> None:
+    raw = b"Subject: Hello\r\nContent-Type: text/html\r\n\r\n<p>Dear <script>alert(1)</script>Bob</p>"
+    uid = keep(house, raw=raw)
+    frame = analyst.post(f"{QUARANTINE}/{uid}/preview")
+    assert (frame.status_code, "Dear" in frame.text, "<script" in frame.text) == (200, True, False)
+    assert frame.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "Take it out" not in analyst.get(f"{QUARANTINE}/{uid}").text
+    for method in (analyst.get, analyst.post):
+        assert method(f"{QUARANTINE}/{uid}/message").status_code == 403
+    mistress = sign_in(house, "tenant-administrator", ["acme"])
+    assert "as harmful as the message" in text_of(mistress.get(f"{QUARANTINE}/{uid}/message"))
+    file = mistress.post(f"{QUARANTINE}/{uid}/message")
+    assert (file.status_code, file.content, file.headers["Content-Type"]) == (200, raw, "message/rfc822")
+    assert file.headers["Content-Disposition"] == f'attachment; filename="{uid}.eml"'
+    audit = sign_in(house, "auditor", ["acme"])
+    for action, name in (("preview", analyst.name), ("export", mistress.name)):
+        assert f"user:{name}" in text_of(audit.get(f"/console/audit?action=quarantine.{action}"))
+
+    assert analyst.post(f"{QUARANTINE}/{uid}/delete", {"sure": "1"}).status_code == 303
+    assert "not kept any more" in analyst.post(f"{QUARANTINE}/{uid}/preview").text
+    gone = mistress.post(f"{QUARANTINE}/{uid}/message")
+    assert (gone.status_code, "not kept any more" in text_of(gone)) == (409, True)
+
+
+def test_what_belongs_to_others_does_not_exist(house: House, mark: str) -> None:
+    uid, other = keep(house, "club", subject=mark), sign_in(house, "tenant-administrator", ["acme"])
+    assert listed(other, subject=mark, state="any") == []
+    for named in (house.tenants["club"], "club"):
+        assert other.get(f"{QUARANTINE}?tenant={named}").status_code == 404
+    for foreign in (uid, str(uuid4()), "nonsense"):
+        path = f"{QUARANTINE}/{foreign}"
+        for answer in (
+            other.get(path),
+            other.get(path + "/progress"),
+            other.get(path + "/message"),
+            other.post(path + "/message"),
+            other.post(path + "/preview"),
+            other.post(path + "/release", {"allow": "address"}),
+            other.post(path + "/delete", {"block": "domain", "sure": "1"}),
+            chosen(other, "delete", foreign, sure=False),
+        ):
+            assert answer.status_code == 404, answer.url
+    done = chosen(other, "delete", uid)
+    assert "0 messages are deleted" in text_of(done)
+    assert mark not in done.text
+    assert set(state_of(house, uid).values()) == {"held"}
+
+
+def test_an_auditor_reads_and_has_no_buttons(house: House, mark: str) -> None:
+    uid, auditor = keep(house, subject=mark, recipients=(ANN, BOB)), sign_in(house, "auditor", ["acme"])
+    assert listed(auditor, subject=mark) == [uid]
+    for path in (f"{QUARANTINE}?subject={mark}", f"{QUARANTINE}/{uid}"):
+        page = auditor.get(path)
+        assert page.status_code == 200
+        for word in ("deed", "uid", "to", "sure", "allow"):
+            assert f'name="{word}"' not in page.text
+        assert "Safe preview" not in page.text
+    for path in ("/release", "/delete", "/preview", "/message"):
+        assert auditor.post(f"{QUARANTINE}/{uid}{path}", {"sure": "1"}).status_code == 403
+    assert chosen(auditor, "release", uid).status_code == 403
+    assert set(state_of(house, uid).values()) == {"held"}
+
+
+def test_the_page_of_a_message_leads_to_its_place_in_quarantine(house: House, analyst: ConsoleGuest) -> None:
+    uid = keep(house)
+    (path,) = re.findall(r'href="(/console/messages/[0-9a-f-]{36})"', analyst.get(f"{QUARANTINE}/{uid}").text)
+    assert f'href="{QUARANTINE}/{uid}"' in analyst.get(path).text
+
+
+def test_hostile_strings_stay_text(house: House, analyst: ConsoleGuest, mark: str) -> None:
+    texts = hostile_strings()[::25]
+    uids = [keep(house, subject=f"{text} {mark}", sender=text, recipients=(text, ANN)) for text in texts]
+    asked = chosen(analyst, "release", *uids, sure=False)
+    for page in (
+        analyst.get(f"{QUARANTINE}?subject={mark}"),
+        asked,
+        *(analyst.get(f"{QUARANTINE}/{uid}") for uid in uids),
+    ):
+        assert page.status_code == 200
+        assert page.text.count("<script") == 3
+        assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))
+    for text in texts:
+        for name in ("recipient", "sender", "subject", "tenant"):
+            answer = analyst.get(f"{QUARANTINE}?{urlencode({name: text})}")
+            assert answer.status_code == (404 if name == "tenant" and text.strip() else 200)
+            assert answer.text.count("<script") <= 3
+
+
+def test_bytes_are_given_out_as_they_came(house: House) -> None:
+    root = sign_in(house, "deployment-administrator")
+    assert root.post(f"{QUARANTINE}/{keep(house)}/message").content == RAW
