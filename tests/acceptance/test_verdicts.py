@@ -128,3 +128,10 @@ def test_a_message_built_beyond_a_limit_is_quarantined_in_every_profile_and_rspa
     assert "analysis.structure-limit" in answer.result["tags"]
     asked = {report["analyzer"]: report["status"] for report in client.explain(answer.result["ggrid"]).json["engines"]}
     assert (asked["rspamd"], asked["clamav"]) == ("skipped", "finished")
+
+
+@pytest.mark.parametrize("address", ["10.0.0.10", "192.168.1.4", "127.0.0.1"])
+def test_mail_from_a_relay_in_a_private_network_gets_a_verdict(client, plain, address):
+    answer = client.submit(plain, envelope(envelopeFrom="ada@pass.example", remoteAddress=address))
+    assert answer.status == 200
+    assert answer.json["verdict"] == "clean"

@@ -9,12 +9,15 @@ from mailwarden.analysis.analyzers.rspamd import (
     CheckAnswer,
     Symbol,
     findings_of,
+    is_signed,
     load_symbols,
     read_answer,
     request_head,
     require_whole,
     split_answer,
+    told_address,
 )
+from mailwarden.analysis.collection import Content
 from mailwarden.model.envelope import Envelope
 
 FULL = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.7", "mail.sender.example")
@@ -86,6 +89,38 @@ def test_an_answer_without_its_authentication_symbols_is_unfinished(unfinished):
 
 def test_without_an_address_spf_is_not_expected():
     require_whole(answer(symbols={"R_DKIM_NA": Symbol()}), BARE)
+
+
+@pytest.mark.parametrize(
+    "address", ["10.1.2.3", "172.16.0.9", "192.168.1.4", "127.0.0.1", "::1", "fd00::7", "fe80::1", "::ffff:10.0.0.1"]
+)
+def test_an_address_of_a_private_network_says_nothing_about_the_sender(address):
+    within = Envelope("ada@north.example", ("bob@corp.example",), address)
+    assert told_address(within) == ""
+    assert b"\r\nIP:" not in request_head(within, 1)
+    require_whole(answer(symbols={"R_DKIM_NA": Symbol()}), within)
+
+
+@pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::1", "172.32.0.1"])
+def test_any_other_address_is_told(address):
+    assert told_address(Envelope("ada@north.example", ("bob@corp.example",), address)) == address
+
+
+def test_a_signature_that_cannot_be_read_leaves_no_symbol_of_dkim():
+    whole = answer(symbols={"R_SPF_NA": Symbol(), "ARC_NA": Symbol()})
+    require_whole(whole, FULL, signed=True)
+    require_whole(answer(symbols={"ARC_NA": Symbol()}), BARE, signed=True)
+    for unfinished in (answer(symbols={"ARC_NA": Symbol()}), answer(symbols={})):
+        with pytest.raises(EngineFailed):
+            require_whole(unfinished, FULL, signed=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "signed"),
+    [(b"DKIM-Signature: v=1", True), (b"dkim-signature :x", True), (b"X-DKIM-Signature: x", False), (b"", False)],
+)
+def test_whether_a_message_is_signed_is_seen_in_its_head(head, signed):
+    assert is_signed(Content(b"From: a@b.example\r\n" + head + b"\r\n\r\nhi")) is signed
 
 
 def test_gtube_is_whole_although_rspamd_skips_everything_else():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
+from ipaddress import ip_address, ip_network
 from itertools import chain
 from typing import ClassVar
 
@@ -37,6 +38,11 @@ _OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "AUTH_NA", "AUTH_NA_OR_
 _OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
 
 
+# What Rspamd takes for its own network, by its own defaults.
+_PRIVATE = tuple(
+    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fd00::/8", "fe80::/10"))
+)
+_SIGNED = re.compile(rb"^dkim-signature[ \t]*:", re.IGNORECASE | re.MULTILINE)
 LEARNED = ("BAYES_SPAM", "BAYES_HAM")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -71,14 +77,12 @@ class RspamdAnalyzer:
         question = chain((request_head(envelope, raw.size, learner),), raw.chunks())
         head, body = split_answer(await self._door.ask(question, MAX_ANSWER))
         answer = read_answer(body)
-        require_whole(answer, envelope)
+        require_whole(answer, envelope, signed=is_signed(raw))
         return EngineAnswer(
             findings=tuple(findings_of(answer, self._finding_of)),
             engine=server_of(head),
             # What was learned for nobody in particular is nobody's word.
-            symbols={
-                name: symbol.options for name, symbol in answer.symbols.items() if learner or name not in LEARNED
-            },
+            symbols={name: symbol.options for name, symbol in answer.symbols.items() if learner or name not in LEARNED},
         )
 
     async def check(self) -> str:
@@ -101,7 +105,8 @@ def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
     if _CONTROL.search(text):
         raise EngineFailed(FailureKind.UNFINISHED, "The envelope holds a control character; Rspamd was not asked.")
     recipients = "".join(f"Rcpt: {recipient}\r\n" for recipient in envelope.recipients)
-    address = f"IP: {envelope.remote_address}\r\n" if envelope.remote_address else ""
+    sent_by = told_address(envelope)
+    address = f"IP: {sent_by}\r\n" if sent_by else ""
     helo = f"Helo: {envelope.helo}\r\n" if envelope.helo else ""
     learned = f"{LEARNER_HEADER}: {learner}\r\n" if learner else ""
     return (
@@ -153,16 +158,38 @@ def read_answer(body: bytes) -> CheckAnswer:
         raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's answer cannot be read: {error}.") from None
 
 
-def require_whole(answer: CheckAnswer, envelope: Envelope) -> None:
-    """Refuse an answer that Rspamd gave before it was done: overload and time-outs look like clean mail otherwise."""
+def told_address(envelope: Envelope) -> str:
+    """Return the address that Rspamd is told.
+
+    None where it is one of a private network: Rspamd would take the message for the network's own, and check nothing
+    about its sender, though any relay of ours may have brought it from outside.
+    """
+    try:
+        sent_by = ip_address(envelope.remote_address or "")
+    except ValueError:
+        return ""
+    plain = getattr(sent_by, "ipv4_mapped", None) or sent_by
+    return "" if plain.is_loopback or any(plain in network for network in _PRIVATE) else str(sent_by)
+
+
+def is_signed(raw: RawMessage) -> bool:
+    """Tell whether the message has a DKIM signature, readable or not."""
+    return bool(_SIGNED.search(next(iter(raw.chunks()), b"")))
+
+
+def require_whole(answer: CheckAnswer, envelope: Envelope, *, signed: bool = False) -> None:
+    """Refuse an answer that Rspamd gave before it was done: overload and time-outs look like clean mail otherwise.
+
+    A signature that it cannot read leaves no symbol of DKIM; then another must tell that it came so far.
+    """
     if is_gtube(answer):
         return
     if answer.is_skipped or answer.action == "soft reject":
         raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd gave up on the message (action {answer.action!r}).")
-    wanted = ["R_DKIM_"] + (["R_SPF_"] if envelope.remote_address else [])
-    for prefix in wanted:
-        if not any(name.startswith(prefix) for name in answer.symbols):
-            sentence = f"Rspamd answered without its {prefix}* symbols: it did not finish the authentication checks."
+    dkim = ("R_DKIM_", "R_SPF_", "ARC_") if signed else ("R_DKIM_",)
+    for wanted in (dkim, ("R_SPF_",)) if told_address(envelope) else (dkim,):
+        if not any(name.startswith(wanted) for name in answer.symbols):
+            sentence = f"Rspamd answered without its {wanted[0]}* symbols: it did not finish the authentication checks."
             raise EngineFailed(FailureKind.UNFINISHED, sentence)
 
 
