@@ -163,6 +163,7 @@ def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(d
     [
         ([("IP", "nowhere")], b"x", 400),
         ([("IP", "fe80::1%eth0")], b"x", 400),
+        ([("IP", "[::1:25")], b"x", 400),
         ([("From", "a\x7fb@c.example")], b"x", 400),
         ([("From", '"a@b.example')], b"x", 400),
         ([("Helo", "x" * 2_000)], b"x", 400),
@@ -181,6 +182,12 @@ def test_hostile_checks_are_refused_and_never_read_as_a_good_message(doors: Door
     reply = doors.check(message, headers=headers)
     assert reply.status == status
     assert reply.json["action"] == "soft reject"
+
+
+@pytest.mark.parametrize("given", ["192.0.2.10:50150", "[2001:db8::1]:25", "[2001:db8::1]", "2001:db8::1"])
+def test_an_address_may_have_a_port_as_rspamds_milter_writes_it(doors: Doors, plain, given):
+    known = doors.explain(ggrid_of_check(doors.check(plain, headers=[("IP", given)]).json))
+    assert known["envelope"]["remoteAddress"] in ("192.0.2.10", "2001:db8::1")
 
 
 def test_one_thousand_recipients_are_taken(doors: Doors, plain):

@@ -92,8 +92,8 @@ async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed()
     made = make_answer(Appraisal(Answer.PASS, request), fields)
 
     message = RAW.data().replace(b"X-Mailwarden-Verdict: clean\r\n", b"")
-    for name, added in made.milter.add_headers.items():  # as a milter does: each at the index it says
-        assert added.order == 0
+    for name, added in made.milter.add_headers.items():  # as Postfix does with a milter's: below its own first line
+        assert added.order == 1
         message = f"{name}: {added.value}\r\n".encode("ascii") + message
     result = seal.read(message)
     assert result is not None

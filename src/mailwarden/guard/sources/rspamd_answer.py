@@ -41,7 +41,7 @@ class Symbol(Struct, frozen=True):
 
 class AddedHeader(Struct, frozen=True):
     value: str
-    order: int = 0  # on top of what is there
+    order: int = 1  # below the Received line that Postfix writes itself, and above all that came
 
 
 class Milter(Struct, frozen=True):
@@ -81,7 +81,7 @@ def make_answer(appraisal: Appraisal, fields: Sequence[tuple[str, str]]) -> Chec
         messages={"smtp_message": sentence_of(finished)} if told else {},
         message_id=finished.summary.message_id.strip("<>") or "undef",
         time_real=_seconds(finished),
-        # Each is put on top of the one before: the last of ours goes in first.
+        # Each is put above the one before: the last of ours goes in first.
         milter=Milter(
             add_headers={name: AddedHeader(value) for name, value in reversed(fields)},
             remove_headers=dict.fromkeys(OWN, 0),

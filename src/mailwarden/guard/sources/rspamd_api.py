@@ -6,6 +6,7 @@ On Overloaded, EngineUnavailable, ShuttingDown and whatever else may pass the cl
 200: some clients look at nothing but the answer's fields, and take one without an action for a good message.
 """
 
+import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +20,7 @@ from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.doors_config import RspamdApi as Settings
 from mailwarden.guard.sources.appraisal import Appraiser
 from mailwarden.guard.sources.door import check_body_head, check_secret, make_envelope, receive_body
+from mailwarden.guard.sources.milter_folds import mend_folds
 from mailwarden.guard.sources.result_fields import result_fields
 from mailwarden.guard.sources.rspamd_answer import CheckAnswer, make_answer, make_later
 from mailwarden.model.envelope import Envelope
@@ -27,6 +29,7 @@ from mailwarden.serving.front_door import Call, Route
 from mailwarden.serving.uploads import MAX_BODY
 
 ELSEWHERE = ("File", "Path", "Shm", "Key")
+_WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
 LATER = "The message could not be looked at now; try again later"
 
 
@@ -58,6 +61,8 @@ class RspamdApi:
         envelope = read_envelope(request)
         async with self._admission.admitted(request.content_length or MAX_BODY):
             raw = await receive_body(request, self._spool, self._settings.body_timeout)
+            if "milter" in request.headers.get("Flags", "").split(","):
+                raw = await mend_folds(raw, self._spool)
             try:
                 appraisal = await self._appraiser.appraise(envelope, raw)
                 fields = await result_fields(self._seal, appraisal.leading, raw)
@@ -91,9 +96,15 @@ def read_envelope(request: web.BaseRequest) -> Envelope:
         if len(headers.getall(name, ())) > 1:
             raise BadRequest(f"The header {name} stands there twice.")
     recipients = [address for value in headers.getall("Rcpt", ()) for address in _addresses(value)]
-    return make_envelope(
-        next(_addresses(headers.get("From", "")), ""), recipients, headers.get("IP", "").strip(), headers.get("Helo")
-    )
+    sender = next(_addresses(headers.get("From", "")), "")
+    return make_envelope(sender, recipients, _without_port(headers.get("IP", "").strip()), headers.get("Helo"))
+
+
+def _without_port(address: str) -> str:
+    """Return an address alone: Rspamd's milter writes 192.0.2.1:25 and [2001:db8::1]:25, others no port."""
+    if found := _WITH_PORT.fullmatch(address):
+        return found[1] or found[2]
+    return address
 
 
 def _addresses(text: str) -> Iterator[str]:
