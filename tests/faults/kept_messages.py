@@ -1,0 +1,42 @@
+"""A process that keeps one message after the other and says which: to be killed at any moment."""
+
+import asyncio
+import sys
+from pathlib import Path
+from uuid import UUID
+
+from mailwarden.database.pool import Database
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.held import Days
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from tests.integration.held_messages import finished
+
+KEY = b"k" * 64
+
+
+def message(number: int) -> bytes:
+    """Return the message of a number; every tenth is large, and every third the same as the one before."""
+    number -= number % 3 == 2
+    return f"Subject: {number}\r\n\r\n".encode() + bytes([number % 251]) * (3_000_000 if number % 10 == 0 else 5_000)
+
+
+async def keep_all(url: str, folder: Path, tenant: UUID, first: int) -> None:
+    database = Database(url)
+    keeping = Keeping(Vault(FolderShelf(folder), KEY), QuarantineStore(database), Days())
+    turns = asyncio.Semaphore(4)
+
+    async def keep(number: int) -> None:
+        async with turns:
+            raw = message(number)
+            uid = await keeping.keep(finished(tenant, raw=raw), Spooled.of(raw))
+            sys.stdout.write(f"{number} {uid}\n")
+            sys.stdout.flush()
+
+    await asyncio.gather(*(keep(number) for number in range(first, first + 100_000)))
+
+
+if __name__ == "__main__":
+    asyncio.run(keep_all(sys.argv[1], Path(sys.argv[2]), UUID(sys.argv[3]), int(sys.argv[4])))
