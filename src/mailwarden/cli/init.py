@@ -45,6 +45,7 @@ def shipped_values() -> dict[str, str]:
         "database_url": "postgresql://mailwarden@127.0.0.1:5432/mailwarden",
         "spool": "/var/spool/mailwarden",
         "replica": "/var/lib/mailwarden/lists",
+        "vault": "/var/lib/mailwarden/quarantine",
         "tokens": SHIPPED_TOKENS,
     }
 
@@ -122,6 +123,7 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
         "database_url": arguments.database_url,
         "spool": "spool",
         "replica": "lists",
+        "vault": "quarantine",
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
     }
     for path, template in ((guard.PATH, "guard.yml"), (abby.PATH, "abby.yml")):
