@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec.structs import replace
 from ruamel.yaml import YAML
 
 from mailwarden.database.pool import Database
@@ -24,9 +25,20 @@ from tests.integration.held_messages import RAW, finished
 Answer = TypeVar("Answer")
 
 
-def keep(house: House, tenant: str = "acme", *, raw: bytes = RAW, explained: bool = True, **changes: Any) -> str:
+def keep(
+    house: House,
+    tenant: str = "acme",
+    *,
+    raw: bytes = RAW,
+    explained: bool = True,
+    sentence: str = "A sentence.",
+    name: str = "",
+    **changes: Any,
+) -> str:
     """Hold a message for that tenant and return its uid; abby and this guard share a folder."""
-    request = finished(UUID(house.tenants[tenant]), raw=raw, **changes)
+    made = finished(UUID(house.tenants[tenant]), raw=raw, **changes)
+    judgement, summary = replace(made.judgement, summary=sentence), replace(made.summary, from_name=name)
+    request = replace(made, judgement=judgement, summary=summary)
 
     async def work(database: Database) -> UUID:
         if explained:

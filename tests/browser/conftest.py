@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from mailwarden.model.outcome import Verdict
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE, wait_until
 from tests.acceptance.console_guest import sign_in
+from tests.acceptance.held import finish_releases, keep
 from tests.acceptance.house import House, Town, open_house
 from tests.browser.visitor import Visitor
 
@@ -56,6 +58,48 @@ def taught(stage: House, scanned: dict[str, str]) -> dict[str, str]:
         answer = analyst.post(f"/console/messages/{scanned[name]}/report", {"kind": kind}, files={})
         assert answer.status_code == 303
     return scanned
+
+
+@pytest.fixture(scope="session")
+def held(stage: House) -> dict[str, str]:
+    """Return the uid of a message of each kind that is held, in every state that one can be in."""
+    root = sign_in(stage, "deployment-administrator")
+    two = ("ann@company.example", "bob@company.example")
+    made = {
+        "held-deleted": keep(stage, subject="Final notice", sentence="It is spam: its text is known as spam."),
+        "held-refused": keep(
+            stage,
+            subject="Your parcel is waiting",
+            sender="parcels@letters.example",
+            name="Parcel Service",
+            recipients=two,
+            sentence="It is phishing: a link shows another address than the one it leads to.",
+            verdict=Verdict.PHISHING,
+        ),
+        "held-released": keep(stage, "club", subject="Minutes", recipients=("eve@club.example",)),
+    }
+    root.post(f"/console/quarantine/{made['held-released']}/release")
+    root.post(f"/console/quarantine/{made['held-refused']}/release", {"some": "1", "to": two[0]})
+    finish_releases(stage, {two[0]: "550 5.1.1 No such mailbox here"})
+    root.post(f"/console/quarantine/{made['held-deleted']}/delete", {"sure": "1"})
+    made["held-malware"] = keep(
+        stage,
+        subject="Invoice 4711 for the services that were rendered in the third quarter, with all its annexes",
+        sentence="It is malware: the file invoice.exe is Win.Test.EICAR.",
+        recipients=two[1:],
+        verdict=Verdict.MALWARE,
+        raw=malware_message(),
+    )
+    made["held"] = keep(
+        stage,
+        subject="Your invoice is overdue",
+        sender="billing@letters.example",
+        name="Billing department",
+        sentence="It is spam: Rspamd gives it 14 points, and its sender has never written here before.",
+        recipients=(*two, "carol@company.example"),
+        raw=plain_message("billing@letters.example", "Your invoice is overdue"),
+    )
+    return made
 
 
 # For a file and not for the run: Playwright's own loop would stand in the way of the asynchronous tests after it.

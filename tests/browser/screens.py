@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages.
+# Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages, {held} is one in quarantine.
 SCREENS: Mapping[str, str] = {
     "dashboard": "/console/",
     "dashboard-week": "/console/?range=7d",
@@ -21,6 +21,15 @@ SCREENS: Mapping[str, str] = {
     "learning": "/console/learning?tenant={acme}",
     "learning-none": "/console/learning?tenant={club}",
     "learning-reset": "/console/learning/reset?tenant={acme}",
+    "quarantine": "/console/quarantine",
+    "quarantine-any": "/console/quarantine?state=any&recipient=company.example&tenant={acme}",
+    "quarantine-none": "/console/quarantine?sender=nobody.example",
+    "held": "/console/quarantine/{held}",
+    "held-refused": "/console/quarantine/{held-refused}",
+    "held-released": "/console/quarantine/{held-released}",
+    "held-malware": "/console/quarantine/{held-malware}",
+    "held-deleted": "/console/quarantine/{held-deleted}",
+    "held-export": "/console/quarantine/{held}/message",
     "audit": "/console/audit",
     "analyze": "/console/analyze",
     "message": "/console/messages/{malware}",

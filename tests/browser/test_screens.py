@@ -16,10 +16,15 @@ LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_every_screen_is_whole_and_open_to_everybody(
-    stage: House, taught: dict[str, str], visitor: Callable[..., Visitor], width: int, dark: bool
+    stage: House,
+    taught: dict[str, str],
+    held: dict[str, str],
+    visitor: Callable[..., Visitor],
+    width: int,
+    dark: bool,
 ) -> None:
     window = visitor(width=width, dark=dark)
-    known = {**stage.tenants, **taught}
+    known = {**stage.tenants, **taught, **held}
     barriers = look_at(window, OPEN_SCREENS, known)
     window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
     barriers += look_at(window, SCREENS, known)

@@ -1,0 +1,72 @@
+"""Held messages are chosen, released, shown and deleted in the browser, by mouse and by keyboard."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mailwarden.access.sessions import COOKIE
+from rig.samples import plain_message
+from tests.acceptance.console_guest import sign_in
+from tests.acceptance.held import finish_releases, keep, state_of
+from tests.acceptance.house import House
+from tests.browser.test_screens import kept
+from tests.browser.visitor import Visitor
+
+LOOKS = [(1280, False), (390, True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_several_are_chosen_asked_about_and_deleted(
+    stage: House, held: dict[str, str], visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    uids = [keep(stage, subject=f"Prices of {width}, number {number}") for number in range(3)]
+    window = visitor(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    page = window.open(f"/console/quarantine?subject=of+{width}")
+    if width > 1000:
+        page.get_by_label("Choose all of this page").check()
+        assert page.locator("input[name=uid]:checked").count() == 3
+    for number in range(2 if width > 1000 else 3):
+        page.get_by_label(f"number {number}").set_checked(number == 2 or width < 1000)
+    page.get_by_role("button", name="Delete the chosen").click()
+    page.get_by_role("heading", name="?").wait_for()
+    barriers = kept(window, "quarantine-chosen")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("heading", name="deleted").wait_for()
+    barriers += kept(window, "quarantine-done")
+    deleted = [uid for uid in uids if set(state_of(stage, uid).values()) == {"deleted"}]
+    assert deleted == (uids[2:] if width > 1000 else uids)
+    page = window.open("/console/quarantine?verdict=malware")
+    page.get_by_label("Choose “Invoice").check()
+    page.get_by_role("button", name="Release the chosen").click()
+    page.get_by_role("alert").get_by_text("malware is never delivered").wait_for()
+    barriers += kept(window, "quarantine-chosen-malware")
+    assert barriers == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_a_message_is_shown_released_to_one_and_the_page_follows(
+    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    ann, bob = "ann@company.example", "bob@company.example"
+    uid = keep(stage, subject="Minutes", raw=plain_message(), recipients=(ann, bob))
+    window = visitor(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    page = window.open(f"/console/quarantine/{uid}")
+    page.get_by_role("button", name="Show it").click()
+    page.frame_locator("iframe").get_by_text("shared drive").wait_for()
+    barriers = kept(window, "held-preview")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("alert").get_by_text("Nothing was deleted").wait_for()
+    barriers += kept(window, "held-mistake")
+    page.get_by_label(bob).uncheck()
+    page.get_by_role("button", name="Release").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("this page follows by itself").wait_for()
+    assert state_of(stage, uid) == {ann: "releasing", bob: "held"}
+    barriers += kept(window, "held-asked")
+    finish_releases(stage)
+    page.get_by_role("cell", name="released").or_(page.get_by_text("released", exact=True)).first.wait_for()
+    assert barriers == []
