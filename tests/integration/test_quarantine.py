@@ -1,5 +1,6 @@
 """The quarantine with PostgreSQL and a folder: what is kept is kept, found, released, deleted and forgotten."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -231,6 +232,32 @@ async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(ho
     for again in (house.store.delete, house.store.ask_release):
         with pytest.raises(NotReleasable):
             await again(ALL, uid, None, ANN)
+
+
+async def test_a_release_can_be_taken_back_until_a_guard_takes_it_on(house: House):
+    early, late = await house.keep(), await house.keep(raw=b"other")
+    for uid in (early, late):
+        await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.delete(ALL, early, None, ANN)
+    release = await house.releases.claim(ALL, (await house.store.find(ALL, late)).vault, 60.0)
+    assert release is not None
+    assert release.message.uid == late
+    with pytest.raises(NotReleasable, match="just now"):
+        await house.store.delete(ALL, late, None, ANN)
+    assert (await house.store.find(ALL, early)).in_state(State.DELETED) == ("ann@north.example",)
+
+
+async def test_guards_that_release_at_once_do_each_release_once(house: House, tmp_path: Path):
+    recipients = tuple(f"r{number}@north.example" for number in range(5))
+    for number in range(12):
+        uid = await house.keep(raw=bytes([number]), recipients=recipients)
+        await house.store.ask_release(ALL, uid, None, ANN)
+    guards = [Releasing(house.vault, house.releases, house.sink, spool=tmp_path) for _ in range(4)]
+    served = 0
+    while sum(len(taken) for taken, _ in house.sink.taken) < 60:
+        served += sum(await asyncio.gather(*(guard.release_all() for guard in guards)))
+    assert served == 60
+    assert sorted(raw for _, raw in house.sink.taken) == [bytes([number]) for number in range(12)]
 
 
 async def test_a_pass_is_spent_once(house: House):

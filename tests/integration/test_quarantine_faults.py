@@ -205,6 +205,15 @@ async def test_what_is_being_released_does_not_expire(house: House):
     assert await house.retention.expire() == 1
 
 
+async def test_what_nobody_releases_expires_after_all(house: House):
+    uid = await house.keep()
+    await house.store.ask_release(ALL, uid, None, ANN)
+    async with house.database.connection() as connection:
+        await _age(connection, 31)
+        await connection.execute("UPDATE quarantine_recipients SET changed_at = now() - interval '8 days'")
+    assert await house.retention.expire() == 1
+
+
 async def test_days_of_a_tenant_are_the_deployments_to_give_and_within_bounds(house: House):
     tenants = TenantStore(house.database)
     with pytest.raises(GlobalScopeForbidden):

@@ -17,7 +17,7 @@ _CLAIM = f"""
 WITH next AS (
     SELECT message, changed_by FROM quarantine_recipients JOIN quarantine ON uid = message
     WHERE {MINE} AND vault = $2 AND state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now())
-    ORDER BY changed_at LIMIT 1 FOR UPDATE OF quarantine_recipients SKIP LOCKED
+    ORDER BY changed_at LIMIT 1 FOR UPDATE OF quarantine SKIP LOCKED
 )
 UPDATE quarantine_recipients AS those SET claimed_until = now() + make_interval(secs => $3)
 FROM next WHERE those.message = next.message AND those.changed_by = next.changed_by AND state = 'releasing'

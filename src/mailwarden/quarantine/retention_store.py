@@ -13,7 +13,7 @@ from mailwarden.quarantine.rows import MESSAGE, MINE, lock_body, message_of, uid
 
 BATCH = 500
 
-# What a tenant has changed since acts on what is held already; what is being released stays until that is done.
+# What a tenant has changed since acts on what is held already.
 _REDATE = f"""
 UPDATE quarantine SET expires = dated.expires FROM (
     SELECT quarantine.uid, received + make_interval(days => coalesce(
@@ -22,11 +22,13 @@ UPDATE quarantine SET expires = dated.expires FROM (
     FROM quarantine JOIN tenants ON tenants.uid = quarantine.tenant WHERE {MINE}
 ) AS dated WHERE dated.uid = quarantine.uid AND quarantine.expires <> dated.expires
 """  # noqa: S608 -- put together from the constants above
+# What is being released stays until that is done, unless nobody who has its bytes does it.
 _EXPIRE = f"""
 WITH gone AS (
     DELETE FROM quarantine WHERE uid IN (
         SELECT uid FROM quarantine WHERE {MINE} AND expires < now()
-        AND NOT EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state = 'releasing')
+        AND NOT EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state = 'releasing'
+                        AND changed_at > now() - interval '7 days')
         ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
     ) RETURNING vault, tenant, address
 ), left_over AS (

@@ -73,9 +73,12 @@ WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
                             ELSE folded = ANY ($2) AND state IN ('held', 'released') END
 RETURNING recipient
 """
+# A release that no guard has taken on yet can still be taken back.
 _DELETE = """
 UPDATE quarantine_recipients SET state = 'deleted', failure = '', changed_by = $3, changed_at = now()
-WHERE message = $1 AND state = 'held' AND ($2::text[] IS NULL OR folded = ANY ($2)) RETURNING recipient
+WHERE message = $1 AND ($2::text[] IS NULL OR folded = ANY ($2))
+  AND (state = 'held' OR state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now()))
+RETURNING recipient
 """
 _WANTED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
 _GIVE_UP = """
@@ -172,6 +175,8 @@ class QuarantineStore:
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
             rows = await connection.fetch(_DELETE, uid, _named(before, recipients), actor.name)
+            if not rows and before.in_state(State.RELEASING):
+                raise NotReleasable("A guard releases this message just now.")
             if not rows and (recipients is not None or before.address is None):
                 raise NotReleasable("Nobody waits for this message any more.")
             # Who deletes the message as a whole means the copy of those who have it already as well.
