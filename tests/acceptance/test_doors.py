@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -249,3 +250,20 @@ def test_a_large_message_passes_both_doors(doors: Doors, plain):
     hooked = doors.hook_with(message)
     assert hooked["action"] == "accept"
     assert doors.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)
+
+
+def test_a_guard_that_stops_answers_the_messages_in_hand(doors: Doors, plain, sluice: Sluice):
+    guard = doors.house.product.guards[0]
+    sluice.shut()
+    with ThreadPoolExecutor(3) as threads:
+        checking = threads.submit(doors.check, plain)
+        hooking = threads.submit(doors.hook_with, plain)
+        assert wait_until(lambda: in_processing(doors.house, 0) == 2)
+        stopping = threads.submit(guard.stop)
+        sluice.open()
+        assert checking.result().json["action"] == "no action"
+        assert hooking.result()["action"] == "accept"
+        stopping.result()
+    with pytest.raises(OSError, match="refused"):
+        doors.check(plain)
+    guard.start()

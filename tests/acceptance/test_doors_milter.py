@@ -13,7 +13,7 @@ from rig.samples import malware_message, spam_message
 from tests.acceptance.client import envelope, wait_until
 from tests.acceptance.house import TENANTS, House, in_processing, open_house, submitting
 from tests.acceptance.post import Sink, send
-from tests.acceptance.rspamd_proxy import RspamdProxy, own_address
+from tests.acceptance.rspamd_proxy import RspamdProxy, ask_as_exim, own_address
 from tests.acceptance.sluice import Sluice
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ class Switched:
     postfix: Postfix
     proxy: RspamdProxy
     sink: Sink
+    exim_port: int  # of the proxy that speaks the older protocol
 
     @property
     def seal(self) -> ResultSeal:
@@ -45,17 +46,20 @@ def switched(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Switch
         "scanSources": {"restApi": {}, "rspamdApi": {"listen": {"host": address, "port": port}}},
     }
     proxy = RspamdProxy(folder / "proxy", f"{address}:{port}")
+    older = RspamdProxy(folder / "older", f"{address}:{port}", milter=False)
     with Sink() as sink:
         domains = tuple(domain for _, _, domain in TENANTS)
         postfix = Postfix(folder / "postfix", "milter", domains, sink.port, milter_port=proxy.port)
         try:
             with open_house(engines, town, tmp_path_factory.mktemp("milter"), guards=(guard,)) as house:
                 proxy.start()
+                older.start()
                 postfix.start()
-                yield Switched(house, postfix, proxy, sink)
+                yield Switched(house, postfix, proxy, sink, older.port)
         finally:
             postfix.stop()
             proxy.stop()
+            older.stop()
             remove_folder(folder)
 
 
@@ -92,6 +96,16 @@ def test_the_envelope_comes_through_the_proxy(switched: Switched, plain):
     known = switched.house.client().explain(ggrid).json
     border = envelope(envelopeRecipients=list(recipients))["borderMtaData"]
     assert (known["source"], known["envelope"]) == ("rspamdApi", border)
+
+
+def test_what_exim_speaks_is_translated_by_the_proxy(switched: Switched, engines, plain):
+    clean = ask_as_exim(switched.exim_port, plain, "bob@company.example", "ann@company.example")
+    assert clean.startswith("RSPAMD/1.3 0 EX_OK"), clean
+    assert "Metric: default; False; " in clean
+    assert "Action: no action" in clean
+    spam = ask_as_exim(switched.exim_port, engines.dns.sign(spam_message(), "pass.example"), "bob@company.example")
+    assert "Metric: default; True; 15.00 / 15.00" in spam
+    assert "Action: reject" in spam
 
 
 def test_when_full_the_sender_hears_4xx(switched: Switched, plain, sluice: Sluice):

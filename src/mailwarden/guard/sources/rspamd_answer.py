@@ -54,6 +54,7 @@ class CheckAnswer(Struct, frozen=True):
     score: float = 0.0
     required_score: float = REQUIRED_SCORE
     is_skipped: bool = False
+    is_spam: bool = False  # Rspamd's proxy reads it when it translates for clients of the older protocol
     thresholds: dict[str, float] = field(default_factory=lambda: {"reject": REQUIRED_SCORE, "add header": MARK_SCORE})
     symbols: dict[str, Symbol] = {}
     messages: dict[str, str] = {}
@@ -77,6 +78,7 @@ def make_answer(appraisal: Appraisal, fields: Sequence[tuple[str, str]]) -> Chec
     return CheckAnswer(
         action=ACTIONS[answer],
         score=score,
+        is_spam=score >= REQUIRED_SCORE,
         symbols=symbols,
         messages={"smtp_message": sentence_of(finished)} if told else {},
         message_id=finished.summary.message_id.strip("<>") or "undef",
