@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -9,6 +10,7 @@ from obstore.store import ObjectStore
 
 from mailwarden.errors import StorageUnavailable
 from mailwarden.quarantine.shelf import Item
+from mailwarden.quarantine.thread import finish_in_thread
 
 PIECE = 5_242_880  # the least that S3 takes as a part of an upload
 AT_ONCE = 2  # parts under way: a message is never in memory whole
@@ -21,8 +23,13 @@ class ObjectShelf:
         self._store = store
 
     async def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        rest = iter(pieces)
+        first, whole = await finish_in_thread(lambda: _begin(rest))
         with _told():
-            await obstore.put_async(self._store, name, iter(pieces), chunk_size=PIECE, max_concurrency=AT_ONCE)
+            if whole:  # one call instead of three
+                await obstore.put_async(self._store, name, first, use_multipart=False)
+                return
+            await obstore.put_async(self._store, name, chain([first], rest), chunk_size=PIECE, max_concurrency=AT_ONCE)
 
     async def create(self, name: str, contents: bytes) -> bool:
         try:
@@ -55,6 +62,16 @@ class ObjectShelf:
             async for batch in obstore.list(self._store, chunk_size=1_000):
                 for found in batch:
                     yield Item(found["path"], found["size"], found["last_modified"])
+
+
+def _begin(pieces: Iterator[bytes]) -> tuple[bytes, bool]:
+    """Return as many pieces as one part of an upload holds, and whether they are all there are."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= PIECE:
+            return bytes(held), False
+    return bytes(held), True
 
 
 @contextmanager

@@ -1,0 +1,64 @@
+"""A vault in an S3-compatible store, over HTTP: the calls that it makes, and what it does when the store is full."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.errors import StorageUnavailable
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from mailwarden.settings.shared import Quarantine
+from tests.integration.object_store import BUCKET, ObjectStore, running_store
+
+TENANT = uuid4()
+LARGE = b"Subject: large\r\n\r\n" + bytes(range(256)) * 60_000
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[tuple[ObjectStore, Vault]]:
+    (tmp_path / "s3").write_text("id\nsecret\n")
+    async with running_store() as (store, address):
+        settings = Quarantine(store=f"s3://{BUCKET}/mail", endpoint=address, credentials="s3")
+        yield store, open_vault(settings, tmp_path, b"k" * 64)
+
+
+async def test_a_small_message_is_one_call_and_comes_back(place: tuple[ObjectStore, Vault], tmp_path: Path):
+    store, vault = place
+    address = await vault.put(TENANT, Spooled.of(b"hello"))
+    assert store.calls == ["PUT []"]
+    assert (await vault.get(TENANT, address, tmp_path)).data() == b"hello"
+    assert all(key.startswith(f"mail/{TENANT.hex}/") for key in store.objects)
+
+
+async def test_a_large_message_goes_in_parts_and_comes_back(place: tuple[ObjectStore, Vault], tmp_path: Path):
+    store, vault = place
+    address = await vault.put(TENANT, Spooled.of(LARGE))
+    assert sum("partNumber" in call for call in store.calls) >= 3
+    found = await vault.get(TENANT, address, tmp_path)
+    assert found.data() == LARGE
+    found.close()
+
+
+async def test_a_vault_is_named_once_listed_and_emptied(place: tuple[ObjectStore, Vault]):
+    store, vault = place
+    address = await vault.put(TENANT, Spooled.of(b"hello"))
+    name = await vault.uid()
+    assert store.objects["mail/vault"].decode() == str(name)
+    vault._uid = None
+    assert await vault.uid() == name, "who comes later takes the name that is there"
+    assert [(body.tenant, body.address) async for body in vault.bodies()] == [(TENANT, address)]
+    assert await vault.has(TENANT, address)
+    await vault.remove(TENANT, address)
+    assert not await vault.has(TENANT, address)
+
+
+@pytest.mark.parametrize("message", [b"hello", LARGE], ids=["small", "large"])
+async def test_a_store_that_is_full_is_told_and_keeps_nothing(place: tuple[ObjectStore, Vault], message: bytes):
+    store, vault = place
+    store.full = True
+    with pytest.raises(StorageUnavailable):
+        await vault.put(TENANT, Spooled.of(message))
+    assert store.objects == {}
