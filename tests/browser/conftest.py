@@ -99,6 +99,7 @@ def held(stage: House) -> dict[str, str]:
         recipients=(*two, "carol@company.example"),
         raw=plain_message("billing@letters.example", "Your invoice is overdue"),
     )
+    made["message-held"] = str(stage.client().call("GET", f"/v1/quarantine/{made['held']}").json["ggrid"])
     return made
 
 

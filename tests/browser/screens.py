@@ -34,6 +34,7 @@ SCREENS: Mapping[str, str] = {
     "analyze": "/console/analyze",
     "message": "/console/messages/{malware}",
     "message-clean": "/console/messages/{clean}",
+    "message-held": "/console/messages/{message-held}",
     "lists": "/console/lists",
     "lists-tenant": "/console/lists?scope={acme}",
     "list": "/console/lists/sender-block?scope={acme}",

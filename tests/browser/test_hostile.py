@@ -19,6 +19,7 @@ import pytest
 from mailwarden.access.sessions import COOKIE
 from tests.acceptance.client import wait_until
 from tests.acceptance.console_guest import ConsoleGuest, sign_in
+from tests.acceptance.held import keep
 from tests.acceptance.house import House
 from tests.browser.hostile import COUNT, hostile_strings
 from tests.browser.visitor import Visitor
@@ -77,6 +78,8 @@ def planted(stage: House) -> ConsoleGuest:
     for answer in answers[::10]:
         path = f"/console/messages/{answer.result['ggrid']}/report"
         assert root.post(path, {"kind": "spam"}, files={}).status_code == 303
+    for text in texts[::10]:
+        keep(stage, subject=text, sentence=text, name=text, sender=text, recipients=(text, "bob@company.example"))
     assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, 30.0, 0.2)
     return root
 
@@ -88,11 +91,16 @@ def test_no_string_of_a_message_or_a_list_comes_to_life_on_any_page(
     window = visitor()
     window.carry(COOKIE, planted.cookie)
     opened = crawl(
-        window, f"/console/lists/subject-block?scope={stage.tenants['acme']}", LEARNING.format(**stage.tenants)
+        window,
+        f"/console/lists/subject-block?scope={stage.tenants['acme']}",
+        LEARNING.format(**stage.tenants),
+        "/console/quarantine",
     )
     assert opened["/console/messages/{id}"] >= DETAILS
     assert len(opened) >= 20
     assert window.open(LEARNING.format(**stage.tenants)).content().count("&lt;script&gt;") >= 5
+    assert window.open("/console/quarantine").content().count("&lt;script&gt;") >= 2
+    assert opened["/console/quarantine/{id}"] >= OF_A_KIND
     shown = window.open("/console/messages?q=domain:hostile.example").content()
     assert shown.count("&lt;script&gt;") >= 5
     assert csp_reports(stage) == 0
