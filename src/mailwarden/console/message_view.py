@@ -99,6 +99,7 @@ class MessageView(Struct, frozen=True):
     attachments: tuple[PartSummary, ...]
     bodies: tuple[PartSummary, ...]
     hits: tuple[ListHit, ...]
+    notes: tuple[Reason, ...]  # what only counts together with something else, which was not there
     unspoken: tuple[tuple[str, Finding], ...]  # findings that no rule spoke of
     handles: tuple[Handle, ...]
     longest: float  # milliseconds of the slowest analyzer
@@ -121,6 +122,7 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
         attachments=attachments,
         bodies=tuple(part for part in summary.parts if part not in attachments),
         hits=tuple(listed(request.evidence, request.tenant)),
+        notes=tuple(filter(_is_note, request.judgement.reasons)),
         unspoken=tuple(_unspoken(request, policy)),
         handles=tuple(handles_of(request, links, attachments)),
         longest=max((report.milliseconds for report in request.evidence.reports), default=0.0),
@@ -143,6 +145,8 @@ def groups_of(judgement: Judgement) -> tuple[Group, ...]:
     """Gather reasons under headings; the group that carries the verdict comes first, then the weightiest."""
     found: dict[str, list[Reason]] = {}
     for reason in judgement.reasons:
+        if _is_note(reason):
+            continue
         heading = HEADINGS.get(reason.analyzer, reason.analyzer.capitalize())
         found.setdefault(heading, []).append(reason)
     groups = [Group(heading, tuple(sorted(each, key=_weightiest))) for heading, each in found.items()]
@@ -206,6 +210,10 @@ def _unspoken(request: FinishedRequest, policy: Policy) -> Iterator[tuple[str, F
 
 def _report(request: FinishedRequest, analyzer: str) -> Report | None:
     return next((report for report in request.evidence.reports if report.analyzer == analyzer), None)
+
+
+def _is_note(reason: Reason) -> bool:
+    return not reason.weight and not reason.tag
 
 
 def _weightiest(reason: Reason) -> tuple[int, str]:

@@ -42,13 +42,22 @@ def test_every_decision_has_its_words(decision):
 
 
 def test_the_group_that_carries_the_verdict_is_first():
-    reasons = (reason("rspamd", 100, Verdict.SPAM), reason("html", 60), reason("html", 40), reason("authentication", 0))
+    unsigned = replace(reason("authentication", 0), tag="auth.dkim-none")
+    reasons = (reason("rspamd", 100, Verdict.SPAM), reason("html", 60), reason("html", 40), unsigned)
     groups = groups_of(Judgement(Verdict.PHISHING, "", reasons, {}, ()))
     assert [(group.heading, group.weight) for group in groups] == [
         ("Links and pages", 100),
         ("Rspamd", 100),
         ("Who sent it", 0),
     ]
+
+
+def test_what_has_neither_weight_nor_tag_is_a_note_and_no_reason():
+    request = finished_request()
+    reasons = (reason("html", 60), reason("fraud", 0))
+    view = view_of(replace(request, judgement=replace(request.judgement, reasons=reasons)), POLICY)
+    assert [group.heading for group in view.groups] == ["Links and pages"]
+    assert [note.analyzer for note in view.notes] == ["fraud"]
 
 
 def test_the_checks_of_the_sender_are_in_one_table():
