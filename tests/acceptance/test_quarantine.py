@@ -17,6 +17,7 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.acceptance.client import Answer, Client
+from tests.acceptance.house import House
 from tests.integration.held_messages import RAW, finished
 
 JSON = {"Content-Type": "application/json"}
@@ -42,7 +43,7 @@ def keep(house, engines):
 
 
 @pytest.fixture
-def releaser(house) -> Client:
+def releaser(house: House) -> Client:
     return house.client("releaser")
 
 

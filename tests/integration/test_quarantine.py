@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -69,7 +70,7 @@ class House:
     def bodies(self) -> list[Path]:
         return [path for path in self.folder.rglob("*") if path.is_file() and path.name != "vault"]
 
-    async def keep(self, tenant: UUID | None = None, raw: bytes = RAW, **changes: object) -> UUID:
+    async def keep(self, tenant: UUID | None = None, raw: bytes = RAW, **changes: Any) -> UUID:
         return await self.keeping.keep(finished(tenant or self.north, **changes), Spooled.of(raw))
 
 
@@ -106,8 +107,8 @@ async def test_each_filter_finds_what_it_says(house: House):
     )
     other = await house.keep(house.south, recipients=("carl@south.example",))
 
-    async def found(**asked: object) -> list[UUID]:
-        return [each.uid for each in await house.store.page(ALL, Question(**asked))]  # type: ignore[arg-type]
+    async def found(**asked: Any) -> list[UUID]:
+        return [each.uid for each in await house.store.page(ALL, Question(**asked))]
 
     assert await found() == [other, phish, spam]
     assert await found(tenant=house.north) == [phish, spam]

@@ -16,7 +16,6 @@ from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolati
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine import folder as folder_module
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.held import State
 from mailwarden.quarantine.keeping import Keeping
@@ -107,7 +106,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing_behind(house: House, monke
         room -= written
         return written
 
-    monkeypatch.setattr(folder_module.os, "write", write_while_there_is_room)
+    monkeypatch.setattr(os, "write", write_while_there_is_room)
     with pytest.raises(StorageUnavailable, match="No space left"):
         await house.keep(raw=b"x" * 5_000_000)
     monkeypatch.undo()

@@ -33,8 +33,8 @@ async def test_a_file_and_its_folder_are_synchronised_before_and_after_it_has_it
 
     shelf = FolderShelf(tmp_path)
     await shelf.put("a/b/first", [b"makes the folders"])
-    monkeypatch.setattr(folder_module.os, "fsync", synchronise)
-    monkeypatch.setattr(folder_module.os, "replace", rename)
+    monkeypatch.setattr(os, "fsync", synchronise)
+    monkeypatch.setattr(os, "replace", rename)
     await shelf.put("a/b/c", [b"x"])
     assert deeds == ["file", "rename", "folder"]
 
@@ -53,7 +53,7 @@ async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     def write(_: int, __: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder_module.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     with pytest.raises(StorageUnavailable, match="No space left"):
         await shelf.put("kept", [b"after"])
     monkeypatch.undo()
