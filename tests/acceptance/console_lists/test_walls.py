@@ -1,8 +1,6 @@
 """The walls around lists in the console: tenants, roles, tokens of forms, and text that stays text."""
 
-import itertools
 import re
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -12,32 +10,6 @@ from tests.acceptance.house import House
 from tests.acceptance.list_visitor import add
 
 HOSTILE = ("<script>hit()</script>", '"><img src=x onerror=hit()>', "{{ 7*7 }}", "';hit();'", "&lt;b&gt;")
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def root(house: House) -> ConsoleGuest:
-    return sign_in(house, "deployment-administrator")
-
-
-@pytest.fixture(scope="module")
-def analyst(house: House) -> ConsoleGuest:
-    return sign_in(house, "analyst", ("acme",))
-
-
-@pytest.fixture
-def entry() -> str:
-    """Return a domain that no other test uses."""
-    return f"n{next(_numbers)}.walls.example"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def tidy(house: House) -> Iterator[None]:
-    yield
-    for lists in (house.lists(), house.lists(tenant="acme"), house.lists(tenant="bank")):
-        for name in ("sender-block", "subject-block", "sender-allow"):
-            if names := lists.names(name):
-                lists.delete(name, *names[:500])
 
 
 def test_nobody_reaches_the_lists_of_another_tenant(

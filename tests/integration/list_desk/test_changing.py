@@ -1,69 +1,26 @@
 """Lists as people work with them: what changed, taking it back, bringing in a text."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from msgspec import UNSET
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import ListFull, NotFound, TooManyEntries
 from mailwarden.lists import desk as desk_file
 from mailwarden.lists.desk import ListDesk
-from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.expiry import Expiry
-from mailwarden.lists.ledger import ChangeStore, State
+from mailwarden.lists.ledger import State
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
-from mailwarden.lists.undoing import UndoStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.wire.lists import ListEntryInput
+from tests.integration.list_desk.entries import LIST, SOAR, add
 
 GLOBAL = ListScope()
 ADA = Actor("user:ada", "192.0.2.9", "request-9")
-SOAR = Actor("key:soar", "192.0.2.7", "request-1")
-LIST = "sender-block"
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-def store(database: Database) -> ListStore:
-    return ListStore(database, database)
-
-
-@pytest.fixture
-def lists(store: ListStore) -> Lists:
-    return Lists(store)
-
-
-@pytest.fixture
-def desk(database: Database, store: ListStore) -> ListDesk:
-    return ListDesk(store, EntryStore(database), ChangeStore(database), UndoStore(database))
-
-
-@pytest.fixture
-async def acme(database: Database) -> ListScope:
-    return ListScope((await TenantStore(database).create(Scope.deployment(), "acme")).uid)
-
-
-@pytest.fixture
-async def other(database: Database) -> ListScope:
-    return ListScope((await TenantStore(database).create(Scope.deployment(), "other")).uid)
-
-
-async def add(lists: Lists, scope: ListScope, *entries: str, comment: str | None = None, **more: object) -> None:
-    given = [ListEntryInput(entry, UNSET if comment is None else comment, **more) for entry in entries]  # type: ignore[arg-type]
-    await lists.add_entries(scope, LIST, given, SOAR)
 
 
 async def state(desk: ListDesk, scope: ListScope) -> dict[str, tuple[str, str | None]]:

@@ -1,0 +1,48 @@
+"""A desk with lists on it, in a database of its own, and two tenants."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.database.pool import Database
+from mailwarden.lists.desk import ListDesk
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.ledger import ChangeStore
+from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListStore
+from mailwarden.lists.undoing import UndoStore
+from mailwarden.model.scope import Scope
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> ListStore:
+    return ListStore(database, database)
+
+
+@pytest.fixture
+def lists(store: ListStore) -> Lists:
+    return Lists(store)
+
+
+@pytest.fixture
+def desk(database: Database, store: ListStore) -> ListDesk:
+    return ListDesk(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+
+
+@pytest.fixture
+async def acme(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "acme")).uid)
+
+
+@pytest.fixture
+async def other(database: Database) -> ListScope:
+    return ListScope((await TenantStore(database).create(Scope.deployment(), "other")).uid)
