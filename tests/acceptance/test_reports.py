@@ -39,7 +39,7 @@ class Reporter:
         return self.call("POST", f"/v1/messages/{ggrid}/report", message, kind=kind)
 
     def reports(self, **query: str) -> list[dict[str, Any]]:
-        answer = self.call("GET", "/v1/reports", tenantUid=self.tenant, **query)
+        answer = self.call("GET", "/v1/reports", None, tenantUid=self.tenant, **query)
         assert answer.status == 200, answer.body
         return list(answer.json["reports"])
 

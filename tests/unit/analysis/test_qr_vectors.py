@@ -3,7 +3,7 @@
 import time
 
 import pytest
-import zxingcpp
+import segno
 
 from mailwarden.analysis.qr_vectors import MAX_SHAPES, read_vectors
 
@@ -12,11 +12,8 @@ ADDRESS = "https://portal.evil.test/mfa"
 
 @pytest.fixture(scope="module")
 def fields():
-    code = zxingcpp.create_barcode(ADDRESS, zxingcpp.BarcodeFormat.QRCode)
-    view = memoryview(zxingcpp.write_barcode_to_image(code, scale=1, add_quiet_zones=False))
-    width = view.shape[1]
-    flat = view.tobytes()
-    return [(place % width, place // width) for place, value in enumerate(flat) if value < 128]
+    matrix = segno.make(ADDRESS, micro=False).matrix
+    return [(x, y) for y, row in enumerate(matrix) for x, dark in enumerate(row) if dark]
 
 
 def drawn(shapes):
