@@ -95,12 +95,9 @@ class Delivery:
             async with asyncio.timeout(PATIENCE * self._hop.timeout):
                 said = await self._deliver(delivered, sender, forwarded, raw)
         except NotTaken as failure:
-            # The code alone: what a next hop says may hold an address.
-            log.warning("not_delivered", code=failure.reply[:9], cause=type(failure.__cause__).__name__)
-            return self._answer("not_delivered", failure.reply, done=False)
+            return self._not_delivered(failure)
         except TimeoutError:
-            log.warning("not_delivered", code=TOO_SLOW[:9])
-            return self._answer("not_delivered", TOO_SLOW, done=False)
+            return self._too_slow()
         outcome = "delivered" if said else "quarantined" if held else "dropped"
         return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {said}".rstrip(), done=True)
 
@@ -114,9 +111,9 @@ class Delivery:
                 connection = await self._hop.prepare(sender, recipients, forwarded, message.size)
                 said = (await self._hop.send(connection, message.stream())).text
         except NotTaken as failure:
-            return self._answer("not_delivered", failure.reply, done=False)
+            return self._not_delivered(failure)
         except TimeoutError:
-            return self._answer("not_delivered", TOO_SLOW, done=False)
+            return self._too_slow()
         return self._answer("passed", f"250 2.0.0 Ok: {said}".rstrip(), done=True)
 
     async def _keep(self, part: Part, raw: Spooled) -> None:
@@ -150,6 +147,15 @@ class Delivery:
             for connection, _ in waiting:
                 connection.close()
         return said or "taken"
+
+    def _not_delivered(self, failure: NotTaken) -> Answer:
+        # The code alone: what a next hop says may hold an address.
+        log.warning("not_delivered", code=failure.reply[:9], cause=type(failure.__cause__).__name__)
+        return self._answer("not_delivered", failure.reply, done=False)
+
+    def _too_slow(self) -> Answer:
+        log.warning("not_delivered", code=TOO_SLOW[:9])
+        return self._answer("not_delivered", TOO_SLOW, done=False)
 
     def count(self, outcome: str) -> None:
         self._carried.labels(outcome).inc()
