@@ -15,7 +15,7 @@ RULES = YAML(typ="safe").load((HERE / "rules.yml").read_text("utf-8"))
 
 def citations(kind: str) -> Iterator[tuple[str, str]]:
     """Find every `pytest.mark.<kind>("...")` of this folder, with the file that it stands in."""
-    for path in sorted(HERE.glob("test_*.py")):
+    for path in sorted(HERE.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:
                 case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="mark"), attr=name), args=arguments):
