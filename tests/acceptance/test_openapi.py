@@ -93,7 +93,9 @@ def run_schemathesis(client, folder, authorization: str, *options: str) -> None:
 
 @pytest.mark.slow
 def test_schemathesis_finds_no_failure(client, tmp_path):
-    run_schemathesis(client, tmp_path, f"Bearer {client.token}", "--max-examples", "100")
+    # A held message that was deleted is still told of, as deleted.
+    options = ["--exclude-checks", "use_after_free", "--max-examples", "100"]
+    run_schemathesis(client, tmp_path, f"Bearer {client.token}", *options)
 
 
 @pytest.mark.slow

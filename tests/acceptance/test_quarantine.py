@@ -155,7 +155,7 @@ def test_a_sender_is_allowed_with_a_release_and_blocked_with_a_deletion(releaser
     uid = keep(sender=sender)
     assert release(releaser, uid, allow="address", everywhere=True).error == "global_scope_forbidden"
     public = keep(sender="eve@gmail.com")
-    assert release(releaser, public, allow="domain").error == "entry_too_broad"
+    assert release(releaser, public, allow="domain").error == "not_releasable"
     for untouched in (uid, public):
         assert releaser.call("GET", f"/v1/quarantine/{untouched}").json["recipients"][0]["state"] == "held"
 
@@ -166,3 +166,17 @@ def test_a_sender_is_allowed_with_a_release_and_blocked_with_a_deletion(releaser
 )
 def test_a_query_that_cannot_be_read_is_refused(releaser, query):
     assert releaser.call("GET", f"/v1/quarantine?{query}").error == "schema_violation"
+
+
+@pytest.mark.contract("5 not_releasable")
+@pytest.mark.parametrize("sender", ["{% if hit() %}", ""])
+def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(releaser, keep, sender):
+    uid = keep(sender=sender)
+
+    for answer in (
+        releaser.call("DELETE", f"/v1/quarantine/{uid}?block=address"),
+        release(releaser, uid, allow="address"),
+    ):
+        assert (answer.status, answer.error) == (409, "not_releasable")
+        assert "listed; do it without" in answer.json["message"]
+    assert releaser.call("GET", f"/v1/quarantine/{uid}").json["recipients"][0]["state"] == "held"

@@ -77,7 +77,7 @@ OF_TENANT: Errors = (
     errors.StorageUnavailable,
 )
 MESSAGE_BODY: Errors = (errors.PayloadTooLarge, errors.UnsupportedMediaType, errors.EmptyEmail, errors.LearningFull)
-LISTED: Errors = (errors.GlobalScopeForbidden, errors.InvalidEntry, errors.EntryTooBroad, errors.ListFull)
+LISTED: Errors = (errors.GlobalScopeForbidden, errors.ListFull)
 HELD: Errors = (errors.MessageNotFound, errors.StorageUnavailable)
 NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolation, StorageUnavailable
+from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.model.actor import Actor
@@ -104,9 +104,13 @@ class QuarantineDesk:
         address = message.from_address or message.sender
         entry = address if what is Listed.ADDRESS else address.rpartition("@")[2]
         if not entry:
-            raise SchemaViolation("The message names no sender who could be listed.")
+            raise NotReleasable("The message names no sender who could be listed; do it without.")
         given = ListEntryInput(entry, comment=f"Quarantine, message {message.uid}")
-        await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, [given], actor)
+        try:
+            await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, [given], actor)
+        except (InvalidEntry, EntryTooBroad) as error:
+            why = next((str(detail["reason"]) for detail in error.details if "reason" in detail), error.message)
+            raise NotReleasable(f"The sender of the message cannot be listed; do it without. {why}") from None
 
 
 def held_of(message: HeldMessage) -> Held:
