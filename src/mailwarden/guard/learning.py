@@ -17,7 +17,7 @@ from mailwarden.model.scope import Scope
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
-PERIOD = 2.0
+PERIOD, HOUR = 2.0, 3_600.0
 ROUND = 50  # lessons between two looks at who speaks
 _ALL = Scope.deployment()
 _log = get_logger("guard.learning")
@@ -33,17 +33,22 @@ class Learning:
         self._retention = timedelta(days=retention_days)
         self._learners: Mapping[UUID, str] = {}
         self._trusted = False  # to keep what one tenant teaches from another
-        self._chore = Chore("learning", self.work, PERIOD)
+        self._chores = (
+            Chore("learning", self.work, PERIOD),
+            Chore("lessons too old", self.expire, HOUR, quiet=True),
+        )
 
     def learner(self, tenant: UUID) -> str:
         """Return whose statistics the tenant's messages go by; "" where too little is learned."""
         return self._learners.get(tenant, "")
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        for chore in self._chores:
+            chore.start(rested=True)
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        for chore in self._chores:
+            await chore.stop()
         await self._teacher.close()
 
     async def work(self) -> None:
@@ -80,11 +85,14 @@ class Learning:
         switched = await self._store.switch(_ALL)
         if switched:
             await self._look()
-        for tenant, generation in switched:
-            await self._forget(tenant, generation - 1)
-        if not lessons:
-            await self._store.forget(_ALL, datetime.now(UTC) - self._retention)
+        for tenant, done_with in switched:
+            for generation in done_with:  # several, where more was taken back before the first was whole
+                await self._forget(tenant, generation)
         return bool(lessons)
+
+    async def expire(self) -> None:
+        """Forget the lessons that are too old."""
+        await self._store.forget(_ALL, datetime.now(UTC) - self._retention)
 
     async def _teach(self, lesson: DueLesson) -> None:
         try:

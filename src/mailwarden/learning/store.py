@@ -75,12 +75,16 @@ ORDER BY reported_at, uid LIMIT $2
 """
 _LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
 _SWITCH = """
-UPDATE learning SET generation = wanted
-WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
-    SELECT FROM lessons WHERE lessons.tenant = learning.tenant
-    AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
+WITH whole AS (
+    SELECT tenant, generation FROM learning
+    WHERE wanted > generation AND ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
+        SELECT FROM lessons WHERE lessons.tenant = learning.tenant
+        AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
+    )
+    FOR UPDATE
 )
-RETURNING tenant, generation
+UPDATE learning SET generation = wanted FROM whole WHERE learning.tenant = whole.tenant
+RETURNING learning.tenant, whole.generation AS former, learning.generation
 """
 _EXPIRE = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
@@ -204,11 +208,14 @@ class LessonStore:
         async with self._database.connection() as connection:
             await connection.execute(_LEARNED, lesson.uid, lesson.generation, refused)
 
-    async def switch(self, scope: Scope) -> Sequence[tuple[UUID, int]]:
-        """Take the generations that are wholly learned; return which tenants changed, and to which."""
+    async def switch(self, scope: Scope) -> Sequence[tuple[UUID, range]]:
+        """Take the generations that are wholly learned; return the tenants, and which of theirs are done with."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_SWITCH, uids_of(scope))
-        return [(cast("UUID", row["tenant"]), cast("int", row["generation"])) for row in rows]
+        return [
+            (cast("UUID", row["tenant"]), range(cast("int", row["former"]), cast("int", row["generation"])))
+            for row in rows
+        ]
 
     async def forget(self, scope: Scope, before: datetime) -> int:
         """Forget lessons older than that; what was learned from them fades at the next rebuilding."""

@@ -1,0 +1,31 @@
+"""A school of its own for each test."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mailwarden.access.tenants import TenantStore
+from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.database.pool import Database
+from mailwarden.guard.learning import Learning
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.store import LessonStore
+from mailwarden.learning.teaching import Teaching
+from rig.engines import Engines
+from tests.integration.learning.school import ALL, SEAL, School, teacher_of
+
+
+@pytest.fixture
+async def school(engines: Engines, database_url: str) -> AsyncIterator[School]:
+    database = Database(database_url)
+    tenants = TenantStore(database)
+    made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
+    lessons, history, relationships = LessonStore(database), MemoryHistoryStore(), RelationshipStore(database)
+    learning = Learning(lessons, teacher_of(engines), SEAL, 365)
+    teaching = Teaching(lessons, history, Senders(relationships), SEAL)
+    rspamd = RspamdAnalyzer(engines.rspamd.address, 20.0, 8)
+    yield School(teaching, learning, lessons, history, relationships, rspamd, (made[0], made[1]))
+    await learning.stop()
+    await database.close()

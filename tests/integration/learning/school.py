@@ -1,0 +1,77 @@
+"""Everything about learning, put together as abby and guard do, and messages to learn from."""
+
+import random
+from dataclasses import dataclass
+from uuid import UUID
+
+from mailwarden.analysis.analyzer import Known
+from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
+from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.analysis.collection import Content
+from mailwarden.analysis.teacher import Teacher
+from mailwarden.guard.learning import Learning
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.lesson import Kind
+from mailwarden.learning.store import LessonStore
+from mailwarden.learning.teaching import Teaching
+from mailwarden.model.actor import Actor
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.scope import Scope
+from mailwarden.model.summary import MessageSummary
+from rig.engines import Engines
+from rig.rspamd import PASSWORD
+
+ALL = Scope.deployment()
+ANN = Actor("ann")
+SEAL = ContentsSeal(b"k" * 32)
+ENVELOPE = Envelope("ada@north.example", ("bob@south.example",), "192.0.2.1", "mx.north.example")
+BAD = [f"prize{letter}" for letter in "abcdefghijklmn"]
+GOOD = [f"budget{letter}" for letter in "abcdefghijklmn"]
+LITTLE = b"Subject: x\r\n\r\nhi\r\n"
+
+
+def message(words: list[str], number: int) -> bytes:
+    """Write a message of its own out of some words."""
+    choice = random.Random(f"{words[0]} {number}")
+    text = " ".join(choice.choices(words, k=60))
+    head = f"From: ada@north.example\r\nTo: bob@south.example\r\nSubject: {choice.choice(words)} {number}\r\n"
+    return f"{head}Message-ID: <{words[0]}{number}@north.example>\r\n\r\n{text}\r\n".encode()
+
+
+@dataclass
+class School:
+    """Everything about learning, put together as abby and guard do."""
+
+    teaching: Teaching
+    learning: Learning
+    lessons: LessonStore
+    history: MemoryHistoryStore
+    relationships: RelationshipStore
+    rspamd: RspamdAnalyzer
+    tenants: tuple[UUID, UUID]
+
+    async def report_many(self, tenant: UUID, kind: Kind, words: list[str], count: int) -> list[UUID]:
+        reports = [
+            await self.teaching.report_contents(ALL, tenant, kind, ANN, contents=message(words, number))
+            for number in range(count)
+        ]
+        return [report.uid for report in reports]
+
+    async def found(self, tenant: UUID, raw: bytes) -> set[str]:
+        """Return what is found in a message that comes to the tenant."""
+        answer = await self.rspamd.examine(Content(raw), ENVELOPE, self.learning.learner(tenant))
+        known = Known(ENVELOPE, MessageSummary(size=len(raw), sha256=""), {"rspamd": answer})
+        return {finding.name for finding in LearnedAnalyzer().conclude(known)}
+
+
+def teacher_of(engines: Engines) -> Teacher:
+    return Teacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
+
+
+def keys_of(engines: Engines, learner: str) -> int:
+    import redis
+
+    with redis.Redis.from_url(engines.redis.url) as connection:
+        return sum(1 for _ in connection.scan_iter(match=f"RS{learner}*", count=1_000))

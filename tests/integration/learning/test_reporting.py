@@ -1,0 +1,102 @@
+"""Reports as people make them: kept, bounded, within their tenant, and undone with what they changed."""
+
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.errors import (
+    LearningFull,
+    LessonNotFound,
+    MessageNotFound,
+    OtherMessage,
+    TenantForbidden,
+)
+from mailwarden.learning import store as store_module
+from mailwarden.learning.contents import MAX_CONTENTS
+from mailwarden.learning.lesson import Kind, State
+from mailwarden.learning.senders import Senders
+from mailwarden.model.scope import Scope
+from tests.integration.learning.school import ALL, ANN, BAD, School, message
+from tests.samples.finished import finished_request
+
+
+async def test_what_is_too_large_to_learn_from_is_noted_and_not_kept(school: School):
+    north, _ = school.tenants
+    large = message(BAD, 1) + b"x" * MAX_CONTENTS
+    report = await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=large)
+    assert (report.state, report.size) == (State.NOT_KEPT, len(large))
+
+
+async def test_a_tenant_has_no_more_lessons_than_are_kept(school: School, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "MAX_LESSONS", 1)
+    north, south = school.tenants
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(LearningFull):
+        await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
+    await school.teaching.report_contents(ALL, south, Kind.SPAM, ANN, contents=message(BAD, 2))
+
+
+async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_alone(school: School):
+    north, south = school.tenants
+    raw = message(BAD, 1)
+    request = finished_request(north)
+    await school.history.save(ALL, [request])
+    ggrid = str(request.ggrid)
+    with pytest.raises(OtherMessage):
+        await school.teaching.report_message(ALL, ggrid, Kind.SPAM, ANN, raw)
+    with pytest.raises(MessageNotFound):
+        await school.teaching.report_message(Scope.of(south), ggrid, Kind.SPAM, ANN)
+    report = await school.teaching.report_message(Scope.of(north), ggrid, Kind.SPAM, ANN)
+    assert (report.state, report.subject) == (State.NOT_KEPT, request.summary.subject)
+    assert [each.uid for each in await school.teaching.reports_of(Scope.of(north), request.ggrid)] == [report.uid]
+    assert await school.teaching.reports_of(Scope.of(south), request.ggrid) == []
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_tenant_cannot_touch_what_another_learns(school: School, kind: Kind):
+    north, south = school.tenants
+    report = await school.teaching.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
+    foreign = Scope.of(south)
+    with pytest.raises(TenantForbidden):
+        await school.teaching.report_contents(foreign, north, kind, ANN, contents=message(BAD, 2))
+    with pytest.raises(TenantForbidden):
+        await school.teaching.reset(foreign, north, ANN)
+    with pytest.raises(TenantForbidden):
+        await school.teaching.standing(foreign, north)
+    with pytest.raises(LessonNotFound):
+        await school.teaching.take_back(foreign, report.uid, ANN)
+    assert await school.teaching.reports(foreign, north) == []
+
+
+async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is_taken_back(school: School):
+    north, _ = school.tenants
+    first, second = finished_request(north), finished_request(north)
+    await school.history.save(ALL, [first, second])
+    fine = await school.teaching.report_message(ALL, str(first.ggrid), Kind.FINE, ANN)
+    senders = Senders(school.relationships)
+    pairs = [(north, pair) for pair in await senders.pairs(first)]
+    assert {bond.messages for bond in (await school.relationships.known(ALL, pairs)).values()} == {1}
+    # The same bytes stand in both, so the second report replaces the first.
+    spam = await school.teaching.report_message(ALL, str(second.ggrid), Kind.SPAM, ANN)
+    assert await school.relationships.known(ALL, pairs) == {}
+    await school.teaching.take_back(ALL, spam.uid, ANN)
+    assert fine.uid != spam.uid
+
+
+async def test_what_a_report_forgot_is_given_back(school: School):
+    north, _ = school.tenants
+    request = finished_request(north)
+    await school.history.save(ALL, [request])
+    senders = Senders(school.relationships)
+    await senders.trust(request)
+    pairs = [(north, pair) for pair in await senders.pairs(request)]
+    before = await school.relationships.known(ALL, pairs)
+    spam = await school.teaching.report_message(ALL, str(request.ggrid), Kind.SPAM, ANN)
+    assert await school.relationships.known(ALL, pairs) == {}
+    await school.teaching.take_back(ALL, spam.uid, ANN)
+    assert await school.relationships.known(ALL, pairs) == before
+
+
+async def test_a_report_that_is_not_there_cannot_be_taken_back(school: School):
+    with pytest.raises(LessonNotFound):
+        await school.teaching.take_back(ALL, uuid4(), ANN)

@@ -1,0 +1,144 @@
+"""What the people of a tenant say, learned by a real Rspamd for that tenant alone, taken back and forgotten."""
+
+import pytest
+
+from mailwarden.analysis import teacher as teacher_module
+from mailwarden.analysis.teacher import Teacher
+from mailwarden.errors import (
+    EngineUnavailable,
+    LessonNotFound,
+)
+from mailwarden.guard.learning import Learning
+from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.lesson import ENOUGH, Kind, State, learner_of
+from mailwarden.learning.senders import Senders
+from mailwarden.learning.teaching import Teaching
+from rig.engines import Engines
+from rig.rspamd import PASSWORD
+from tests.integration.learning.school import ALL, ANN, BAD, GOOD, LITTLE, SEAL, School, keys_of, message, teacher_of
+
+
+async def test_what_one_tenant_reports_is_learned_for_it_alone_taken_back_and_reset(school: School, engines: Engines):
+    north, south = school.tenants
+    bad = await school.report_many(north, Kind.PHISHING, BAD, ENOUGH)
+    await school.report_many(north, Kind.FINE, GOOD, ENOUGH - 1)
+    await school.learning.work()
+    assert school.learning.learner(north) == "", "one good message too few: it says nothing yet"
+
+    await school.teaching.report_contents(ALL, north, Kind.RELEASED, ANN, contents=message(GOOD, 999))
+    await school.learning.work()
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.fine, standing.waiting, standing.speaks) == (ENOUGH, ENOUGH, 0, True)
+
+    assert await school.found(north, message(BAD, 5_000)) == {"learned.threat-sure"}
+    assert await school.found(north, message(GOOD, 5_000)) == {"learned.fine-sure"}
+    assert await school.found(south, message(BAD, 5_000)) == set(), "another tenant has learned nothing"
+
+    await school.teaching.take_back(ALL, bad[0], ANN)
+    assert (await school.teaching.standing(ALL, north)).rebuilding
+    assert school.learning.learner(north) == learner_of(north, 1), "the old statistics serve until the new are whole"
+    await school.learning.work()
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.generation, standing.rebuilding) == (ENOUGH - 1, 2, False)
+    assert school.learning.learner(north) == ""
+    assert keys_of(engines, learner_of(north, 1)) == 0, "nothing of the old statistics stays"
+    assert keys_of(engines, learner_of(north, 2)) > 0
+
+    assert await school.teaching.reset(ALL, north, ANN) == 2 * ENOUGH - 1
+    await school.learning.work()
+    assert keys_of(engines, learner_of(north, 2)) == 0
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.fine, standing.generation) == (0, 0, 3)
+
+
+async def test_statistics_of_every_generation_that_was_passed_over_are_removed(school: School, engines: Engines):
+    north, _ = school.tenants
+    first, second, _ = await school.report_many(north, Kind.SPAM, BAD, 3)
+    await school.learning.work()
+    assert keys_of(engines, learner_of(north, 1)) > 0
+    await school.teaching.take_back(ALL, first, ANN)
+    await school.teaching.take_back(ALL, second, ANN)
+    await school.learning.work()
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.generation, standing.threats) == (3, 1)
+    assert keys_of(engines, learner_of(north, 1)) == 0, "what was taken back is in no statistics any more"
+    assert keys_of(engines, learner_of(north, 3)) > 0
+
+
+async def test_lessons_that_are_too_old_go(school: School, engines: Engines):
+    north, _ = school.tenants
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await school.learning.expire()
+    assert len(await school.teaching.reports(ALL, north)) == 1
+    hasty = Learning(school.lessons, teacher_of(engines), SEAL, 0)
+    await hasty.expire()
+    assert await school.teaching.reports(ALL, north) == []
+    await hasty.stop()
+
+
+async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once(school: School):
+    north, _ = school.tenants
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
+    await school.learning.work()
+    assert [lesson.state for lesson in await school.teaching.reports(ALL, north)] == [State.REFUSED]
+    assert await school.lessons.due(ALL, 10) == []
+
+
+async def test_who_says_something_else_of_the_same_message_replaces_the_report(school: School):
+    north, _ = school.tenants
+    first = await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await school.learning.work()
+    second = await school.teaching.report_contents(ALL, north, Kind.FINE, ANN, contents=message(BAD, 1))
+    await school.learning.work()
+    assert [(each.uid, each.kind, each.state) for each in await school.teaching.reports(ALL, north)] == [
+        (second.uid, Kind.FINE, State.LEARNED)
+    ]
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.fine) == (0, 1)
+    with pytest.raises(LessonNotFound):
+        await school.teaching.take_back(ALL, first.uid, ANN)
+
+
+async def test_lessons_wait_while_rspamd_is_away(school: School, engines: Engines):
+    north, _ = school.tenants
+    away = Learning(school.lessons, Teacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        await away.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    await away.stop()
+    await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 0
+
+
+async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
+    school: School, engines: Engines, monkeypatch: pytest.MonkeyPatch
+):
+    north, _ = school.tenants
+    monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
+        await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert school.learning.learner(north) == ""
+
+
+async def test_only_one_guard_teaches_at_a_time(school: School):
+    north, _ = school.tenants
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    async with school.lessons.turn(ALL) as mine:
+        assert mine
+        await school.learning.work()
+        assert (await school.teaching.standing(ALL, north)).waiting == 1
+    await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 0
+
+
+async def test_a_lesson_sealed_with_another_key_is_refused_and_holds_up_no_other(school: School):
+    north, _ = school.tenants
+    other = Teaching(school.lessons, school.history, Senders(school.relationships), ContentsSeal(b"o" * 32))
+    await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
+    await school.learning.work()
+    states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
+    assert states == [State.LEARNED, State.REFUSED]
