@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from mailwarden.abby.config import PATH, AbbyConfig
+from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
+from mailwarden.model.scope import Scope
+from mailwarden.model.tenant import Tenant
 from mailwarden.settings.reader import read
 
 T = TypeVar("T")
@@ -50,6 +53,14 @@ def ask_database(options: argparse.Namespace, question: Callable[[Database], Awa
         return asyncio.run(ask())
     except StorageUnavailable as error:
         raise unreachable(error) from None
+
+
+async def find_tenant(database: Database, named: str) -> Tenant:
+    """Return the tenant of this name or uid; who names none is told where they are shown."""
+    for tenant in await TenantStore(database).list(Scope.deployment()):
+        if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
+            return tenant
+    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,14 +8,13 @@ from ipaddress import ip_network
 from typing import TypeVar
 from uuid import UUID
 
-import msgspec
-
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
 from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.printing import print_json, table
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
@@ -79,7 +78,7 @@ def _rotate(options: argparse.Namespace) -> int:
 
 def _show_once(options: argparse.Namespace, key: ApiKey, text: str) -> int:
     if options.output == "json":
-        _print_json({**_record(key), "key": text})
+        print_json({**_record(key), "key": text})
     else:
         print(text)  # alone, so that `> file` keeps the key and nothing else
         hint = f"This is shown once. Send it as `Authorization: apikey <key>`. Its id is {key.key_id}."
@@ -90,7 +89,7 @@ def _show_once(options: argparse.Namespace, key: ApiKey, text: str) -> int:
 def _show(options: argparse.Namespace) -> int:
     keys = _ask(options, lambda store: store.list(ALL))
     if options.output == "json":
-        _print_json([_record(key) for key in keys])
+        print_json([_record(key) for key in keys])
     else:
         print(_table(keys))
     return 0
@@ -100,7 +99,7 @@ def _revoke(options: argparse.Namespace) -> int:
     if not _ask(options, lambda store: store.revoke(ALL, options.key_id, operator())):
         raise CommandError(f"There is no valid key with the id `{options.key_id}`; `mailwarden keys ls` shows them.")
     if options.output == "json":
-        _print_json({"id": options.key_id, "revoked": True})
+        print_json({"id": options.key_id, "revoked": True})
     else:
         print(f"Revoked {options.key_id}; within 5 seconds it is refused everywhere.")
     return 0
@@ -146,10 +145,7 @@ def _table(keys: Sequence[ApiKey]) -> str:
         bound = "every scope" if key.is_global else ", ".join(map(str, sorted(key.tenants)))
         used = "never" if key.last_used is None else f"{key.last_used:%Y-%m-%d %H:%M}"
         rows.append((key.key_id, key.name, ", ".join(sorted(key.scopes)), _state(key), used, bound))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
-    )
+    return table(rows)
 
 
 def _state(key: ApiKey) -> str:
@@ -158,10 +154,6 @@ def _state(key: ApiKey) -> str:
     if not key.is_valid(datetime.now(UTC)):
         return "expired"
     return "valid" if key.expires is None else f"until {key.expires:%Y-%m-%d}"
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 COMMAND = Command(

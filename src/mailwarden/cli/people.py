@@ -15,6 +15,7 @@ from mailwarden.access.user_store import UserStore
 from mailwarden.cli.address import abby_url
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.printing import table
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.model.scope import Scope
@@ -122,10 +123,7 @@ def _table(people: Sequence[User]) -> str:
         seen = "never" if person.last_login is None else f"{person.last_login:%Y-%m-%d %H:%M}"
         bound = ", ".join(map(str, sorted(person.tenants))) or "the deployment"
         rows.append((person.name, person.role.value, "disabled" if person.disabled else "active", seen, bound))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
-    )
+    return table(rows)
 
 
 def _print(options: argparse.Namespace, record: object, text: str) -> None:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
-import msgspec
-
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.quarantine_desk import QuarantineDesk, held_of
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, operator
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.database import add_database_options, ask_database, find_tenant
+from mailwarden.cli.printing import print_json, shown, table
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.learning.contents import read_contents_key
@@ -86,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
 def _ls(options: argparse.Namespace) -> int:
     async def find(desk: QuarantineDesk, database: Database) -> Sequence[HeldMessage]:
         question = Question(
-            tenant=None if options.tenant is None else await _find_tenant(database, options.tenant),
+            tenant=None if options.tenant is None else (await find_tenant(database, options.tenant)).uid,
             verdict=None if options.verdict is None else Verdict(options.verdict),
             recipient=options.recipient,
             sender=options.sender,
@@ -98,7 +97,7 @@ def _ls(options: argparse.Namespace) -> int:
 
     messages = _ask(options, find)
     if options.output == "json":
-        _print_json([held_of(each) for each in messages])
+        print_json([held_of(each) for each in messages])
         return 0
     rows = [("UID", "RECEIVED", "VERDICT", "STATE", "FROM", "TO", "SUBJECT")]
     for each in messages:
@@ -107,8 +106,8 @@ def _ls(options: argparse.Namespace) -> int:
         to = f"{first} +{others}" if others > 0 else first
         moment = each.received.strftime("%Y-%m-%d %H:%M")
         row = (str(each.uid), moment, each.verdict, states, each.from_address or each.sender or "<>", to, each.subject)
-        rows.append(tuple(_shown(cell) for cell in row))  # type: ignore[arg-type]
-    print(_table(rows) if messages else "Nothing is held that is like this.")
+        rows.append(tuple(shown(cell) for cell in row))  # type: ignore[arg-type]
+    print(table(rows) if messages else "Nothing is held that is like this.")
     return 0
 
 
@@ -178,7 +177,7 @@ def _days(options: argparse.Namespace) -> int:
         given[verdict] = int(number)
 
     async def change(_: QuarantineDesk, database: Database) -> Mapping[str, int]:
-        store, uid = TenantStore(database), await _find_tenant(database, options.tenant)
+        store, uid = TenantStore(database), (await find_tenant(database, options.tenant)).uid
         (tenant,) = await store.list(Scope.of(uid))
         wanted = ({} if options.reset else tenant.quarantine_days) | given
         if wanted == tenant.quarantine_days:
@@ -187,7 +186,7 @@ def _days(options: argparse.Namespace) -> int:
 
     found = _ask(options, change)
     if options.output == "json":
-        _print_json(found)
+        print_json(found)
     else:
         print("\n".join(f"{verdict}  {days} days" for verdict, days in found.items()) or "As guard.yml says.")
     return 0
@@ -211,40 +210,18 @@ def _ask(options: argparse.Namespace, question: Callable[[QuarantineDesk, Databa
         raise CommandError(error.message) from None
 
 
-async def _find_tenant(database: Database, named: str) -> UUID:
-    for tenant in await TenantStore(database).list(ALL):
-        if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
-            return tenant.uid
-    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
-
-
 def _print(options: argparse.Namespace, messages: Sequence[HeldMessage]) -> None:
     if options.output == "json":
-        _print_json([held_of(each) for each in messages])
+        print_json([held_of(each) for each in messages])
         return
     for each in messages:
         kept = "" if each.is_kept else ", the message itself is not kept"
         print(f"{each.uid}  {each.verdict}, {each.size:,} bytes, until {each.expires:%Y-%m-%d}{kept}")
-        print(f"  ggrid    {each.ggrid}\n  from     {_shown(each.from_address or each.sender or '<>')}")
-        print(f"  subject  {_shown(each.subject)}")
+        print(f"  ggrid    {each.ggrid}\n  from     {shown(each.from_address or each.sender or '<>')}")
+        print(f"  subject  {shown(each.subject)}")
         for to in each.recipients:
-            why = f": {_shown(to.failure)}" if to.failure else f" by {to.changed_by}" if to.changed_by else ""
-            print(f"  {to.state:<9}{_shown(to.address)}{why}")
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
-
-
-def _shown(text: str) -> str:
-    """Return a text of strangers without what a terminal would take for a command."""
-    return "".join(each if each.isprintable() else " " for each in text) or "-"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
+            why = f": {shown(to.failure)}" if to.failure else f" by {to.changed_by}" if to.changed_by else ""
+            print(f"  {to.state:<9}{shown(to.address)}{why}")
 
 
 COMMAND = Command(

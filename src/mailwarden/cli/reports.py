@@ -13,8 +13,9 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, operator
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.message_files import MessageFile, find_messages
+from mailwarden.cli.printing import print_json, shown, table
 from mailwarden.cli.progress import Progress
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
@@ -72,14 +73,14 @@ def _add(options: argparse.Namespace) -> int:
     messages = find_messages(options.files)
 
     async def add(teaching: Teaching, database: Database) -> list[tuple[str, Lesson | None]]:
-        tenant = await _find_tenant(database, options.tenant)
+        tenant = await find_tenant(database, options.tenant)
         with Progress(f"reporting to {tenant.name}", len(messages)) as progress:
             return await _report_all(teaching, tenant, Kind(options.kind), messages, progress)
 
     reported = _teach(options, add)
     kept = [(name, lesson) for name, lesson in reported if lesson is not None]
     if options.output == "json":
-        _print_json([{"file": name, **_record(lesson)} for name, lesson in kept])
+        print_json([{"file": name, **_record(lesson)} for name, lesson in kept])
     else:
         for name, lesson in kept:
             print(f"{lesson.uid}  {_STAYS.get(lesson.state, lesson.state)}  {name}")
@@ -109,18 +110,18 @@ async def _report_all(
 
 def _list(options: argparse.Namespace) -> int:
     async def find(teaching: Teaching, database: Database) -> Sequence[Lesson]:
-        tenant = await _find_tenant(database, options.tenant)
+        tenant = await find_tenant(database, options.tenant)
         return await teaching.reports(ALL, tenant.uid, limit=max(1, options.limit))
 
     lessons = _teach(options, find)
     if options.output == "json":
-        _print_json([_record(lesson) for lesson in lessons])
+        print_json([_record(lesson) for lesson in lessons])
         return 0
     rows = [("UID", "KIND", "STATE", "REPORTED", "BY", "SUBJECT")]
     for lesson in lessons:
         moment = lesson.reported_at.strftime("%Y-%m-%d %H:%M")
-        rows.append((str(lesson.uid), lesson.kind, lesson.state, moment, lesson.reported_by, _shown(lesson.subject)))
-    print(_table(rows))
+        rows.append((str(lesson.uid), lesson.kind, lesson.state, moment, lesson.reported_by, shown(lesson.subject)))
+    print(table(rows))
     return 0
 
 
@@ -134,7 +135,7 @@ def _undo(options: argparse.Namespace) -> int:
 
     _teach(options, undo)
     if options.output == "json":
-        _print_json({"takenBack": options.uids})
+        print_json({"takenBack": options.uids})
     else:
         print(f"Taken back: {len(options.uids)}. A guard learns the rest anew, and the old holds until then.")
     return 0
@@ -142,12 +143,12 @@ def _undo(options: argparse.Namespace) -> int:
 
 def _reset(options: argparse.Namespace) -> int:
     async def reset(teaching: Teaching, database: Database) -> tuple[Tenant, int]:
-        tenant = await _find_tenant(database, options.tenant)
+        tenant = await find_tenant(database, options.tenant)
         return tenant, await teaching.reset(ALL, tenant.uid, operator())
 
     tenant, gone = _teach(options, reset)
     if options.output == "json":
-        _print_json({"forgotten": gone})
+        print_json({"forgotten": gone})
     else:
         print(f"Forgot {gone} reports of {tenant.name}, and within seconds what was learned from them.")
     return 0
@@ -155,13 +156,13 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _rebuild(options: argparse.Namespace) -> int:
     async def rebuild(teaching: Teaching, database: Database) -> Tenant:
-        tenant = await _find_tenant(database, options.tenant)
+        tenant = await find_tenant(database, options.tenant)
         await teaching.rebuild(ALL, tenant.uid, operator())
         return tenant
 
     tenant = _teach(options, rebuild)
     if options.output == "json":
-        _print_json({"tenantUid": tenant.uid, "rebuilding": True})
+        print_json({"tenantUid": tenant.uid, "rebuilding": True})
     else:
         print(f"All reports of {tenant.name} are learned anew; `mailwarden reports status` tells how far it is.")
     return 0
@@ -170,7 +171,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     async def ask(teaching: Teaching, database: Database) -> list[tuple[str, Standing]]:
         if options.tenant is not None:
-            tenant = await _find_tenant(database, options.tenant)
+            tenant = await find_tenant(database, options.tenant)
             return [(tenant.name, await teaching.standing(ALL, tenant.uid))]
         names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
         standings = await LessonStore(database).standings(ALL)
@@ -178,14 +179,14 @@ def _status(options: argparse.Namespace) -> int:
 
     found = _teach(options, ask)
     if options.output == "json":
-        _print_json([{"name": name, **_builtins(learning_of(standing))} for name, standing in found])
+        print_json([{"name": name, **_builtins(learning_of(standing))} for name, standing in found])
         return 0
     rows = [("TENANT", "THREATS", "FINE", "WAITING", "SPEAKS")]
     for name, each in found:
         speaks = "yes" if each.speaks else "not yet"
         words = f"{speaks}, being learned anew" if each.rebuilding else speaks
         rows.append((name, str(each.threats), str(each.fine), str(each.waiting), words))
-    print(_table(rows) if found else "No tenant has learned anything yet.")
+    print(table(rows) if found else "No tenant has learned anything yet.")
     return 0
 
 
@@ -202,34 +203,12 @@ def _teach(options: argparse.Namespace, question: Callable[[Teaching, Database],
     return ask_database(options, ask)
 
 
-async def _find_tenant(database: Database, named: str) -> Tenant:
-    for tenant in await TenantStore(database).list(ALL):
-        if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
-            return tenant
-    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
-
-
 def _record(lesson: Lesson) -> dict[str, object]:
     return _builtins(report_of(lesson))
 
 
 def _builtins(record: msgspec.Struct) -> dict[str, object]:
     return msgspec.convert(msgspec.to_builtins(record), dict[str, object])
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
-
-
-def _shown(subject: str) -> str:
-    """Return a subject without what a terminal would take for a command."""
-    return "".join(each if each.isprintable() else " " for each in subject) or "-"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
 
 
 COMMAND = Command(

@@ -4,11 +4,10 @@ import argparse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.printing import print_json, table
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
@@ -57,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
     if options.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(_records(tenants, options.action))).decode())
+        print_json(_records(tenants, options.action))
     else:
         print(_table(tenants))
     return 0
@@ -85,7 +84,7 @@ def _weigh(options: argparse.Namespace) -> int:
 
     tenant = _ask(options, change)
     if options.output == "json":
-        print(msgspec.json.format(msgspec.json.encode(tenant.weights)).decode())
+        print_json(tenant.weights)
         return 0
     usual = {rule.id: str(rule.weight) for rule in policy.rules}
     for rule, weight in tenant.weights.items():
@@ -122,10 +121,7 @@ def _table(tenants: Sequence[Tenant]) -> str:
     for tenant in tenants:
         name = f"{tenant.name} (default)" if tenant.is_default and tenant.name != "default" else tenant.name
         rows.append((str(tenant.uid), name, tenant.profile.value, ", ".join(tenant.domains) or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
-    )
+    return table(rows)
 
 
 COMMAND = Command(
