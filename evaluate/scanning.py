@@ -19,8 +19,9 @@ from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
 from evaluate.rivals import BareRspamd, SpamAssassin, has_spamassassin
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.guard.app import House, built_house
+from mailwarden.guard.app import built_house
 from mailwarden.guard.config import PATH, GuardConfig
+from mailwarden.guard.house import House
 from mailwarden.guard.processing import GuardRequest
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.ggrid import new_ggrid

@@ -4,7 +4,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,8 @@ import uvloop
 from aiohttp import web
 
 from mailwarden import __version__
+from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.analyzer import EngineAnalyzer
 from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
@@ -25,6 +26,7 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.house import House
 from mailwarden.guard.learning import Learning
 from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
@@ -57,17 +59,6 @@ from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, S
 
 # A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
 LISTS_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class House:
-    """What the scan sources share."""
-
-    config: GuardConfig
-    admission: Admission
-    processing: Processing
-    spool: Path
-    database: Database
 
 
 def _rest_api(house: House) -> Handler:
@@ -138,24 +129,11 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
     metrics = Metrics()
     async with built_house(config, folder, metrics) as (guard, house):
         settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
-        beside = assembled_smtp(
-            config,
-            folder,
-            guard=guard.name,
-            admission=house.admission,
-            processing=house.processing,
-            database=house.database,
-            metrics=metrics,
-        )
-        doors = assembled_doors(
-            config,
-            folder,
-            admission=house.admission,
-            processing=house.processing,
-            database=house.database,
-            metrics=metrics,
-        )
-        async with beside as close_smtp, doors as close_doors:
+        async with (
+            _known_tenants(house),
+            assembled_smtp(house, guard.name) as close_smtp,
+            assembled_doors(house) as close_doors,
+        ):
             guard.closers = (close_smtp, close_doors)
             yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
 
@@ -214,7 +192,31 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
             tempfail=config.on_engine_failure == "tempfail",
             metrics=metrics,
         )
-        yield guard, House(config, admission, processing, prepare_spool(folder / config.spool), database)
+        yield (
+            guard,
+            House(
+                config=config,
+                folder=folder,
+                admission=admission,
+                processing=processing,
+                spool=prepare_spool(folder / config.spool),
+                database=database,
+                tenants=TenantDirectory(TenantStore(database)),
+                metrics=metrics,
+            ),
+        )
+
+
+@asynccontextmanager
+async def _known_tenants(house: House) -> AsyncIterator[None]:
+    """Keep the tenants up to date, where a source has to find them by the recipients; abby names them otherwise."""
+    sources = house.config.scan_sources
+    if sources.smtp is not None or sources.rspamd_api is not None or sources.stalwart_hook is not None:
+        await house.tenants.start()
+    try:
+        yield
+    finally:
+        await house.tenants.stop()
 
 
 def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning | None:

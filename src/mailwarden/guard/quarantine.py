@@ -1,10 +1,8 @@
 """Puts the quarantine of a guard together: what keeps messages, what releases them, and what forgets them."""
 
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-from mailwarden.database.pool import Database
-from mailwarden.guard.config import GuardConfig
+from mailwarden.guard.house import House
 from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
 from mailwarden.history.postgresql import PostgresqlHistoryStore
@@ -21,15 +19,12 @@ from mailwarden.quarantine.releasing import Releasing
 from mailwarden.quarantine.retention import QuarantineRetention
 from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.store import QuarantineStore
-from mailwarden.serving.spool import prepare_spool
 
 
-def start_quarantine(
-    config: GuardConfig, folder: Path, *, key: bytes, database: Database, hop: NextHop, stack: AsyncExitStack
-) -> Keeping:
+def start_quarantine(house: House, *, key: bytes, hop: NextHop, stack: AsyncExitStack) -> Keeping:
     """Return what keeps messages; releases and retention go on until the stack is closed."""
-    settings = config.quarantine
-    vault, releases = open_vault(settings, folder, key), ReleaseStore(database)
+    settings, database = house.config.quarantine, house.database
+    vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)
     seal = None
     if settings.release_address is not None:
         hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
@@ -41,7 +36,7 @@ def start_quarantine(
         vault,
         releases,
         ReleaseInjector(hop, seal),
-        spool=prepare_spool(folder / config.spool),
+        spool=house.spool,
         listener=ReleaseLessons(teaching),
     )
     retention = QuarantineRetention(vault, RetentionStore(database), releases, settings.days)
