@@ -104,11 +104,7 @@ class TenantStore:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         wanted = wishes.checked()
         async with self._database.connection() as connection, connection.transaction():
-            await connection.fetchval(_LOCK, uid)
-            rows = await connection.fetch(_LIST, [uid])
-            if not rows:
-                raise TenantNotFound(f"There is no tenant {uid}.")
-            before = _tenant(rows[0])
+            before = await _locked(connection, uid)
             try:
                 await connection.execute(_UPDATE, uid, wanted.name, wanted.profile, wanted.retention_days)
             except asyncpg.UniqueViolationError:
@@ -127,11 +123,7 @@ class TenantStore:
         if len(weights) > MAX_WEIGHTS:
             raise SchemaViolation(f"A tenant has at most {MAX_WEIGHTS} weights of its own.")
         async with self._database.connection() as connection, connection.transaction():
-            await connection.fetchval(_LOCK, uid)
-            rows = await connection.fetch(_LIST, [uid])
-            if not rows:
-                raise TenantNotFound(f"There is no tenant {uid}.")
-            before = _tenant(rows[0])
+            before = await _locked(connection, uid)
             wanted = dict(sorted(weights.items()))
             await connection.execute(_WEIGH, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
@@ -144,11 +136,7 @@ class TenantStore:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         wanted = _checked_days(days)
         async with self._database.connection() as connection, connection.transaction():
-            await connection.fetchval(_LOCK, uid)
-            rows = await connection.fetch(_LIST, [uid])
-            if not rows:
-                raise TenantNotFound(f"There is no tenant {uid}.")
-            before = _tenant(rows[0])
+            before = await _locked(connection, uid)
             await connection.execute(_HOLD, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"quarantineDays": before.quarantine_days}, "after": {"quarantineDays": wanted}}
             await record_deed(connection, actor, "tenants.hold", before.name, details, tenant=uid)
@@ -200,6 +188,15 @@ def _tenant(row: Row) -> Tenant:
         weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
         quarantine_days=msgspec.json.decode(cast("str", row["quarantine_days"]), type=dict[str, int]),
     )
+
+
+async def _locked(connection: Connection, uid: UUID) -> Tenant:
+    """Return a tenant whom nobody else changes until the transaction ends."""
+    await connection.fetchval(_LOCK, uid)
+    rows = await connection.fetch(_LIST, [uid])
+    if not rows:
+        raise TenantNotFound(f"There is no tenant {uid}.")
+    return _tenant(rows[0])
 
 
 def _checked_days(days: Mapping[str, int]) -> dict[str, int]:

@@ -1,43 +1,16 @@
 """`mailwarden reports`: messages of files, folders and mailboxes, reported, shown, taken back and forgotten."""
 
-import json
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from mailwarden.cli.main import main
 from mailwarden.learning import store as store_module
+
+COMMAND = "reports"
 
 
 def letter(number: int) -> bytes:
     return f"From: ada@north.example\nSubject: letter {number}\n\nThe harvest of {number} apples.\n".encode()
-
-
-@pytest.fixture
-def folder(database_url: str, tmp_path: Path) -> Path:
-    """Return a configuration folder with the key that kept messages are sealed with."""
-    file = tmp_path / "config" / "abby" / "abby" / "abby.yml"
-    file.parent.mkdir(parents=True)
-    file.write_text(
-        f"serviceProviders: {{core: {{hosts: ['https://127.0.0.1:9785']}}}}\ndatabase: {{url: '{database_url}'}}\n"
-    )
-    secret = tmp_path / "config" / "secrets" / "contents"
-    secret.parent.mkdir()
-    secret.write_text("k" * 64)
-    return tmp_path / "config"
-
-
-@pytest.fixture
-def run(folder, capsys):
-    """Run the command and return what it printed, as JSON where it says so."""
-
-    def run_command(*words, code=0):
-        assert main(["reports", *map(str, words), "--config", str(folder)]) == code
-        seen = capsys.readouterr()
-        return json.loads(seen.out) if "json" in words else seen
-
-    return run_command
 
 
 def test_a_message_is_reported_shown_and_taken_back(run, tmp_path):

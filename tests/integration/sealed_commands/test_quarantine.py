@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from threading import Event, Thread
 from uuid import UUID, uuid4
 
@@ -11,7 +10,6 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli import quarantine as command
-from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
@@ -27,34 +25,9 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held_messages import RAW, finished
+from tests.integration.sealed_commands.key import KEY
 
-KEY = "k" * 64
-
-
-@pytest.fixture
-def folder(database_url: str, tmp_path: Path) -> Path:
-    """Return a configuration folder with the key that kept messages are sealed with."""
-    file = tmp_path / "config" / "abby" / "abby" / "abby.yml"
-    file.parent.mkdir(parents=True)
-    file.write_text(
-        f"serviceProviders: {{core: {{hosts: ['https://127.0.0.1:9785']}}}}\ndatabase: {{url: '{database_url}'}}\n"
-    )
-    secret = tmp_path / "config" / "secrets" / "contents"
-    secret.parent.mkdir()
-    secret.write_text(KEY)
-    return tmp_path / "config"
-
-
-@pytest.fixture
-def run(folder, capsys):
-    """Run the command and return what it printed, as JSON where it says so."""
-
-    def run_command(*words, code=0):
-        assert main(["quarantine", *map(str, words), "--config", str(folder)]) == code
-        seen = capsys.readouterr()
-        return json.loads(seen.out) if "json" in words else seen
-
-    return run_command
+COMMAND = "quarantine"
 
 
 @pytest.fixture

@@ -1,0 +1,3 @@
+"""The key of the folder that the commands are given."""
+
+KEY = "k" * 64
