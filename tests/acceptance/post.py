@@ -62,6 +62,10 @@ class Sink:
         assert len(taken) == count
         return taken
 
+    def clear(self) -> None:
+        with self._lock:
+            self._delivered = []
+
     def since(self, number: int) -> list[Delivered]:
         """Return what has come behind so many messages, and leave it."""
         with self._lock:

@@ -33,6 +33,11 @@ class Post:
     def seal(self) -> ResultSeal:
         return ResultSeal((self.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
 
+    def settle(self) -> None:
+        """Let what a test before left under way come to rest, and clear it away."""
+        assert wait_until(lambda: self.before.waiting() + self.after.waiting() == 0, 30.0)
+        self.sink.clear()
+
     def explain(self, reply: str) -> dict[str, Any]:
         ggrid = ggrid_in(reply)
         assert wait_until(lambda: self.house.client().explain(ggrid).status == 200, 10.0)

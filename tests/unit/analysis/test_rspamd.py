@@ -106,13 +106,19 @@ def test_any_other_address_is_told(address):
     assert told_address(Envelope("ada@north.example", ("bob@corp.example",), address)) == address
 
 
-def test_a_signature_that_cannot_be_read_leaves_no_symbol_of_dkim():
-    whole = answer(symbols={"R_SPF_NA": Symbol(), "ARC_NA": Symbol()})
-    require_whole(whole, FULL, signed=True)
-    require_whole(answer(symbols={"ARC_NA": Symbol()}), BARE, signed=True)
-    for unfinished in (answer(symbols={"ARC_NA": Symbol()}), answer(symbols={})):
+@pytest.mark.parametrize("behind_dkim", ["ARC_NA", "ARC_REJECT", "DMARC_NA"])
+def test_where_a_signature_leaves_no_symbol_what_waits_for_dkim_tells_that_it_was_checked(behind_dkim):
+    require_whole(answer(symbols={"R_SPF_NA": Symbol(), behind_dkim: Symbol()}), FULL, signed=True)
+    require_whole(answer(symbols={behind_dkim: Symbol()}), BARE, signed=True)
+    for unfinished, envelope, signed in (
+        ({behind_dkim}, FULL, True),
+        ({behind_dkim}, BARE, False),
+        ({"R_SPF_NA"}, FULL, True),
+        ({"R_SPF_NA"}, BARE, True),
+        (set(), BARE, True),
+    ):
         with pytest.raises(EngineFailed):
-            require_whole(unfinished, FULL, signed=True)
+            require_whole(answer(symbols=dict.fromkeys(unfinished, Symbol())), envelope, signed=signed)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ _PRIVATE = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fd00::/8", "fe80::/10"))
 )
 _SIGNED = re.compile(rb"^dkim-signature[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_BEHIND_DKIM = ("ARC_", "DMARC_")
 LEARNED = ("BAYES_SPAM", "BAYES_HAM")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -180,13 +181,14 @@ def is_signed(raw: RawMessage) -> bool:
 def require_whole(answer: CheckAnswer, envelope: Envelope, *, signed: bool = False) -> None:
     """Refuse an answer that Rspamd gave before it was done: overload and time-outs look like clean mail otherwise.
 
-    A signature that it cannot read leaves no symbol of DKIM; then another must tell that it came so far.
+    A signature that has expired or cannot be read leaves no symbol of DKIM; then one must be there of a check that
+    Rspamd begins only when DKIM is done.
     """
     if is_gtube(answer):
         return
     if answer.is_skipped or answer.action == "soft reject":
         raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd gave up on the message (action {answer.action!r}).")
-    dkim = ("R_DKIM_", "R_SPF_", "ARC_") if signed else ("R_DKIM_",)
+    dkim = ("R_DKIM_", *_BEHIND_DKIM) if signed else ("R_DKIM_",)
     for wanted in (dkim, ("R_SPF_",)) if told_address(envelope) else (dkim,):
         if not any(name.startswith(wanted) for name in answer.symbols):
             sentence = f"Rspamd answered without its {wanted[0]}* symbols: it did not finish the authentication checks."
