@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate torture faults-lists faults-smtp docs clean
+.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate parity torture faults-lists faults-smtp docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ bench-search: ## Measure searches of five million messages, operator by operator
 
 evaluate: ## Measure detection on a labelled corpus (CORPUS=folder, SPLIT=test|dev, MORE="--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(if $(CORPUS),--corpus $(CORPUS)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)
+
+parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=folder): judged the same?
+	@$(BIN)/python -m evaluate.parity $(if $(CORPUS),--corpus $(CORPUS)) $(MORE)
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture

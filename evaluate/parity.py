@@ -1,0 +1,172 @@
+"""`make parity`: the same messages by SMTP, by the scanning API and by `/checkv2`; is each judged the same?
+
+Every way leads into one running guard. Verdict, decision and tags are read back by the id that each way tells. SMTP
+carries whole lines and no NUL, so a message goes all three ways as SMTP can carry it.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import smtplib
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import time
+
+import aiohttp
+import uvloop
+
+from evaluate.corpus import Corpus, Posted
+from evaluate.progress import Meter, side_by_side
+from mailwarden.model.envelope import Envelope
+from rig.caller import HOST, SUBMIT, caller_context
+from rig.engines import start_engines
+from rig.folders import remove_folder, temporary_folder
+from rig.ports import free_port
+from rig.postfix import Postfix
+from rig.product import Product, start_product
+
+MESSAGES = 1_000
+SECONDS = 60.0
+WAYS = ("SMTP", "scanning API", "/checkv2")
+_GGRID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_PASSWORD = "of-this-run-alone"  # noqa: S105 - a door on loopback, for as long as this runs
+
+Judged = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The three ways into one guard."""
+
+    session: aiohttp.ClientSession
+    product: Product
+    smtp_port: int
+    check_port: int
+
+    async def judge(self, posted: Posted) -> tuple[Judged, ...]:
+        """Return what each way says of a message, in the order of WAYS."""
+        message = _LINE_END.sub(b"\r\n", posted.raw).replace(b"\0", b"")
+        message = message if message.endswith(b"\r\n") else message + b"\r\n"
+        ids = (
+            await asyncio.to_thread(self._send, message, posted.envelope),
+            await self._submit(message, posted.envelope),
+            await self._check(message, posted.envelope),
+        )
+        return tuple([await self._explained(told) for told in ids])
+
+    def _send(self, message: bytes, envelope: Envelope) -> str:
+        """Send a message as Postfix hands it over, and return the answer to it."""
+        with smtplib.SMTP(HOST, self.smtp_port, timeout=SECONDS) as session:
+            session.ehlo()
+            words = f"ADDR={envelope.remote_address or '[UNAVAILABLE]'} HELO={envelope.helo or '[UNAVAILABLE]'}"
+            session.docmd("XFORWARD", words)
+            session.mail(envelope.sender, ("BODY=8BITMIME",))
+            for recipient in envelope.recipients:
+                session.rcpt(recipient)
+            try:
+                _, said = session.data(message)
+            except smtplib.SMTPResponseException as error:
+                said = error.smtp_error if isinstance(error.smtp_error, bytes) else error.smtp_error.encode()
+            return said.decode()
+
+    async def _submit(self, message: bytes, envelope: Envelope) -> str:
+        border = {
+            "envelopeFrom": envelope.sender,
+            "envelopeRecipients": list(envelope.recipients),
+            "remoteAddress": envelope.remote_address,
+            "senderHelo": envelope.helo,
+        }
+        form = aiohttp.FormData()
+        given = json.dumps({"borderMtaData": {name: value for name, value in border.items() if value is not None}})
+        form.add_field("parameters", given, content_type="application/json")
+        form.add_field("email", message, content_type="message/rfc822")
+        async with self.session.post(self.product.url + SUBMIT, data=form, headers=self._key) as answer:
+            return await answer.text()
+
+    async def _check(self, message: bytes, envelope: Envelope) -> str:
+        told = {"Password": _PASSWORD, "From": envelope.sender, "Rcpt": envelope.recipients[0]}
+        if envelope.remote_address:
+            told["IP"] = envelope.remote_address
+        if envelope.helo:
+            told["Helo"] = envelope.helo
+        url = f"http://{HOST}:{self.check_port}/checkv2"
+        async with self.session.post(url, data=message, headers=told) as answer:
+            fields = (await answer.json(content_type=None)).get("milter", {}).get("add_headers", {})
+            return str(fields.get("X-Mailwarden-Ggrid", {}).get("value", "no id"))
+
+    async def _explained(self, told: str) -> Judged:
+        found = _GGRID.search(told)
+        if found is None:
+            return ("not judged", told[:80])
+        for _ in range(200):  # what was judged is written a moment later
+            url = f"{self.product.url}/v1/messages/{found[0]}"
+            async with self.session.get(url, headers=self._key) as answer:
+                if answer.status == 200:
+                    known = await answer.json()
+                    return (known["verdict"], known["decision"], *sorted(known["tags"]))
+            await asyncio.sleep(0.05)
+        return ("not found", found[0])
+
+    @property
+    def _key(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.product.token}"}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: python -m evaluate.parity --corpus FOLDER")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder with a labelled corpus")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="so many of it (default: %(default)s)")
+    parser.add_argument("--unpacked", type=Path, default=Path("run/corpus"), help="where its messages are unpacked")
+    arguments = parser.parse_args(words)
+    corpus = Corpus(arguments.corpus, arguments.unpacked)
+    corpus.unpack()
+    posts = list(corpus.posts(corpus.samples("dev", arguments.messages), time()))
+    with ExitStack() as stack:
+        engines = stack.enter_context(start_engines())
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        queue = temporary_folder()
+        stack.callback(remove_folder, queue)
+        postfix, check_port = Postfix(queue, "before-queue", ("corp.example",), None), free_port()
+        stack.callback(postfix.stop)
+        smtp = {"listen": {"port": postfix.guard_port}, "nextHop": f"{HOST}:{postfix.back_port}"}
+        door = {"listen": {"port": check_port}, "password": _PASSWORD}
+        sources = {"restApi": {}, "smtp": smtp, "rspamdApi": door}
+        url = engines.postgresql.create_database("parity")
+        product = stack.enter_context(start_product(folder, engines, url, guards=[{"scanSources": sources}]))
+        postfix.start()
+        judged = uvloop.run(_judge_all(product, postfix.guard_port, check_port, posts))
+    return tell(posts, judged)
+
+
+async def _judge_all(product: Product, smtp: int, check: int, posts: Sequence[Posted]) -> list[tuple[Judged, ...]]:
+    connector = aiohttp.TCPConnector(ssl=caller_context(product.ca))
+    timeout = aiohttp.ClientTimeout(SECONDS)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        doors = Doors(session, product, smtp, check)
+        return await side_by_side(posts, doors.judge, Meter(len(posts)).step)
+
+
+def tell(posts: Sequence[Posted], judged: Sequence[tuple[Judged, ...]]) -> int:
+    """Print what differs, and the count; return 1 where anything does."""
+    different = 0
+    for posted, ways in zip(posts, judged, strict=True):
+        if len(set(ways)) > 1 or ways[0][0].startswith("not "):
+            different += 1
+            print(posted.sample.path)
+            for way, said in zip(WAYS, ways, strict=True):
+                print(f"    {way:<13} {' '.join(said)}")
+    verdicts = Counter(ways[0][0] for ways in judged)
+    print(", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common()))
+    print(f"parity: {len(posts) - different} of {len(posts)} judged the same by {', '.join(WAYS)}")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
