@@ -106,16 +106,14 @@ class Rspamd(ServerProcess):
         """Write what differs from the stock configuration, by file."""
         sockets = f'["{self.socket} mode=0666", "{HOST}:{self.port}"]'
         return {
-            # A dead name server must not cost seconds a message, and an unfinished scan must not pass for a good one.
+            # A dead name server must not cost seconds a message.
             "options.inc": (
                 f'dns {{ nameserver = ["{dns}"]; timeout = 0.5s; retransmits = 1; }}\n'
-                f"max_message = {60 * 1024 * 1024};\nsoft_reject_on_timeout = true;\n"
+                + (SHIPPED / "options.inc").read_text("ascii")
             ),
             "worker-normal.inc": f"bind_socket = {sockets};\ncount = {workers};\n",
             "worker-controller.inc": f'bind_socket = "{HOST}:{controller_port}";\npassword = "{PASSWORD}";\n',
             "worker-proxy.inc": OFF if self.milter_port is None else self._milter(workers),
-            # It would answer the second scan of a message with a soft reject and nothing else.
-            "greylist.conf": OFF,
             "fuzzy_check.conf": OFF,
             **{path.name: path.read_text("ascii") for path in sorted(SHIPPED.glob("*.conf"))},
             "redis.conf": f'servers = "{redis}";\n',
