@@ -1,7 +1,9 @@
-"""Puts the quarantine of a guard together: what keeps messages, what releases them, and what forgets them."""
+"""Puts the quarantine of a guard together: what keeps messages, releases them, tells of them and forgets them."""
 
 from contextlib import AsyncExitStack
 
+from mailwarden.guard.digest_mail import DigestWriter
+from mailwarden.guard.digests import Digests
 from mailwarden.guard.house import House
 from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
@@ -12,6 +14,9 @@ from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
 from mailwarden.learning.teaching import Teaching
 from mailwarden.quarantine.bypass import BypassSeal
+from mailwarden.quarantine.digest_link import LinkSeal
+from mailwarden.quarantine.digest_store import DigestStore
+from mailwarden.quarantine.figures import FigureStore, QuarantineFigures
 from mailwarden.quarantine.keeping import Keeping
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.quarantine.release_store import ReleaseStore
@@ -22,9 +27,14 @@ from mailwarden.quarantine.store import QuarantineStore
 
 
 def start_quarantine(house: House, *, key: bytes, hop: NextHop, stack: AsyncExitStack) -> Keeping:
-    """Return what keeps messages; releases and retention go on until the stack is closed."""
+    """Return what keeps messages; releases, digests and retention go on until the stack is closed."""
     settings, database = house.config.quarantine, house.database
     vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)
+    if settings.digest is not None:
+        writer = DigestWriter(settings.digest, LinkSeal(key))
+        digests = Digests(DigestStore(database), writer, hop, house.tenants, settings.digest)
+        stack.push_async_callback(digests.stop)
+        digests.start()
     seal = None
     if settings.release_address is not None:
         hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
@@ -40,7 +50,8 @@ def start_quarantine(house: House, *, key: bytes, hop: NextHop, stack: AsyncExit
         listener=ReleaseLessons(teaching),
     )
     retention = QuarantineRetention(vault, RetentionStore(database), releases, settings.days)
-    for chore in (releasing, retention):
+    figures = QuarantineFigures(FigureStore(database), house.metrics)
+    for chore in (releasing, retention, figures):
         stack.push_async_callback(chore.stop)
         chore.start()
     return Keeping(vault, QuarantineStore(database), settings.days)
