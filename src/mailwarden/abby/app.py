@@ -38,6 +38,7 @@ from mailwarden.abby.quarantine_desk import QuarantineDesk
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Scanning
+from mailwarden.abby.self_service import SelfServiceDesk
 from mailwarden.abby.status import ColourMemory, Status
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.directory import TenantDirectory
@@ -63,6 +64,8 @@ from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.rules import load_policy
+from mailwarden.quarantine.digest_link import LinkSeal
+from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.serving.front_door import Call, FrontDoor, Route
@@ -151,6 +154,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         console = Services(
             teaching=teaching,
             quarantine=desk,
+            self_service=SelfServiceDesk(LinkSeal(key), DigestStore(database)),
             recognition=registry.sessions,
             reception=reception,
             keys=keys,

@@ -26,14 +26,14 @@ MAX_RETENTION = 100_000
 MAX_WEIGHTS = 50  # they travel with each message, in one header
 
 _LIST = """
-SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days,
+SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
        ARRAY(SELECT domain FROM tenant_domains WHERE tenant = uid ORDER BY domain) AS domains
 FROM tenants WHERE $1::uuid[] IS NULL OR uid = ANY($1)
 ORDER BY lower(name)
 """
-_INSERT = "INSERT INTO tenants (name, profile, retention_days) VALUES ($1, $2, $3) RETURNING uid"
+_INSERT = "INSERT INTO tenants (name, profile, retention_days, quarantine_digest) VALUES ($1, $2, $3, $4) RETURNING uid"
 _LOCK = "SELECT uid FROM tenants WHERE uid = $1 FOR UPDATE"
-_UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4 WHERE uid = $1"
+_UPDATE = "UPDATE tenants SET name = $2, profile = $3, retention_days = $4, quarantine_digest = $5 WHERE uid = $1"
 _WEIGH = "UPDATE tenants SET weights = $2 WHERE uid = $1"
 _HOLD = "UPDATE tenants SET quarantine_days = $2 WHERE uid = $1"
 _DROP_DOMAINS = "DELETE FROM tenant_domains WHERE tenant = $1 AND domain <> ALL ($2::text[])"
@@ -53,20 +53,29 @@ class Wishes(Struct, frozen=True):
     domains: Sequence[str] = ()
     profile: Profile = Profile.BALANCED
     retention_days: int | None = None
+    quarantine_digest: bool = False
 
     @classmethod
     def of(cls, tenant: Tenant) -> "Wishes":
-        return cls(tenant.name, tenant.domains, tenant.profile, tenant.retention_days)
+        return cls(tenant.name, tenant.domains, tenant.profile, tenant.retention_days, tenant.quarantine_digest)
 
     def checked(self) -> "Wishes":
         """Return them in their one form, or say what cannot be."""
         days = self.retention_days
         if days is not None and not 1 <= days <= MAX_RETENTION:
             raise SchemaViolation(f"History is kept for 1 to {MAX_RETENTION:,} days.")
-        return Wishes(_checked_name(self.name), _checked_domains(self.domains), self.profile, days)
+        return replace(self, name=_checked_name(self.name), domains=_checked_domains(self.domains))
 
     def tenant(self, uid: UUID, *, is_default: bool = False) -> Tenant:
-        return Tenant(uid, self.name, is_default, self.profile, tuple(self.domains), self.retention_days)
+        return Tenant(
+            uid,
+            self.name,
+            is_default,
+            self.profile,
+            tuple(self.domains),
+            self.retention_days,
+            quarantine_digest=self.quarantine_digest,
+        )
 
 
 class TenantStore:
@@ -83,15 +92,17 @@ class TenantStore:
         profile: Profile = Profile.BALANCED,
         *,
         retention_days: int | None = None,
+        quarantine_digest: bool = False,
         actor: Actor = NOBODY,
     ) -> Tenant:
         """Make a tenant with its domains, all or nothing."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may make a tenant.")
-        wanted = Wishes(name, domains, profile, retention_days).checked()
+        wanted = Wishes(name, domains, profile, retention_days, quarantine_digest).checked()
         async with self._database.connection() as connection, connection.transaction():
             try:
-                uid = cast("UUID", await connection.fetchval(_INSERT, wanted.name, profile, retention_days))
+                given = (wanted.name, profile, retention_days, quarantine_digest)
+                uid = cast("UUID", await connection.fetchval(_INSERT, *given))
             except asyncpg.UniqueViolationError:
                 raise _name_taken(wanted.name) from None
             await _give_domains(connection, uid, wanted.domains)
@@ -106,7 +117,8 @@ class TenantStore:
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, uid)
             try:
-                await connection.execute(_UPDATE, uid, wanted.name, wanted.profile, wanted.retention_days)
+                given = (wanted.name, wanted.profile, wanted.retention_days, wanted.quarantine_digest)
+                await connection.execute(_UPDATE, uid, *given)
             except asyncpg.UniqueViolationError:
                 raise _name_taken(wanted.name) from None
             await connection.execute(_DROP_DOMAINS, uid, wanted.domains)
@@ -187,6 +199,7 @@ def _tenant(row: Row) -> Tenant:
         retention_days=cast("int | None", row["retention_days"]),
         weights=msgspec.json.decode(cast("str", row["weights"]), type=dict[str, int]),
         quarantine_days=msgspec.json.decode(cast("str", row["quarantine_days"]), type=dict[str, int]),
+        quarantine_digest=bool(row["quarantine_digest"]),
     )
 
 

@@ -45,6 +45,7 @@ from mailwarden.console.screens.quarantine import QuarantineScreen
 from mailwarden.console.screens.setup import SetupScreen
 from mailwarden.console.screens.tenant_weights import TenantWeightsScreen
 from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.self_service import SelfService, SelfServicePage
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
 from mailwarden.history.statistics import StatisticsStore
@@ -73,6 +74,7 @@ class Services:
     lists: ListServices
     teaching: Teaching
     quarantine: Quarantine
+    self_service: SelfService
     spool: Path
     metrics: Metrics
 
@@ -108,12 +110,14 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
 def build_console(services: Services) -> list[Route]:
     """Return the console's routes."""
     assets = Assets()
-    door = Door(services.recognition, Templates(assets), services.directory, services.spool)
+    templates = Templates(assets)
+    door = Door(services.recognition, templates, services.directory, services.spool)
     return [
         Route("GET", "/", _to_console),
         Route("GET", PREFIX, _to_console),
         assets.route(),
         Reports(services.metrics).route(),
+        *SelfServicePage(services.self_service, templates).routes(),
         *door.routes(build_pages(services)),
     ]
 

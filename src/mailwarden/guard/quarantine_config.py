@@ -1,14 +1,40 @@
 """The quarantine in guard's configuration: `quarantine` in `guard/core/guard.yml`."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from mailwarden.quarantine.held import Days
 from mailwarden.settings.shared import Quarantine
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
+# Both stand in messages of ours as they are written here.
+_SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+_LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+(?:/[A-Za-z0-9._~-]+)*/?")
+
+
+class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The daily digest; only recipients of tenants that want it get one."""
+
+    sender: Annotated[str, Meta(max_length=320, description="Address that digests come from.")]
+    link: Annotated[
+        str,
+        Meta(max_length=500, description="abby's address as recipients reach it, which links begin with: `https://…`."),
+    ]
+    hour: Annotated[int, Meta(ge=0, le=23, description="Hour of the day at which digests are sent, in UTC.")] = 7
+    link_days: Annotated[int, Meta(ge=1, le=90, description="Days for which the links of a digest hold.")] = 7
+    max_messages: Annotated[
+        int, Meta(ge=1, le=500, description="Messages that one digest lists; further ones are counted.")
+    ] = 50
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not _SENDER.fullmatch(self.sender):
+            yield "sender", f"`{self.sender}` is not a plain address"
+        if not _LINK.fullmatch(self.link) or not _has_host(self.link):
+            yield "link", f"`{self.link}` is not https://host, https://host:port or a path below it"
 
 
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -25,6 +51,10 @@ class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fi
             "that guard lets them through by their signed pass."
         ),
     ] = ""
+    digest: Annotated[
+        DigestSettings | None,
+        Meta(description="Tells recipients once a day what is held for them; without it nobody is told."),
+    ] = None
 
     @property
     def days(self) -> Days:
@@ -43,3 +73,11 @@ class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fi
         host, _, port = self.release_to.rpartition(":")
         if self.release_to and (not host or not port.isdigit() or not 0 < int(port) < 65536):
             yield "releaseTo", f"`{self.release_to}` is not host:port"
+
+
+def _has_host(link: str) -> bool:
+    try:
+        parts = urlsplit(link)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

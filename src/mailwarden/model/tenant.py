@@ -23,6 +23,7 @@ class Tenant(Struct, frozen=True):
     retention_days: int | None = None  # where its history is kept for less long than the deployment's
     weights: dict[str, int] = {}  # of rules that count otherwise for this tenant
     quarantine_days: dict[str, int] = {}  # of verdicts, or `default`, whose messages are held for other than usual
+    quarantine_digest: bool = False  # its recipients are told each day what is held for them
 
 
 class AssignedBy(StrEnum):

@@ -10,6 +10,8 @@ from msgspec import Struct
 from mailwarden.model.outcome import Verdict
 
 DEFAULT = "default"  # the days of every verdict that has none of its own
+OPEN_TO_RECIPIENTS = frozenset({Verdict.SPAM, Verdict.SUSPICIOUS})  # what they may have released without anybody else
+BY_RECIPIENT = "digest:"  # who asked for a release, before the address of a recipient who did it by a link
 
 
 class State(StrEnum):
@@ -45,11 +47,17 @@ class HeldMessage(Struct, frozen=True):
     expires: datetime
     missing: bool
     recipients: tuple[HeldRecipient, ...]
+    whole: bool = False  # analysis looked at all of it
 
     @property
     def is_kept(self) -> bool:
         """Tell whether its bytes can be had."""
         return self.address is not None and not self.missing
+
+    @property
+    def is_open_to_recipients(self) -> bool:
+        """Tell whether a recipient may have it released by a link."""
+        return self.verdict in OPEN_TO_RECIPIENTS and self.whole and self.is_kept
 
     def in_state(self, state: State) -> tuple[str, ...]:
         return tuple(each.address for each in self.recipients if each.state is state)

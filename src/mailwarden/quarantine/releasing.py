@@ -16,7 +16,7 @@ from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.frames import BrokenBody
-from mailwarden.quarantine.held import HeldMessage, Release
+from mailwarden.quarantine.held import BY_RECIPIENT, HeldMessage, Release
 from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -99,7 +99,7 @@ class Releasing:
         try:
             failures = await self._inject(release, raw)
             taken = await self._note(release, failures)
-            if taken and self._listener is not None and message.verdict is not Verdict.MALWARE:
+            if taken and self._listener is not None and _teaches(release):
                 await self._tell(self._listener, release, raw)
             return taken
         finally:
@@ -136,3 +136,8 @@ class Releasing:
             await listener.hear(release.message, raw, release.asked_by)
         except MailwardenError as error:  # what is not learned from was released all the same
             _log.warning("release_not_learned", uid=str(release.message.uid), reason=str(error))
+
+
+def _teaches(release: Release) -> bool:
+    """Tell whether others may learn from it: one recipient's click on a link says nothing for a whole tenant."""
+    return release.message.verdict is not Verdict.MALWARE and not release.asked_by.startswith(BY_RECIPIENT)

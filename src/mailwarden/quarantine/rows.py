@@ -19,7 +19,7 @@ from mailwarden.quarantine.held import HeldMessage, HeldRecipient
 MINE = "($1::uuid[] IS NULL OR quarantine.tenant = ANY ($1))"
 MESSAGE = f"""
 SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject, verdict, received, expires,
-       missing, (
+       missing, whole, (
            SELECT jsonb_agg(jsonb_build_object('address', recipient, 'state', state, 'failure', failure,
                                                'changed_by', changed_by, 'changed_at', changed_at) ORDER BY number)
            FROM quarantine_recipients WHERE message = uid
@@ -81,6 +81,7 @@ def message_of(row: Row) -> HeldMessage:
         expires=cast("datetime", row["expires"]),
         missing=bool(row["missing"]),
         recipients=_recipients.decode(str(row["recipients"] or "[]")),
+        whole=bool(row["whole"]),
     )
 
 

@@ -26,6 +26,7 @@ from mailwarden.quarantine.rows import (
 
 MAX_PAGE = 500
 MAX_SUBJECT = 1_000
+LIMITED = "analysis.structure-limit"  # the tag of what was not analyzed whole
 
 _ADD = f"""
 WITH days AS (
@@ -33,9 +34,9 @@ WITH days AS (
                      FROM tenants WHERE uid = $2), $13::integer) AS days
 ), kept AS (
     INSERT INTO quarantine (uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject,
-                            verdict, received, expires)
+                            verdict, received, expires, whole)
     SELECT $1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, $10::text,
-           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days) FROM days
+           $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean FROM days
     ON CONFLICT (ggrid) DO NOTHING RETURNING uid
 ), those AS (
     INSERT INTO quarantine_recipients (message, number, recipient, folded)
@@ -122,7 +123,7 @@ class QuarantineStore:
                 _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
                 plain(finished.envelope.sender), plain(summary.from_address), plain(summary.from_name),
                 plain(summary.subject)[:MAX_SUBJECT], verdict, finished.created, days.for_verdict(verdict),
-                recipients, [fold(each) for each in recipients],
+                recipients, [fold(each) for each in recipients], LIMITED not in finished.tags,
             )  # fmt: skip
         return cast("UUID", kept)
 

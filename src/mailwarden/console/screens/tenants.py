@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore, Wishes
@@ -54,6 +55,7 @@ class TenantsScreen:
                 wishes.domains,
                 wishes.profile,
                 retention_days=wishes.retention_days,
+                quarantine_digest=wishes.quarantine_digest,
                 actor=visit.actor,
             )
         except (SchemaViolation, NameTaken, DomainTaken) as error:
@@ -104,11 +106,11 @@ def _read(form: Form) -> Wishes:
     if days and not (days.isascii() and days.isdigit() and len(days) < 9):
         raise SchemaViolation("The days of history are a number, or nothing for the deployment's.")
     wishes = _as_typed(form)
-    return Wishes(wishes.name, wishes.domains, wishes.profile, int(days) if days else None)
+    return replace(wishes, retention_days=int(days) if days else None)
 
 
 def _as_typed(form: Form) -> Wishes:
     chosen = form.text("profile")
     profile = Profile(chosen) if chosen in set(Profile) else Profile.BALANCED
     domains = [word for word in form.raw("domains").replace(",", " ").split() if word]
-    return Wishes(form.text("name"), domains, profile)
+    return Wishes(form.text("name"), domains, profile, quarantine_digest=form.ticked("quarantine_digest"))

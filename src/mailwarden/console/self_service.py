@@ -1,0 +1,102 @@
+"""The page behind a link of a digest: what is held, and a button. It asks for no login, and knows no cookie, no script.
+
+Reading changes nothing: programs that look into mail follow its links. The button belongs to nobody's session, so no
+other site can make use of one; who has the link has all that it takes.
+
+Security: shows a hostile sender and subject to strangers. They come inert, are escaped, and the policy admits nothing
+but one style sheet of ours. No page says more of a link that does not hold than that it does not.
+"""
+
+from http import HTTPStatus
+from typing import Protocol
+
+from aiohttp import web
+
+from mailwarden.console.templating import HEADERS, REPORTS, Templates
+from mailwarden.errors import InternalError, MailwardenError
+from mailwarden.model.actor import Actor
+from mailwarden.quarantine.digest import Shown, Waiting
+from mailwarden.quarantine.digest_link import PLACE
+from mailwarden.quarantine.held import State
+from mailwarden.serving.errors import STATUS_OF, answer_for
+from mailwarden.serving.front_door import Call, Handler, Route
+from mailwarden.telemetry.logs import get_logger
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    f"base-uri 'none'; report-uri {REPORTS}"
+)
+# The address of the page is a secret: it is told to no server, and kept by no browser.
+_HEADERS = {**HEADERS, "Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+
+log = get_logger("console.self_service")
+
+
+class SelfService(Protocol):
+    """What links of digests lead to; None where a link leads nowhere."""
+
+    async def find(self, token: str, actor: Actor) -> Waiting | None: ...
+
+    async def release(self, token: str, actor: Actor) -> Waiting | None:
+        """Have it released to the recipient of the link; return it as it was before."""
+
+
+class SelfServicePage:
+    def __init__(self, service: SelfService, templates: Templates) -> None:
+        self._service = service
+        self._templates = templates
+
+    def routes(self) -> list[Route]:
+        path = PLACE + "/{token}"
+        return [Route("GET", path, self._opened(self.show)), Route("POST", path, self._opened(self.release))]
+
+    async def show(self, call: Call) -> web.Response:
+        found = await self._service.find(call.variables["token"], _stranger(call))
+        if found is None:
+            return self._nothing()
+        return self._render(found, "held" if found.state is State.HELD else "before")
+
+    async def release(self, call: Call) -> web.Response:
+        """Have the message released; nothing that the form sends is read."""
+        found = await self._service.release(call.variables["token"], _stranger(call))
+        if found is None:
+            return self._nothing()
+        return self._render(found, "done" if found.state is State.HELD else "before")
+
+    def _opened(self, handler: Handler) -> Handler:
+        async def answer(call: Call) -> web.StreamResponse:
+            try:
+                return await handler(call)
+            except MailwardenError as error:
+                return self._tell(error)
+            except (ConnectionError, web.HTTPException):
+                raise
+            except Exception:
+                log.exception("page failed", page=PLACE)
+                return self._tell(InternalError("Something went wrong on our side."))
+
+        return answer
+
+    def _render(self, found: Waiting, stage: str) -> web.Response:
+        return self._answer(200, stage=stage, shown=Shown.of(found.message), sentence="")
+
+    def _nothing(self) -> web.Response:
+        sentence = "This link leads to no message, or not any more. If you expect one, ask your administrator."
+        return self._answer(HTTPStatus.NOT_FOUND, stage="nothing", shown=None, sentence=sentence)
+
+    def _tell(self, error: MailwardenError) -> web.Response:
+        status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
+        response = self._answer(status, stage="nothing", shown=None, sentence=error.message)
+        if "Retry-After" in (headers := answer_for(error).headers):
+            response.headers["Retry-After"] = headers["Retry-After"]
+        return response
+
+    def _answer(self, status: int, **values: object) -> web.Response:
+        response = self._templates.response("self_service.html", values, status)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def _stranger(call: Call) -> Actor:
+    """Return who calls as far as it is known; whom the link is for says the link."""
+    return Actor("digest", call.request.remote, call.request_id)

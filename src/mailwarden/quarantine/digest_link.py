@@ -1,0 +1,62 @@
+"""The links of a digest: which held message, for which of its recipients, until when; signed, so that none is made up.
+
+A link names no address: who only sees it in a log or over a shoulder learns neither who it is for nor of what.
+
+Security: reads what strangers put into an address. What is not exactly what was signed is no link.
+"""
+
+import base64
+import hmac
+import re
+from datetime import UTC, datetime
+from uuid import UUID
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+PLACE = "/held"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{76}")
+_UID, _NUMBER, _EXPIRES = 16, 4, 5  # bytes of each; with the 32 of the signature they fill their base64
+_SAID = _UID + _NUMBER + _EXPIRES
+
+
+class Link(Struct, frozen=True):
+    """One recipient's way to one held message; `number` is the recipient's, counted from 1."""
+
+    message: UUID
+    number: int
+    expires: datetime
+
+
+class LinkSeal:
+    def __init__(self, key: bytes) -> None:
+        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden digest 1").derive(key)
+
+    def token(self, link: Link) -> str:
+        """Return a link as it stands in an address."""
+        said = (
+            link.message.bytes
+            + link.number.to_bytes(_NUMBER, "big")
+            + int(link.expires.timestamp()).to_bytes(_EXPIRES, "big")
+        )
+        return base64.urlsafe_b64encode(said + self._sign(said)).decode("ascii")
+
+    def open(self, token: str, now: datetime) -> Link | None:
+        """Return the link if we signed it and its time is not over."""
+        if not _TOKEN.fullmatch(token):
+            return None
+        raw = base64.urlsafe_b64decode(token)
+        said, signature = raw[:_SAID], raw[_SAID:]
+        if not hmac.compare_digest(self._sign(said), signature):
+            return None
+        number = int.from_bytes(said[_UID : _UID + _NUMBER], "big")
+        link = Link(UUID(bytes=said[:_UID]), number, _moment(said[_UID + _NUMBER :]))
+        return link if now < link.expires else None
+
+    def _sign(self, said: bytes) -> bytes:
+        return hmac.digest(self._key, said, "sha256")
+
+
+def _moment(raw: bytes) -> datetime:
+    return datetime.fromtimestamp(int.from_bytes(raw, "big"), UTC)
