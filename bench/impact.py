@@ -5,12 +5,12 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import uvloop
 
 from bench import history as made
-from bench.search import ROWS, build, frequent, p95, rare
+from bench.made_database import made_database
+from bench.search import ROWS, frequent, p95, rare
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.lists.catalogue import find_list
@@ -18,8 +18,6 @@ from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
 from mailwarden.policy.hindsight import Hindsight
 from mailwarden.policy.rules import load_policy
-from rig.folders import remove_folder, temporary_folder
-from rig.postgresql import Postgresql
 
 RUNS = 20
 LARGE = next(iter(made.TENANTS))
@@ -80,17 +78,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="messages in history (%(default)s)")
     parser.add_argument("--runs", type=int, default=RUNS, help="previews of each kind (%(default)s)")
     arguments = parser.parse_args()
-    folder = Path(temporary_folder())
-    postgresql = Postgresql(folder / "postgresql")
-    try:
-        postgresql.start()
-        url = postgresql.create_database("bench")
-        build(postgresql, url, arguments.rows)
+    with made_database(arguments.rows) as url:
         times = uvloop.run(run(url, arguments.runs))
-        print(f"impact {arguments.rows / 1e6:g}M p95 {p95(times):.0f} ms, longest {max(times):.0f} ms")
-    finally:
-        postgresql.stop()
-        remove_folder(folder)
+    print(f"impact {arguments.rows / 1e6:g}M p95 {p95(times):.0f} ms, longest {max(times):.0f} ms")
 
 
 if __name__ == "__main__":

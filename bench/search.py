@@ -1,18 +1,16 @@
 """`make bench-search`: the first page of a search over five million messages, operator by operator."""
 
 import argparse
-import asyncio
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import uvloop
 
 from bench import history as made
-from mailwarden.database.migrations import migrate
+from bench.made_database import made_database
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.query import read_query
@@ -21,8 +19,6 @@ from mailwarden.history.statistics import PostgresqlStatisticsStore, Range
 from mailwarden.history.terms import domain_term
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
-from rig.folders import remove_folder, temporary_folder
-from rig.postgresql import Postgresql
 
 ROWS = 5_000_000
 RUNS = 40
@@ -179,32 +175,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="messages in history (%(default)s)")
     parser.add_argument("--runs", type=int, default=RUNS, help="searches of each kind (%(default)s)")
     arguments = parser.parse_args()
-    folder = Path(temporary_folder())
-    postgresql = Postgresql(folder / "postgresql")
-    try:
-        postgresql.start()
-        url = postgresql.create_database("bench")
-        build(postgresql, url, arguments.rows)
+    with made_database(arguments.rows) as url:
         name, slowest = uvloop.run(run(url, arguments.runs))
-        print(f"worst: {name}")
-        print(f"search {arguments.rows / 1e6:g}M worst operator p95 {slowest:.0f} ms")
-    finally:
-        postgresql.stop()
-        remove_folder(folder)
-
-
-def build(postgresql: Postgresql, url: str, rows: int) -> None:
-    """Make the rows; what is written meanwhile need not outlive the machine."""
-    began = time.perf_counter()
-    for setting in ("fsync = off", "max_wal_size = '4GB'"):
-        postgresql.execute(f"ALTER SYSTEM SET {setting}")
-    postgresql.execute("SELECT pg_reload_conf()")
-    asyncio.run(migrate(url))
-    asyncio.run(made.build_history(url, rows))
-    postgresql.execute("ALTER SYSTEM RESET ALL")
-    postgresql.execute("SELECT pg_reload_conf()")
-    size = postgresql.execute("SELECT pg_size_pretty(pg_database_size('bench'))")
-    print(f"{rows:,} messages of {made.DAYS} days, {size}, made in {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"worst: {name}")
+    print(f"search {arguments.rows / 1e6:g}M worst operator p95 {slowest:.0f} ms")
 
 
 if __name__ == "__main__":

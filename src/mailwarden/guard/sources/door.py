@@ -5,11 +5,15 @@ is refused.
 """
 
 import hmac
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
+from mailwarden.guard.admission import Admission
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.sources.appraisal import Appraiser
 from mailwarden.model.envelope import Envelope
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
@@ -18,6 +22,16 @@ from mailwarden.wire.parameters import envelope_of, read_record
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
 MAX_HEADERS = 1_100
 NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Interior:
+    """What stands behind a door, whatever is spoken at it."""
+
+    admission: Admission
+    appraiser: Appraiser
+    seal: ResultSeal
+    spool: Path
 
 
 def check_secret(wanted: str, given: str | None, scheme: str) -> None:

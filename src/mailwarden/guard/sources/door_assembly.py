@@ -9,7 +9,7 @@ from mailwarden.guard.doors_config import StalwartHook as StalwartHookSettings
 from mailwarden.guard.house import House
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
 from mailwarden.guard.sources.appraisal import Appraiser
-from mailwarden.guard.sources.door import MAX_HEAD, MAX_HEADERS
+from mailwarden.guard.sources.door import MAX_HEAD, MAX_HEADERS, Interior
 from mailwarden.guard.sources.rspamd_api import RspamdApi
 from mailwarden.guard.sources.stalwart_hook import StalwartHook
 from mailwarden.learning.contents import read_contents_key
@@ -26,23 +26,11 @@ class Doors:
         self.open: list[FrontDoor] = []
 
     def rspamd_api(self, settings: RspamdApiSettings) -> FrontDoor:
-        source = RspamdApi(
-            settings,
-            admission=self._house.admission,
-            appraiser=self._appraiser(RspamdApi.name, settings.quarantine_as),
-            seal=self._seal,
-            spool=self._house.spool,
-        )
+        source = RspamdApi(settings, self._interior(RspamdApi.name, settings.quarantine_as))
         return self._door(source, "rspamd_api", rspamd_api.answer_error)
 
     def stalwart_hook(self, settings: StalwartHookSettings) -> FrontDoor:
-        source = StalwartHook(
-            settings,
-            admission=self._house.admission,
-            appraiser=self._appraiser(StalwartHook.name, settings.quarantine_as),
-            seal=self._seal,
-            spool=self._house.spool,
-        )
+        source = StalwartHook(settings, self._interior(StalwartHook.name, settings.quarantine_as))
         return self._door(source, "stalwart_hook", stalwart_hook.answer_error)
 
     def _door(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> FrontDoor:
@@ -52,14 +40,13 @@ class Doors:
         self.open.append(door)
         return door
 
-    def _appraiser(self, source: str, quarantine_as: str) -> Appraiser:
-        return Appraiser(
-            source,
-            processing=self._house.processing,
-            tenants=self._house.tenants,
-            patience=self._house.config.analysis_timeout / 1000,
-            quarantine_as=quarantine_as,
+    def _interior(self, source: str, quarantine_as: str) -> Interior:
+        house = self._house
+        patience = house.config.analysis_timeout / 1000
+        appraiser = Appraiser(
+            source, processing=house.processing, tenants=house.tenants, patience=patience, quarantine_as=quarantine_as
         )
+        return Interior(house.admission, appraiser, self._seal, house.spool)
 
     def close(self) -> None:
         """Take no new message; those in hand are finished."""

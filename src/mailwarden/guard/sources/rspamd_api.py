@@ -9,17 +9,13 @@ On Overloaded, EngineUnavailable, ShuttingDown and whatever else may pass the cl
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
 from mailwarden.errors import BadRequest, MailwardenError
-from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.doors_config import RspamdApi as Settings
-from mailwarden.guard.sources.appraisal import Appraiser
-from mailwarden.guard.sources.door import check_body_head, check_secret, make_envelope, receive_body
+from mailwarden.guard.sources.door import Interior, check_body_head, check_secret, make_envelope, receive_body
 from mailwarden.guard.sources.milter_folds import mend_folds
 from mailwarden.guard.sources.result_fields import result_fields
 from mailwarden.guard.sources.rspamd_answer import CheckAnswer, make_answer, make_later
@@ -36,14 +32,9 @@ LATER = "The message could not be looked at now; try again later"
 class RspamdApi:
     name = "rspamdApi"
 
-    def __init__(
-        self, settings: Settings, *, admission: Admission, appraiser: Appraiser, seal: ResultSeal, spool: Path
-    ) -> None:
+    def __init__(self, settings: Settings, inside: Interior) -> None:
         self._settings = settings
-        self._admission = admission
-        self._appraiser = appraiser
-        self._seal = seal
-        self._spool = spool
+        self._inside = inside
 
     def routes(self) -> list[Route]:
         return [
@@ -59,13 +50,13 @@ class RspamdApi:
         check_secret(self._settings.password, request.headers.get("Password"), "Password")
         check_body_head(request)
         envelope = read_envelope(request)
-        async with self._admission.admitted(request.content_length or MAX_BODY):
-            raw = await receive_body(request, self._spool, self._settings.body_timeout)
+        async with self._inside.admission.admitted(request.content_length or MAX_BODY):
+            raw = await receive_body(request, self._inside.spool, self._settings.body_timeout)
             if "milter" in request.headers.get("Flags", "").split(","):
-                raw = await mend_folds(raw, self._spool)
+                raw = await mend_folds(raw, self._inside.spool)
             try:
-                appraisal = await self._appraiser.appraise(envelope, raw)
-                fields = await result_fields(self._seal, appraisal.leading, raw)
+                appraisal = await self._inside.appraiser.appraise(envelope, raw)
+                fields = await result_fields(self._inside.seal, appraisal.leading, raw)
             finally:
                 raw.close()
         return _respond(make_answer(appraisal, fields))

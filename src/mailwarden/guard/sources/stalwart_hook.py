@@ -7,18 +7,15 @@ with status 200: a hook that only fails lets mail through where `tempFailOnError
 
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from pathlib import Path
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct, field
 
 from mailwarden.errors import MailwardenError, SchemaViolation
-from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.doors_config import StalwartHook as Settings
-from mailwarden.guard.sources.appraisal import Answer, Appraisal, Appraiser, sentence_of
-from mailwarden.guard.sources.door import check_body_head, check_secret, receive_body
+from mailwarden.guard.sources.appraisal import Answer, Appraisal, sentence_of
+from mailwarden.guard.sources.door import Interior, check_body_head, check_secret, receive_body
 from mailwarden.guard.sources.result_fields import result_fields
 from mailwarden.guard.sources.stalwart_message import HookRequest, envelope_of, read_request, rebuild
 from mailwarden.serving.errors import answer_for
@@ -67,14 +64,9 @@ ACTIONS = {
 class StalwartHook:
     name = "stalwartHook"
 
-    def __init__(
-        self, settings: Settings, *, admission: Admission, appraiser: Appraiser, seal: ResultSeal, spool: Path
-    ) -> None:
+    def __init__(self, settings: Settings, inside: Interior) -> None:
         self._settings = settings
-        self._admission = admission
-        self._appraiser = appraiser
-        self._seal = seal
-        self._spool = spool
+        self._inside = inside
 
     def routes(self) -> list[Route]:
         return [Route("POST", path, self.answer, quiet=True) for path in ("/", "/mta-hook")]
@@ -86,8 +78,8 @@ class StalwartHook:
         check_secret(self._settings.token, token.strip() if scheme.lower() == "bearer" else None, "Bearer")
         check_body_head(request)
         size = request.content_length or MAX_BODY
-        async with self._admission.admitted(size * COPIES):
-            body = await receive_body(request, self._spool, self._settings.body_timeout)
+        async with self._inside.admission.admitted(size * COPIES):
+            body = await receive_body(request, self._inside.spool, self._settings.body_timeout)
             try:
                 hooked = read_request(body.data())
             finally:
@@ -104,14 +96,14 @@ class StalwartHook:
         rebuilt = rebuild(hooked.message)
         raw = await self._spooled(rebuilt.content)
         try:
-            appraisal = await self._appraiser.appraise(envelope, raw)
-            fields = await result_fields(self._seal, appraisal.leading, raw)
+            appraisal = await self._inside.appraiser.appraise(envelope, raw)
+            fields = await result_fields(self._inside.seal, appraisal.leading, raw)
         finally:
             raw.close()
         return make_answer(appraisal, fields, rebuilt.forged)
 
     async def _spooled(self, content: bytes) -> Spooled:
-        writer = SpoolWriter(self._spool)
+        writer = SpoolWriter(self._inside.spool)
         try:
             await writer.write(content)
             return await writer.finish()
