@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -102,7 +103,7 @@ def test_what_is_to_be_held_does_not_arrive_and_is_not_lost(post: Post, engines,
     assert (known["verdict"], known["decision"]) == (verdict, "quarantine")
 
     assert send(post.after.port, message).startswith("250"), "Postfix has it"
-    assert wait_until(lambda: post.after.waiting() == 0, 20.0), "and then guard"
+    assert wait_until(lambda: post.after.waiting() == 0), "and then guard"
     assert len(held_messages(post, verdict)) >= 2
     assert post.sink.empty
 
@@ -123,16 +124,16 @@ def test_a_blocked_address_bounces_while_the_sender_waits_and_only_then(post: Po
 
     assert lists.add("ip-block", {"entry": "192.0.2.66"}).status == 200
     try:
-        assert wait_until(rejected, 10.0)
+        assert wait_until(rejected)
         known = post.explain(held[-1])
         assert (known["verdict"], known["decision"]) == ("blocked", "bounce")
 
-        assert wait_until(suppressed, 10.0), "the other guard has heard of the entry too"
+        assert wait_until(suppressed), "the other guard has heard of the entry too"
         assert "policy.bounce-suppressed" in post.explain(held[-1])["tags"]
     finally:
         lists.delete("ip-block", "192.0.2.66")
-    assert wait_until(lambda: not rejected(), 10.0)
-    assert wait_until(lambda: not suppressed(), 10.0)
+    assert wait_until(lambda: not rejected())
+    assert wait_until(lambda: not suppressed())
 
 
 def test_recipients_of_several_tenants_are_judged_and_delivered_apart(post: Post, plain):
@@ -180,11 +181,39 @@ def test_when_full_the_sender_is_told_451_and_postfix_delivers_later(post: Post,
         assert send(post.before.port, plain).startswith("451 4.3.2 ")
         assert send(post.before.guard_port, plain, forward=True).startswith("451 4.3.2 ")
         assert send(post.after.port, plain).startswith("250 2.0.0 "), "Postfix takes it"
-        assert wait_until(lambda: "451 4.3.2" in post.after.log.read_text("utf-8"), 20.0)
+        assert wait_until(lambda: "451 4.3.2" in post.after.log.read_text("utf-8"))
         assert post.sink.empty
     assert [call.result().status for call in calls] == [200] * 4
     (arrived,) = post.sink.take(patience=30.0)
     assert set(arrived.below(plain)) == TRACE
+
+
+@pytest.mark.contract("3 admission band")
+def test_between_threshold_and_maximum_mail_waits_as_calls_do_and_is_counted_with_them(
+    post: Post, plain, sluice: Sluice
+):
+    guard = post.house.product.guards[0]
+    usual = {"maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
+    guard.configure({"maxGuardRequestsInProcessing": 4, "maxThrottleDelay": 2_000})
+    guard.restart()
+    sluice.shut()
+    try:
+        with ThreadPoolExecutor(4) as threads, contextlib.ExitStack() as stack:
+            stack.callback(sluice.open)
+            sent = []
+            for wait, present in ((0.0, 0), (0.0, 1), (1.0, 2), (2.0, 3)):
+                began = time.monotonic()
+                sent.append(threads.submit(send, post.before.guard_port, plain, forward=True))
+                time.sleep(wait * 0.6)
+                assert not wait or in_processing(post.house, 0) == present, "who waits is not counted"
+                assert wait_until(lambda more=present + 1: in_processing(post.house, 0) == more)
+                assert wait * 0.9 <= time.monotonic() - began
+            assert send(post.before.guard_port, plain, forward=True).startswith("451 4.3.2 ")
+        assert all(each.result().startswith("250") for each in sent)
+        post.sink.take(4)
+    finally:
+        guard.configure(usual)
+        guard.restart()
 
 
 def test_while_the_next_hop_is_away_the_sender_keeps_the_message(post: Post, plain):
