@@ -18,6 +18,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.printing import print_json, shown, table
+from mailwarden.cli.quarantine_digest import add_digest, run_digest
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.learning.contents import read_contents_key
@@ -71,6 +72,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="the days of a verdict, or of `default`, which means all others; repeatable",
     )  # fmt: skip
     days.add_argument("--reset", action="store_true", help="forget what the tenant has of its own, before --set")
+    add_digest(actions)
     for action in (ls, show, release, delete, days):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
     for action in (ls, show, release, delete, export, days):
@@ -78,7 +80,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    table = {"ls": _ls, "show": _show, "release": _release, "delete": _delete, "export": _export, "days": _days}
+    table = {
+        "ls": _ls,
+        "show": _show,
+        "release": _release,
+        "delete": _delete,
+        "export": _export,
+        "days": _days,
+        "digest": run_digest,
+    }
     return table[options.action](options)
 
 

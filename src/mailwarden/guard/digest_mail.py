@@ -3,7 +3,7 @@
 Its header fields are written here and not by the email package, whose policies have been surprised by hostile names.
 
 Security: shows hostile senders and subjects. They come inert from `Shown`, are escaped in HTML and stand in no header
-field; the recipient's address stands in one, and is refused if it could end it.
+field; the recipient's own address stands in one, and is refused if it could end it.
 """
 
 import base64
@@ -19,7 +19,6 @@ from msgspec import Struct
 from mailwarden.guard.quarantine_config import DigestSettings
 from mailwarden.quarantine.digest import MAX_RECIPIENT, Digest, Shown
 from mailwarden.quarantine.digest_link import PLACE, Link, LinkSeal
-from mailwarden.quarantine.inert_text import inert
 
 _CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
 WITH_LINK = (
@@ -46,11 +45,12 @@ class DigestWriter:
     def write(self, digest: Digest, now: datetime) -> bytes:
         """Return the message; only ASCII, but for a recipient's address that is not."""
         lines, until = self._lines(digest, now), now + timedelta(days=self._settings.link_days)
+        address = _written(digest.recipient)
         rest = len(digest.uids) - len(lines)
         boundary = secrets.token_hex(16)
         head = (
             f"From: Mailwarden <{self._settings.sender}>",
-            f"To: <{_written(digest.recipient)}>",
+            f"To: <{address}>",
             f"Subject: {subject_of(digest)}",
             f"Date: {format_datetime(now)}",
             f"Message-ID: <{secrets.token_hex(16)}@{self._settings.sender.rpartition('@')[2]}>",
@@ -59,7 +59,6 @@ class DigestWriter:
             "MIME-Version: 1.0",
             f'Content-Type: multipart/alternative; boundary="{boundary}"',
         )
-        address = inert(digest.recipient, MAX_RECIPIENT)
         parts = (("plain", text_of(lines, rest, address, until)), ("html", html_of(lines, rest, address, until)))
         body = "".join(
             f"--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\n"
@@ -72,7 +71,7 @@ class DigestWriter:
         """Return subject and plain text, with links that lead nowhere: whoever looks on is not the recipient."""
         lines = [Line(each.shown, each.address and f"{self._page}…") for each in self._lines(digest, now)]
         rest, until = len(digest.uids) - len(lines), now + timedelta(days=self._settings.link_days)
-        text = text_of(lines, rest, inert(digest.recipient, MAX_RECIPIENT), until)
+        text = text_of(lines, rest, _written(digest.recipient), until)
         return f"Subject: {subject_of(digest)}\n\n{text}"
 
     @property

@@ -27,6 +27,7 @@ from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 30.0  # seconds between two looks at the clock
 PATIENCE = 60.0  # seconds for one digest
+TRIES = 10  # for a digest over which the next hop falls silent; others wait meanwhile
 STOP = 20.0  # seconds for the digest in hand, when guard stops
 ALL = Scope.deployment()
 
@@ -56,7 +57,7 @@ class Digests:
         self._settings = settings
         self._clock = clock
         self._done: date | None = None  # the last day that was worked through
-        self._unanswered: Turn | None = None  # the digest over which the next hop fell silent last
+        self._unanswered: tuple[Turn | None, int] = None, 0  # the digest that met silence last, and how often
         self._busy = asyncio.Lock()
         self._stopping = False
         self._chore = Chore("quarantine digests", self.look, interval)
@@ -106,9 +107,7 @@ class Digests:
             async with asyncio.timeout(PATIENCE):
                 await self._send(digest)
         except NotTaken as failure:
-            # Silence is the next hop's in general; twice over one digest it may be the digest's, and others wait.
-            if failure.reply == NO_ANSWER and turn != self._unanswered:
-                self._unanswered = turn
+            if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
                 raise NobodyAnswers from None
             _log.warning("digest_refused", **told, reason=failure.reply)
@@ -116,8 +115,15 @@ class Digests:
         except (Unwritable, TimeoutError) as failure:
             _log.warning("digest_refused", **told, reason=type(failure).__name__)
             return False
+        self._unanswered = None, 0
         await self._store.note_told(ALL, digest)
         return True
+
+    def _may_wait(self, turn: Turn) -> bool:
+        """Tell whether a digest that met silence is tried again today: the silence may be over this one alone."""
+        last, tries = self._unanswered
+        self._unanswered = turn, tries + 1 if turn == last else 1
+        return self._unanswered[1] < TRIES
 
     def _is_own(self, turn: Turn) -> bool:
         """Tell whether the recipient's domain is the tenant's; guards also look at what goes out."""

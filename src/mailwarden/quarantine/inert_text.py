@@ -7,8 +7,8 @@ Security: works on hostile text, which comes out without controls, without signs
 
 import re
 
-# The dots that programs take for one between the labels of a host.
-_DOT = re.compile(r"(?<=[^\W_])[.\u3002\uff0e\uff61](?=\w)")
+# The dots that programs take for one between the labels of a host; the last label of one begins with a letter.
+_DOT = re.compile(r"(?<=[^\W_])[.\u3002\uff0e\uff61](?=[^\W\d_])")
 _SCHEME = re.compile(r":(?=/|\\)")
 
 

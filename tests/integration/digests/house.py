@@ -1,0 +1,127 @@
+"""A house of two tenants that want digests, a post office that takes them, and what a guard and abby do there."""
+
+import base64
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from mailwarden.abby.self_service import SelfServiceDesk
+from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.database.pool import Database
+from mailwarden.guard.digest_mail import DigestWriter
+from mailwarden.guard.digests import Digests
+from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.quarantine_config import DigestSettings
+from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.digest_link import Link, LinkSeal
+from mailwarden.quarantine.digest_store import DigestStore
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.held import Days, HeldMessage
+from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.releasing import Releasing
+from mailwarden.quarantine.store import LIMITED, QuarantineStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
+from tests.integration.held_messages import RAW, finished
+
+ALL = Scope.deployment()
+ANN, BOB = "ann@north.example", "bob@north.example"
+STRANGER = Actor("digest", "192.0.2.1", "r1")
+SEAL = LinkSeal(b"k" * 64)
+SETTINGS = DigestSettings("quarantine@north.example", "https://mail.example", max_messages=3)
+MORNING = (datetime.now(UTC) + timedelta(days=1)).replace(hour=7, minute=0, second=1, microsecond=0)
+
+
+class Post:
+    """Takes digests, but not for those it was told to refuse."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, tuple[str, ...], bytes]] = []
+        self.refused: dict[str, str] = {}
+
+    async def handle_RCPT(self, _: object, __: object, envelope: Any, address: str, ___: object) -> str:  # noqa: N802
+        if address in self.refused:
+            return self.refused[address]
+        envelope.rcpt_tos.append(address)
+        return "250 2.1.5 Ok"
+
+    async def handle_DATA(self, _: object, __: object, envelope: Any) -> str:  # noqa: N802
+        self.taken.append((envelope.mail_from, tuple(envelope.rcpt_tos), envelope.content))
+        return "250 2.0.0 Ok"
+
+    def told(self) -> dict[str, str]:
+        """Return the plain text that each recipient got since, one each."""
+        texts = {recipients[0]: _plain(content) for _, recipients, content in self.taken}
+        assert len(texts) == len(self.taken)
+        self.taken.clear()
+        return texts
+
+
+def _plain(content: bytes) -> str:
+    first: Any = message_from_bytes(content).get_payload(0)
+    return base64.b64decode(first.get_payload()).decode()
+
+
+def tokens(text: str) -> list[str]:
+    return re.findall(r"https://mail\.example/held/(\S{76})\n", text)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, ...]] = []
+        self.heard: list[str] = []
+
+    async def inject(self, _: HeldMessage, recipients: Sequence[str], __: Spooled) -> dict[str, str]:
+        self.taken.append(tuple(recipients))
+        return {}
+
+    async def hear(self, _: HeldMessage, __: Spooled, asked_by: str) -> None:
+        self.heard.append(asked_by)
+
+
+class House:
+    def __init__(self, url: str, folder: Path, port: int) -> None:
+        self.database = Database(url)
+        self.tenants = TenantStore(self.database)
+        self.directory = TenantDirectory(self.tenants)
+        self.store, self.digest_store = QuarantineStore(self.database), DigestStore(self.database)
+        self.vault = Vault(FolderShelf(folder / "vault"), b"k" * 64)
+        self.desk = SelfServiceDesk(SEAL, self.digest_store)
+        self.listener = Listener()
+        releases = ReleaseStore(self.database)
+        self.releasing = Releasing(self.vault, releases, self.listener, spool=folder, listener=self.listener)
+        self.hop = NextHop(("127.0.0.1", port), 5.0, "guard.example")
+        self.north = self.south = UUID(int=0)
+        self.now = MORNING
+
+    def guard(self, hop: NextHop | None = None) -> Digests:
+        """Return another guard's digests; each guard remembers for itself which day it has done."""
+        writer = DigestWriter(SETTINGS, SEAL)
+        return Digests(self.digest_store, writer, hop or self.hop, self.directory, SETTINGS, clock=lambda: self.now)
+
+    async def want(self, tenant: UUID, *, wanted: bool = True) -> None:
+        (found,) = await self.tenants.list(Scope.of(tenant))
+        await self.tenants.change(ALL, tenant, replace(Wishes.of(found), quarantine_digest=wanted), Actor("cli:root"))
+        await self.directory.refresh()
+
+    async def keep(self, *recipients: str, tenant: UUID | None = None, limited: bool = False, **changes: Any) -> UUID:
+        made = finished(tenant or self.north, recipients=recipients or (ANN,), **changes)
+        if limited:
+            made = replace(made, ruling=replace(made.ruling, tags=(LIMITED,)))
+        return await Keeping(self.vault, self.store, Days()).keep(made, Spooled.of(RAW))
+
+    async def states(self, uid: UUID) -> list[str]:
+        return [each.state for each in (await self.store.find(ALL, uid)).recipients]
+
+
+def link_to(uid: UUID, number: int = 1) -> str:
+    return SEAL.token(Link(uid, number, datetime.now(UTC) + timedelta(days=1)))

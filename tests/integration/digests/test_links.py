@@ -1,0 +1,96 @@
+"""A link of a digest releases one message to one recipient, once; every other link leads nowhere."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from mailwarden.abby.rates import RateLimiter
+from mailwarden.abby.self_service import SelfServiceDesk
+from mailwarden.access.audit import AuditStore
+from mailwarden.errors import RateLimited
+from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.digest_link import Link, LinkSeal
+from mailwarden.quarantine.held import State
+from tests.integration.digests.house import ALL, ANN, BOB, SEAL, STRANGER, House, Post, link_to, tokens
+
+
+async def test_each_recipient_of_one_message_has_a_link_that_is_theirs_alone(house: House, post: Post):
+    uid = await house.keep(ANN, BOB)
+    await house.guard().look()
+    texts = post.told()
+    (anns,), (bobs,) = tokens(texts[ANN]), tokens(texts[BOB])
+    assert anns != bobs
+    found = await house.desk.find(bobs, STRANGER)
+    assert found is not None
+    assert (found.recipient, found.state) == (BOB, State.HELD)
+    assert await house.states(uid) == ["held", "held"], "looking changes nothing"
+    assert await house.desk.release(bobs, STRANGER) == found
+    assert await house.states(uid) == ["held", "releasing"]
+    await house.releasing.release_all()
+    assert await house.states(uid) == ["held", "released"]
+    assert house.listener.taken == [(BOB,)]
+    assert house.listener.heard == [], "one click teaches nobody else"
+
+
+async def test_a_link_releases_once_however_often_and_whoever_asks_at_once(house: House):
+    uid = await house.keep()
+    token = link_to(uid)
+    answers = await asyncio.gather(*(house.desk.release(token, STRANGER) for _ in range(8)))
+    assert sorted(each.state for each in answers if each) == ["held"] + ["releasing"] * 7
+    await house.releasing.release_all()
+    again = await house.desk.release(token, STRANGER)
+    assert again is not None
+    assert again.state is State.RELEASED
+    assert await house.states(uid) == ["released"]
+    deeds = [
+        (deed.actor.name, deed.action, deed.actor.address, deed.details["recipients"])
+        for deed in await AuditStore(house.database).find(Scope.of(house.north))
+        if deed.action.startswith("quarantine.")
+    ]
+    assert deeds[::-1] == [
+        (f"digest:{ANN}", "quarantine.release", "192.0.2.1", [ANN]),
+        (f"digest:{ANN}", "quarantine.released", None, [ANN]),
+    ]
+
+
+async def test_a_message_named_twice_is_released_for_both_spellings(house: House):
+    uid = await house.keep(ANN, ANN.upper())
+    assert await house.desk.release(link_to(uid), STRANGER)
+    assert await house.states(uid) == ["releasing", "releasing"]
+
+
+async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(house: House):
+    for verdict in Verdict:
+        uid = await house.keep(verdict=verdict)
+        allowed = verdict in (Verdict.SPAM, Verdict.SUSPICIOUS)
+        assert (await house.desk.find(link_to(uid), STRANGER) is not None) is allowed, verdict
+        assert (await house.desk.release(link_to(uid), STRANGER) is not None) is allowed, verdict
+        assert await house.states(uid) == (["releasing"] if allowed else ["held"])
+
+
+async def test_no_other_link_leads_anywhere(house: House):
+    limited, deleted, good = await house.keep(limited=True), await house.keep(), await house.keep()
+    await house.store.delete(ALL, deleted, None, STRANGER)
+    expired = SEAL.token(Link(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
+    forged = LinkSeal(b"l" * 64).token(Link(good, 1, datetime.now(UTC) + timedelta(days=1)))
+    for token in (link_to(limited), link_to(deleted), link_to(good, 2), link_to(uuid4()), expired, forged, "x"):
+        assert await house.desk.find(token, STRANGER) is None
+        assert await house.desk.release(token, STRANGER) is None
+    assert await house.states(good) == await house.states(limited) == ["held"]
+    assert await house.desk.find(link_to(good), STRANGER)
+    await house.want(house.north, wanted=False)
+    assert await house.desk.release(link_to(good), STRANGER) is None, "the tenant wants no links any more"
+    assert await house.states(good) == ["held"]
+
+
+async def test_who_calls_too_often_is_told_to_wait_and_others_are_not(house: House):
+    desk = SelfServiceDesk(SEAL, house.digest_store, RateLimiter(3))
+    for _ in range(3):
+        await desk.find("x", STRANGER)
+    with pytest.raises(RateLimited):
+        await desk.find("x", STRANGER)
+    assert await desk.find("x", Actor("digest", "198.51.100.7")) is None
