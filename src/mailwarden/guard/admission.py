@@ -39,7 +39,7 @@ class Admission:
     async def _throttle(self) -> None:
         """Wait outside the count, longer the fuller it is; who waits holds no place (else goodput collapses)."""
         delay = self.delay()
-        if delay is None or self._waiting >= self.max_waiting:
+        if delay is None:
             raise self._refusal()
         self._waiting += 1
         try:
@@ -55,10 +55,10 @@ class Admission:
     def delay(self) -> float | None:
         """Return how long a guard request must wait now, in seconds, or None where it is refused at once."""
         n, threshold, maximum = self.in_processing, self._threshold, self.maximum
-        if n >= maximum:
-            return None
         if n < threshold:
             return 0.0
+        if n >= maximum or self._waiting >= self.max_waiting:
+            return None
         return self._max_delay * (n - threshold + 1) / (maximum - threshold)
 
     def _require_room(self, size: int) -> None:

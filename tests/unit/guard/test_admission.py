@@ -71,6 +71,7 @@ async def test_at_most_as_many_wait_as_may_be_in_processing():
     held = await fill(door, 1)
     waiting = [asyncio.ensure_future(fill(door, 1)) for _ in range(2)]
     await asyncio.sleep(0)
+    assert door.delay() is None  # so that a source can refuse before it reads the message
     with pytest.raises(Overloaded):
         await fill(door, 1)
     assert held
