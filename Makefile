@@ -66,8 +66,8 @@ torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSO
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
 
-faults-smtp: ## 10,000 messages through Postfix and guard with sixty kills among them, both ways
-	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k smtp
+faults-smtp: ## 10,000 messages a way through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
+	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp
 
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference

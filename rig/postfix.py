@@ -94,10 +94,15 @@ class Postfix(ServerProcess):
             "alias_maps": "",
             "local_recipient_maps": "",
             "smtputf8_enable": "yes",
+            # Senders are strangers here, whatever address they come from: their header fields are left as they are.
+            "local_header_rewrite_clients": "",
             # What is put off comes again within seconds, as no test waits for minutes.
             "queue_run_delay": f"{retry}s",
             "minimal_backoff_time": f"{retry}s",
             "maximal_backoff_time": f"{retry}s",
+            # A daemon that gave up for want of room is tried again as soon.
+            "service_throttle_time": f"{retry}s",
+            "notify_classes": "",
         }
         main = "".join(f"{name} = {value}\n" for name, value in settings.items())
         self._write("main.cf", main + self._shipped(way, "main.cf"))

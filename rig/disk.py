@@ -1,0 +1,60 @@
+"""A small disk of its own for a server, which can be filled to its last byte and emptied again.
+
+It is a tmpfs, so it takes root and the right to mount; where that is not given, `mount` says why.
+"""
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+from rig.folders import make_folder
+from rig.process import RigError
+
+FILLER = ".filler"
+MEBIBYTE = 1_048_576
+_STEPS = (MEBIBYTE, 65_536, 4_096)  # a full tmpfs refuses a large piece where a small one still fits
+_TOP_UP_SECONDS = 0.02
+
+
+class SmallDisk:
+    """A folder with a file system of its own of so many mebibytes."""
+
+    def __init__(self, folder: Path, mebibytes: int) -> None:
+        self.folder = make_folder(folder)
+        self._mebibytes = mebibytes
+        self._mounted = False
+
+    def mount(self) -> None:
+        words = ["mount", "-t", "tmpfs", "-o", f"size={self._mebibytes}m,mode=755", "tmpfs", str(self.folder)]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise RigError(f"a small disk cannot be mounted: {done.stderr.strip()}")
+        self._mounted = True
+
+    def unmount(self) -> None:
+        """Take the disk away, whoever still has a file open on it."""
+        if self._mounted:
+            subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True, timeout=30)
+            self._mounted = False
+
+    def keep_full(self, until: threading.Event) -> None:
+        """Leave no room until the event: what others give back meanwhile is taken at once."""
+        if not self._mounted:
+            raise RigError(f"{self.folder} is no disk of its own, and is not filled")
+        path = self.folder / FILLER
+        with path.open("wb") as file:
+            while True:
+                _fill(file.fileno())
+                if until.wait(_TOP_UP_SECONDS):
+                    break
+        path.unlink()
+
+
+def _fill(file: int) -> None:
+    for step in _STEPS:
+        while True:
+            try:
+                os.posix_fallocate(file, os.fstat(file).st_size, step)
+            except OSError:
+                break
