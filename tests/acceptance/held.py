@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.digest_link import LinkSeal
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.held import Days
 from mailwarden.quarantine.keeping import Keeping
@@ -62,10 +63,26 @@ def finish_releases(house: House, failures: Mapping[str, str] | None = None) -> 
     return _run(house, work)
 
 
+def age(house: House, uid: str, days: int = 2) -> None:
+    """Let a message have come so many days ago."""
+
+    async def work(database: Database) -> None:
+        async with database.connection() as connection:
+            statement = "UPDATE quarantine SET received = received - make_interval(days => $2) WHERE uid = $1"
+            await connection.execute(statement, UUID(uid), days)
+
+    _run(house, work)
+
+
 def state_of(house: House, uid: str) -> dict[str, str]:
     """Return what became of the message for each recipient."""
     answer = house.client().call("GET", f"/v1/quarantine/{uid}").json
     return {each["address"]: each["state"] for each in answer["recipients"]}
+
+
+def link_seal(house: House) -> LinkSeal:
+    """Return what signs the links of digests, with the key of the house."""
+    return LinkSeal((house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
 
 
 def _vault(house: House) -> Vault:

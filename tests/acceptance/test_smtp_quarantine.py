@@ -1,7 +1,10 @@
-"""Held and released through Postfix: what was held arrives byte for byte when somebody releases it, and only then."""
+"""Held, told of and released through Postfix: what was held arrives byte for byte when released, and only then."""
 
+import base64
 import json
+import re
 from collections.abc import Iterator
+from email import message_from_bytes
 from typing import Any
 from uuid import uuid4
 
@@ -9,6 +12,8 @@ import pytest
 
 from rig.samples import malware_message, spam_message
 from tests.acceptance.client import wait_until
+from tests.acceptance.held import age
+from tests.acceptance.house import run_command
 from tests.acceptance.post import send
 from tests.acceptance.post_office import Post, open_post_office
 from tests.acceptance.sluice import Sluice
@@ -54,7 +59,7 @@ def test_a_held_message_arrives_when_it_is_released_and_not_before(post: Post, e
     mark, message = spam(engines)
     postfix = getattr(post, way)
     assert send(postfix.port, message, *TWO).startswith("250")
-    assert wait_until(lambda: postfix.waiting() == 0, 20.0)
+    assert wait_until(lambda: postfix.waiting() == 0)
     assert post.sink.empty
 
     uid = held(post, mark)["uid"]
@@ -62,13 +67,13 @@ def test_a_held_message_arrives_when_it_is_released_and_not_before(post: Post, e
     (first,) = post.sink.take()
     assert first.recipients == TWO[1:]
     assert set(first.below(message)) == {"Received"}, "as it came, but for the way it went"
-    assert wait_until(lambda: states(post, uid) == ["held", "released"], 10.0)
+    assert wait_until(lambda: states(post, uid) == ["held", "released"])
 
     assert release(post, uid) == 202
     (second,) = post.sink.take()
     assert second.recipients == TWO[:1]
-    assert wait_until(lambda: states(post, uid) == ["released", "released"], 10.0)
-    assert wait_until(lambda: taught(post, mark) == ["released"], 10.0), "and it is learned from"
+    assert wait_until(lambda: states(post, uid) == ["released", "released"])
+    assert wait_until(lambda: taught(post, mark) == ["released"]), "and it is learned from"
 
 
 def taught(post: Post, mark: str) -> list[str]:
@@ -84,7 +89,7 @@ def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_w
     post.before.stop()
     try:
         assert release(post, uid) == 202
-        assert wait_until(lambda: states(post, uid) == ["held"], 20.0)
+        assert wait_until(lambda: states(post, uid) == ["held"])
         assert held(post, mark)["recipients"][0]["failure"].startswith("451 4.4.1")
     finally:
         post.before.start()
@@ -135,15 +140,54 @@ def test_a_release_that_meets_a_guard_again_goes_through_by_its_pass(post: Post,
     try:
         mark, message = spam(engines)
         assert send(postfix.port, message, *TWO).startswith("250")
-        assert wait_until(lambda: postfix.waiting() == 0, 20.0)
+        assert wait_until(lambda: postfix.waiting() == 0)
         uid = held(post, mark)["uid"]
         assert release(post, uid) == 202
         arrived = post.sink.take(2)
         assert sorted(each.recipients for each in arrived) == [(each,) for each in TWO], "each by a pass of their own"
         for each in arrived:
             assert set(each.below(message)) == {"Received"}, "the pass is taken out"
-        assert wait_until(lambda: states(post, uid) == ["released", "released"], 10.0)
+        assert wait_until(lambda: states(post, uid) == ["released", "released"])
         assert held(post, mark)["uid"] == uid, "and it is held no second time"
     finally:
         guard.configure({"quarantine": {"releaseTo": ""}})
         guard.restart()
+
+
+@pytest.mark.contract("3 quarantine digest")
+def test_a_digest_arrives_and_its_button_releases_the_message_to_one_recipient(post: Post, engines):
+    mark, message = spam(engines)
+    assert send(post.before.port, message, *TWO).startswith("250")
+    uid = held(post, mark)["uid"]
+    age(post.house, uid)  # so that the hour has passed since, whatever the time is
+    guard, folder = post.house.product.guards[0], str(post.house.product.abby.folder)
+    settings = {"sender": "quarantine@company.example", "link": post.house.product.url, "hour": 0}
+    run_command("quarantine", "digest", "acme", "--on", "--config", folder)
+    guard.configure({"quarantine": {"digest": settings}})
+    guard.restart()
+    try:
+        told = {each.recipients: each for each in post.sink.take(2)}
+        assert sorted(told) == [TWO[:1], TWO[1:]]
+        assert {each.sender for each in told.values()} <= {"", "<>"}
+        digest = message_from_bytes(told[TWO[1:]].content)
+        assert (digest["Auto-Submitted"], digest["Subject"]) == ("auto-generated", "Held for you: 1 message")
+        plain: Any = digest.get_payload(0)
+        text = base64.b64decode(plain.get_payload()).decode()
+        assert mark in text
+        (path,) = re.findall(rf"{post.house.product.url}(/held/\S+)", text)
+        stranger = post.house.client().using(None)
+        for _ in range(2):  # as programs do that look into mail
+            assert mark in stranger.call("GET", path).body.decode()
+        assert states(post, uid) == ["held", "held"]
+        assert post.sink.empty
+
+        assert "on its way" in stranger.call("POST", path).body.decode()
+        (arrived,) = post.sink.take()
+        assert arrived.recipients == TWO[1:]
+        assert set(arrived.below(message)) == {"Received"}
+        assert wait_until(lambda: states(post, uid) == ["held", "released"], 10.0)
+        assert "released already" in stranger.call("POST", path).body.decode()
+        assert states(post, uid) == ["held", "released"]
+        assert taught(post, mark) == [], "one recipient's wish teaches the tenant nothing"
+    finally:
+        run_command("quarantine", "digest", "acme", "--off", "--config", folder)  # and nobody is told any more

@@ -63,7 +63,7 @@ class Digests:
         self._chore = Chore("quarantine digests", self.look, interval)
 
     def start(self) -> None:
-        self._chore.start()
+        self._chore.start(rested=True)
 
     async def stop(self) -> None:
         """Let the digest in hand come to its end, which is not noted otherwise; then end."""
@@ -79,6 +79,8 @@ class Digests:
         hour = now.replace(hour=self._settings.hour, minute=0, second=0, microsecond=0)
         if now < hour or self._done == now.date():
             return 0
+        if not self._tenants.loaded:  # asked before anything is taken on, so that nobody is passed over
+            await self._tenants.refresh()
         await self._store.prepare(ALL, now.date(), hour)
         sent = 0
         try:

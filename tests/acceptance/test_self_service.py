@@ -1,0 +1,118 @@
+"""The page behind a link of a digest, as browsers, strangers and programs that look into mail meet it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from mailwarden.model.outcome import Verdict
+from mailwarden.quarantine.digest_link import Link, LinkSeal
+from tests.acceptance.client import Answer
+from tests.acceptance.console_guest import sign_in, text_of
+from tests.acceptance.held import keep, link_seal, state_of
+from tests.acceptance.house import House
+
+TWO = ("ann@company.example", "bob@company.example")
+HOSTILE = '<img src="https://evil.example/x"> \u202egpj.exe https://evil.example'
+
+
+def switch(house: House, *, on: bool) -> str:
+    """Have acme's recipients told or not, in the console; return what its audit says of that."""
+    root, tenant = sign_in(house, "deployment-administrator"), house.tenants["acme"]
+    fields = {"name": "acme", "domains": "company.example", "profile": "balanced"}
+    answer = root.post(f"/console/tenants/{tenant}", {**fields, **({"quarantine_digest": "1"} if on else {})})
+    assert answer.status_code == 303
+    page = root.get(f"/console/tenants/{tenant}").text
+    assert ('name="quarantine_digest" value="1" checked' in page) is on
+    return text_of(root.get(f"/console/audit?tenant={tenant}&action=tenants.change"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wanted(house: House) -> Iterator[None]:
+    assert "quarantine_digest false → true" in switch(house, on=True)
+    yield
+    switch(house, on=False)
+
+
+def path_to(house: House, uid: str, number: int = 1, seal: LinkSeal | None = None, days: float = 1) -> str:
+    link = Link(UUID(uid), number, datetime.now(UTC) + timedelta(days=days))
+    return f"/held/{(seal or link_seal(house)).token(link)}"
+
+
+def call(house: House, method: str, path: str, **headers: str) -> Answer:
+    return house.client().using(None).call(method, path, headers=headers)
+
+
+@pytest.mark.contract("3 quarantine link")
+def test_looking_changes_nothing_and_the_button_releases_to_one_recipient_once(house: House):
+    uid = keep(house, recipients=TWO)
+    path = path_to(house, uid, 2)
+    for _ in range(3):
+        assert "Deliver it to me" in call(house, "GET", path).body.decode()
+    assert call(house, "HEAD", path).status == 405
+    assert state_of(house, uid) == dict.fromkeys(TWO, "held")
+    answer = call(house, "POST", path, Origin="null", **{"Sec-Fetch-Site": "same-origin"})
+    assert (answer.status, "on its way" in answer.body.decode()) == (200, True)
+    assert state_of(house, uid) == {TWO[0]: "held", TWO[1]: "releasing"}
+    for method in ("POST", "GET"):
+        assert "released already" in call(house, method, path).body.decode()
+    root = sign_in(house, "deployment-administrator")
+    assert f"digest:{TWO[1]}" in root.get("/console/audit?action=quarantine.release").text
+
+
+@pytest.mark.contract("3 quarantine link")
+def test_every_link_that_does_not_hold_is_answered_alike(house: House):
+    good, deleted = keep(house, recipients=TWO[:1]), keep(house)
+    foreign = keep(house, "club", recipients=("eve@club.example",))  # of a tenant that wants no digests
+    worse = [keep(house, verdict=each) for each in (Verdict.MALWARE, Verdict.PHISHING, Verdict.BLOCKED)]
+    assert house.client().call("DELETE", f"/v1/quarantine/{deleted}").status == 200
+    paths = [
+        "/held/x",
+        f"/held/{'A' * 76}",
+        path_to(house, good, days=-1),
+        path_to(house, good, seal=LinkSeal(b"another")),
+        path_to(house, good, 2),
+        path_to(house, str(uuid4())),
+        *(path_to(house, each) for each in (deleted, foreign, *worse)),
+    ]
+    answers = {
+        (answer.status, answer.body, answer.headers["Content-Security-Policy"])
+        for path in paths
+        for method in ("GET", "POST")
+        for answer in [call(house, method, path)]
+    }
+    assert len(answers) == 1
+    ((status, body, _),) = answers
+    assert status == 404
+    assert b"This link leads to no message" in body
+    assert {*state_of(house, good).values(), *state_of(house, foreign).values()} == {"held"}
+
+
+def test_the_page_shows_a_hostile_message_and_tells_nobody_of_its_address(house: House):
+    uid = keep(house, subject=HOSTILE, sender=f"{HOSTILE}@evil.example", name=HOSTILE)
+    answer = call(house, "GET", path_to(house, uid))
+    page = answer.body.decode()
+    assert answer.status == 200
+    assert "&lt;img src=&#34;https[:]//evil[.]example/x&#34;&gt;  gpj[.]exe".replace("  ", " ") in page
+    assert "<script" not in page
+    assert "evil.example" not in page
+    assert "\u202e" not in page
+    assert "company.example" not in page, "nor whom it is for"
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'")
+    assert "script-src" not in policy
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_links_end_when_the_tenant_wants_no_digests_any_more(house: House):
+    path = path_to(house, keep(house))
+    assert call(house, "GET", path).status == 200
+    switch(house, on=False)
+    try:
+        assert call(house, "GET", path).status == call(house, "POST", path).status == 404
+    finally:
+        switch(house, on=True)
