@@ -67,4 +67,4 @@ def harmed_engines(engines: Engines, client: Client, plain: bytes) -> Iterator[E
         well = answer.status == 200 and answer.result["verdict"] == "clean"
         return well and client.explain(answer.result["ggrid"]).status == 200
 
-    assert wait_until(recovered, 15.0, 0.2)
+    assert wait_until(recovered, pause=0.2)

@@ -6,6 +6,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import requests
 
 from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
-from tests.acceptance.client import Answer, Client
+from tests.acceptance.client import PATIENCE, Answer, Client, wait_until
 from tests.acceptance.list_client import ListClient
 from tests.acceptance.sluice import Sluice
 
@@ -165,9 +166,22 @@ def guard_status(house: House, number: int) -> dict[str, Any]:
             f"{house.product.guards[number].url}/v1/guard/status",
             verify=str(tls / "ca.crt"),
             cert=(str(tls / "abby.crt"), str(tls / "abby.key")),
-            timeout=5,
+            timeout=PATIENCE,
         )
         return dict(answer.json())
+
+
+def wait_for_lists(house: House) -> None:
+    """Wait until every guard scans by all that was written to the lists before this call."""
+    written = time.time()
+
+    def follows(number: int) -> bool:
+        asked = time.time()
+        lag = guard_status(house, number)["listsLagSeconds"]
+        return lag is not None and asked - float(lag) > written
+
+    for number in range(len(house.product.guards)):
+        assert wait_until(lambda number=number: follows(number))
 
 
 def in_processing(house: House, number: int) -> int:

@@ -11,7 +11,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP
 
 from rig.ports import free_port
-from tests.acceptance.client import ENVELOPE, wait_until
+from tests.acceptance.client import ENVELOPE, PATIENCE, wait_until
 
 SENDER, RECIPIENT = "alice@pass.example", "bob@company.example"
 
@@ -54,9 +54,9 @@ class Sink:
             )
         return "250 Taken"
 
-    def take(self, count: int = 1, patience: float = 20.0) -> list[Delivered]:
+    def take(self, count: int = 1, patience: float = PATIENCE) -> list[Delivered]:
         """Wait until so many messages are here, and take them out."""
-        assert wait_until(lambda: len(self._delivered) >= count, patience, 0.05), len(self._delivered)
+        assert wait_until(lambda: len(self._delivered) >= count, patience), len(self._delivered)
         with self._lock:
             taken, self._delivered = self._delivered, []
         assert len(taken) == count

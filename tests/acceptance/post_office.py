@@ -35,13 +35,11 @@ class Post:
 
     def settle(self) -> None:
         """Let what a test before left under way come to rest, and clear it away."""
-        assert wait_until(lambda: self.before.waiting() + self.after.waiting() == 0, 30.0)
+        assert wait_until(lambda: self.before.waiting() + self.after.waiting() == 0)
         self.sink.clear()
 
     def explain(self, reply: str) -> dict[str, Any]:
-        ggrid = ggrid_in(reply)
-        assert wait_until(lambda: self.house.client().explain(ggrid).status == 200, 10.0)
-        return dict(self.house.client().explain(ggrid).json)
+        return self.house.client().explained(ggrid_in(reply))
 
 
 @contextmanager

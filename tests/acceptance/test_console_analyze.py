@@ -84,7 +84,7 @@ def test_what_is_not_to_be_stored_leaves_nothing(analyst, house, client):
     def blocked():
         return "in sender-block of the deployment decides" in text_of(give(analyst, message, unstored="1"))
 
-    assert wait_until(blocked, 10.0, 0.3)
+    assert wait_until(blocked, pause=0.3)
     page = give(analyst, message, unstored="1")
     assert "Not stored" in text_of(page)
     assert "The page of this message" not in text_of(page)
@@ -93,7 +93,7 @@ def test_what_is_not_to_be_stored_leaves_nothing(analyst, house, client):
     (row,) = [line for line in lists.entries("sender-block") if line["entry"] == entry]
     assert row["hits"] == 0
     give(analyst, message)
-    assert wait_until(lambda: hits_of(lists, entry) == 1, 15.0, 0.5)
+    assert wait_until(lambda: hits_of(lists, entry) == 1, pause=0.5)
 
 
 def hits_of(lists, entry):

@@ -27,7 +27,7 @@ def test_a_tenant_made_in_the_console_gets_its_messages_at_once(house: House, pl
     envelope = {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@also-fresh.example"],
                 "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}  # fmt: skip
     answer = house.client().submit(plain, {"borderMtaData": envelope})
-    assert house.client().explain(answer.result["ggrid"]).result["tenantUid"] == uid
+    assert house.client().explained(answer.result["ggrid"])["tenantUid"] == uid
 
 
 def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: House) -> None:

@@ -26,8 +26,8 @@ def test_the_dashboard_counts_what_came_for_everybody_and_for_one_tenant(engines
     for domain in ("club.example", "club.example", "company.example"):
         submit(house, domain)
     # What is told may be five seconds old.
-    assert wait_until(lambda: counted(everybody) >= before + 3, 20.0, 0.5)
-    assert wait_until(lambda: counted(club) >= mine + 2, 20.0, 0.5)
+    assert wait_until(lambda: counted(everybody) >= before + 3, pause=0.5)
+    assert wait_until(lambda: counted(club) >= mine + 2, pause=0.5)
     assert counted(club) == mine + 2
     assert counted(club, "7d") >= mine + 2
     for path in ("/console/", "/console/?range=1h", "/console/?range=7d", "/console/dashboard/state?range=24h"):

@@ -8,7 +8,7 @@ from tests.acceptance.house import House
 def test_health_shows_the_guards_their_engines_and_the_configuration_without_secrets(house: House) -> None:
     guest = sign_in(house, "deployment-administrator")
     # A product that has just started remembers for ten seconds that its guards were not there yet.
-    assert wait_until(lambda: "GREEN" in text_of(guest.get("/console/health/state")), 20.0, 0.5)
+    assert wait_until(lambda: "GREEN" in text_of(guest.get("/console/health/state")), pause=0.5)
     answer = guest.get("/console/health")
     text = text_of(answer)
     assert answer.status_code == 200

@@ -100,7 +100,7 @@ def test_a_rotated_key_stays_good_for_the_overlap(house: House, root: Person) ->
     assert is_good(house, old)
     assert is_good(house, new)
     newest = key_in(root.follow(root.post(f"/console/keys/{id_of(new)}/rotate", overlap="0")))
-    assert wait_until(lambda: not is_good(house, new), 5)
+    assert wait_until(lambda: not is_good(house, new))
     assert is_good(house, newest)
     assert "replaced by" in text_of(root.get("/console/keys"))
 
@@ -110,7 +110,7 @@ def test_a_revoked_key_is_refused_within_five_seconds(house: House, root: Person
     assert is_good(house, key)
     assert "cannot be brought back" in text_of(root.get(f"/console/keys/{id_of(key)}/revoke"))
     assert root.post(f"/console/keys/{id_of(key)}/revoke").headers["Location"].endswith("done=key-revoked")
-    assert wait_until(lambda: not is_good(house, key), 5)
+    assert wait_until(lambda: not is_good(house, key), 5.0)
     assert root.post(f"/console/keys/{id_of(key)}/revoke").status == 404
 
 

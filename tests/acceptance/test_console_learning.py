@@ -83,14 +83,14 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     ggrid = scanned(house, raw)
     assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("?done=report-kept")
     path = f"/console/messages/{ggrid}"
-    assert wait_until(lambda: "UTC, learned" in text_of(analyst.get(path)), 20.0, 0.2)
+    assert wait_until(lambda: "UTC, learned" in text_of(analyst.get(path)), pause=0.2)
     assert "Phishing and spam 1 of 200" in text_of(analyst.get(LEARNING))
     assert say(analyst, ggrid, "fine", raw).status_code == 303
     page = analyst.get(path)
     assert len(reports_on(page)) == 1
     assert "fine says" in text_of(page)
     expected = "Phishing and spam 0 of 200 0 Fine 1 of 200"
-    assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), 20.0, 0.2)
+    assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), pause=0.2)
 
 
 def test_what_cannot_be_taken_is_said_in_place(house: House, acme: str, analyst: ConsoleGuest) -> None:

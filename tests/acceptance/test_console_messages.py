@@ -34,7 +34,7 @@ def submit(house: House, message: bytes, recipient: str) -> str:
 
 def wait_for(house: House, *ggrids: str) -> None:
     client = house.client()
-    assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in ggrids), 20.0, 0.1)
+    assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in ggrids), pause=0.1)
 
 
 def search(guest: ConsoleGuest, text: str, more: str = "") -> set[str]:
@@ -117,7 +117,7 @@ def test_new_messages_appear_to_whoever_follows(house: House, sent: dict[str, st
     ggrid = submit(house, plain_message(), "bob@company.example")
     other = submit(house, plain_message(), "bob@bank.example")
     began = time.monotonic()
-    assert wait_until(lambda: ggrid in guest.get(html.unescape(address)).text, 10.0, 0.1)
+    assert wait_until(lambda: ggrid in guest.get(html.unescape(address)).text, pause=0.1)
     assert time.monotonic() - began < 5
     wait_for(house, other)
     rows = guest.get(html.unescape(address)).text

@@ -46,7 +46,7 @@ def test_a_rule_is_found_looked_at_weighed_and_let_go(house: House, root: Consol
     answer = weigh(root, path, RULE, "0")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=weights-changed")
     assert re.search(rf"{re.escape(RULE)} \w+ {rule.weight} points 0 points", text_of(root.get(path)))
-    assert wait_until(lambda: said_weights(house) == [0], 20.0, 0.3)
+    assert wait_until(lambda: said_weights(house) == [0], pause=0.3)
     assert weigh(root, path, RULE, str(most)).status_code == 303
     assert f"here {most}" in text_of(root.get(f"{path}/weights?rule={RULE}"))
     assert root.post(f"{path}/weights/remove", {"rule": RULE}).headers["Location"] == f"{path}?done=weights-changed"
@@ -58,7 +58,7 @@ def test_a_rule_is_found_looked_at_weighed_and_let_go(house: House, root: Consol
 def said_weights(house: House) -> list[int]:
     """Return what the rule weighs in a message that was scanned just now; a rule of no weight is told all the same."""
     result = house.client().submit(MESSAGE, envelope(), tenant=house.tenants["club"]).result
-    reasons = house.client().explain(result["ggrid"]).json["reasons"]
+    reasons = house.client().explained(result["ggrid"])["reasons"]
     return [reason["weight"] for reason in reasons if reason["rule"] == RULE]
 
 

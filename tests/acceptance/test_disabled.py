@@ -29,4 +29,4 @@ def test_scanning_is_disabled_until_rest_api_is_added_and_guard_restarted(yard, 
     path.write_text(enabled, "utf-8")
     assert client.submit(plain).error == "scanning_disabled", "the settings need a restart"
     guard.restart()
-    assert wait_until(lambda: client.submit(plain).status == 200, 5.0)
+    assert wait_until(lambda: client.submit(plain).status == 200)

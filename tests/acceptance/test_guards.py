@@ -55,7 +55,7 @@ def test_a_message_in_a_guard_that_is_killed_is_finished_by_another(yard, plain,
     yard.product.guards[holder].start()
 
     result = calls[0].result().result
-    assert yard.client().explain(result["ggrid"]).json["guard"] == yard.product.guards[1 - holder].name
+    assert yard.client().explained(result["ggrid"])["guard"] == yard.product.guards[1 - holder].name
 
 
 @pytest.mark.spec("1 longRequestTimeout")

@@ -219,5 +219,5 @@ def test_while_the_database_is_away_every_call_says_so_and_nothing_is_lost(house
         assert (answer.status, answer.error) == (503, "storage_unavailable")
         assert int(answer.headers["Retry-After"]) >= 1
     harmed_engines.postgresql.start()
-    assert wait_until(lambda: lists.stream("url-block").status == 200, 15.0)
+    assert wait_until(lambda: lists.stream("url-block").status == 200)
     assert [json.loads(line)["entry"] for line in lists.stream("url-block").body.splitlines()] == ["evil.example"]

@@ -21,7 +21,7 @@ def test_the_lines_of_one_submission_carry_its_ggrid_and_its_request_id_in_both_
         return [line for line in lines(service) if line.get("ggrid") == answer.result["ggrid"]]
 
     abby, *guards = house.product.services
-    assert wait_until(lambda: speaking(abby) and any(speaking(guard) for guard in guards), 3.0)
+    assert wait_until(lambda: speaking(abby) and any(speaking(guard) for guard in guards))
     for line in (*speaking(abby), *(line for guard in guards for line in speaking(guard))):
         assert line["request_id"] == "logged-call-1"
         assert {"event", "level", "timestamp", "program"} <= set(line)
@@ -36,7 +36,7 @@ def test_a_call_over_the_same_connection_does_not_inherit_the_ggrid_of_the_one_b
         client.call_over(connection, "GET", "/v1/nothing")
 
     abby = house.product.abby
-    assert wait_until(lambda: any(line.get("status") == 404 for line in lines(abby)[-20:]), 3.0)
+    assert wait_until(lambda: any(line.get("status") == 404 for line in lines(abby)[-20:]))
     last = [line for line in lines(abby) if line.get("status") == 404][-1]
     assert last.get("ggrid") != ggrid
 

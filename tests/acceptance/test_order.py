@@ -22,7 +22,7 @@ def test_a_wrong_method_comes_before_the_credential(client):
 def test_without_a_credential_a_huge_body_is_refused_before_a_byte_of_it_is_sent(client):
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 99999999999", f"Content-Type: {FORM}"]
 
-    assert client.say(head, timeout=5.0).error == "unauthenticated"
+    assert client.say(head).error == "unauthenticated"
 
 
 def test_the_credential_comes_before_the_media_type_and_the_shape(client):
@@ -35,7 +35,7 @@ def test_a_missing_permission_is_told_before_a_byte_of_the_body_is_sent(house):
     client = house.client("reader")
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 1000000", f"Content-Type: {FORM}"]
 
-    answer = client.say([*head, f"Authorization: Bearer {client.token}"], timeout=5.0)
+    answer = client.say([*head, f"Authorization: Bearer {client.token}"])
 
     assert answer.error == "forbidden"
 
@@ -43,7 +43,7 @@ def test_a_missing_permission_is_told_before_a_byte_of_the_body_is_sent(house):
 def test_the_size_comes_before_the_media_type(client):
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 52428801", "Content-Type: text/plain"]
 
-    answer = client.say([*head, f"Authorization: Bearer {client.token}"], timeout=5.0)
+    answer = client.say([*head, f"Authorization: Bearer {client.token}"])
 
     assert answer.error == "payload_too_large"
 
@@ -51,7 +51,7 @@ def test_the_size_comes_before_the_media_type(client):
 def test_the_media_type_comes_before_the_shape(client):
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 1000", "Content-Type: text/plain"]
 
-    answer = client.say([*head, f"Authorization: Bearer {client.token}"], timeout=5.0)
+    answer = client.say([*head, f"Authorization: Bearer {client.token}"])
 
     assert answer.error == "unsupported_media_type"
 

@@ -89,7 +89,7 @@ def test_a_message_that_comes_with_its_report_is_learned_within_seconds(club):
     assert report["reportedBy"] == "token:club"
     assert report["reportedAt"].endswith("Z")
 
-    assert wait_until(lambda: club.reports()[0]["state"] == "learned", 30.0, 0.25)
+    assert wait_until(lambda: club.reports()[0]["state"] == "learned", pause=0.25)
     assert club.learning() == {
         "tenantUid": club.tenant, "threats": 1, "fine": 0, "waiting": 0, "enough": 200, "speaks": False,
         "rebuilding": False,
@@ -151,11 +151,11 @@ def test_a_report_is_taken_back_once(club):
 @pytest.mark.contract("3 report taken back")
 def test_what_was_learned_is_learned_anew_without_what_was_taken_back(club):
     uids = [club.report(letter(number)).json["uid"] for number in (5, 6)]
-    assert wait_until(lambda: club.learning()["threats"] == 2, 30.0, 0.25)
+    assert wait_until(lambda: club.learning()["threats"] == 2, pause=0.25)
 
     assert club.take_back(uids[0]).status == 204
 
-    assert wait_until(lambda: not club.learning()["rebuilding"], 30.0, 0.25)
+    assert wait_until(lambda: not club.learning()["rebuilding"], pause=0.25)
     assert club.learning()["threats"] == 1
 
 
@@ -194,7 +194,7 @@ def test_a_message_too_large_to_be_learned_from_is_noted(club):
 def test_a_body_over_50_mib_is_refused_before_it_is_read(club):
     head = [f"POST /v1/reports?kind=spam&tenantUid={club.tenant} HTTP/1.1", "Host: abby", "Content-Length: 52428801"]
 
-    answer = club.client.say([*head, f"Authorization: Bearer {club.client.token}"], timeout=5.0)
+    answer = club.client.say([*head, f"Authorization: Bearer {club.client.token}"])
 
     assert (answer.status, answer.error) == (413, "payload_too_large")
 

@@ -83,11 +83,11 @@ def test_a_body_over_a_mebibyte_goes_to_a_file_that_nobody_can_open_and_that_goe
         for name, value in {**client.authorization, "Content-Type": FORM, "Content-Length": str(LIMIT)}.items():
             connection.putheader(name, value)
         connection.endheaders(body(LIMIT)[:size])
-        assert not spooled or wait_until(lambda: spool_files(abby) == spooled, 5.0)
+        assert not spooled or wait_until(lambda: spool_files(abby) == spooled)
         assert spool_files(abby) == spooled
         assert not list((abby.folder / "spool").iterdir()), "the file has no name"
 
-    assert wait_until(lambda: spool_files(abby) == 0, 5.0)
+    assert wait_until(lambda: spool_files(abby) == 0)
 
 
 @pytest.mark.contract("3 size refused")
@@ -95,7 +95,7 @@ def test_a_body_over_a_mebibyte_goes_to_a_file_that_nobody_can_open_and_that_goe
 def test_a_declared_size_beyond_the_limit_is_refused_before_the_body_is_sent(client):
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", f"Content-Length: {LIMIT + 1}", f"Content-Type: {FORM}"]
 
-    answer = client.say([*head, f"Authorization: Bearer {client.token}"], timeout=5.0)
+    answer = client.say([*head, f"Authorization: Bearer {client.token}"])
 
     assert (answer.status, answer.error) == (413, "payload_too_large")
 

@@ -10,6 +10,7 @@ from tests.acceptance.house import in_processing, submitting
 
 pytestmark = pytest.mark.slow
 
+SOON = 20.0  # less than the grace period: it is not waited for where nothing is left to do
 STOPPING = b'"event":"stopping"'
 
 
@@ -24,7 +25,7 @@ def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(yard, plain, 
         with submitting(yard, plain, 2, sluice) as calls:
             assert wait_until(lambda: in_processing(yard, 0) + in_processing(yard, 1) == 2)
             os.kill(abby.pid, signal.SIGTERM)
-            assert wait_until(lambda: abby.log.read_bytes().count(STOPPING) > said, 5.0)
+            assert wait_until(lambda: abby.log.read_bytes().count(STOPPING) > said)
 
             refused = client.call_over(connection, "POST", STATUS)
             assert (refused.status, refused.error) == (503, "shutting_down")
@@ -32,7 +33,7 @@ def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(yard, plain, 
             assert abby.running
 
     assert [call.result().outcome for call in calls] == [("clean", "deliver")] * 2
-    assert wait_until(lambda: abby.exit_code is not None, 5.0)
+    assert wait_until(lambda: abby.exit_code is not None, SOON)
     assert abby.exit_code == 0
 
 
@@ -45,13 +46,13 @@ def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
     with submitting(yard, plain, 2, sluice) as calls:
         assert wait_until(lambda: in_processing(yard, 0) == 2)
         os.kill(guard.pid, signal.SIGTERM)
-        assert wait_until(lambda: guard.log.read_bytes().count(STOPPING) > said, 5.0)
+        assert wait_until(lambda: guard.log.read_bytes().count(STOPPING) > said)
         refused = yard.client().submit(plain)
         assert refused.status in (502, 503)
 
     results = [call.result().result for call in calls]
     assert [result["verdict"] for result in results] == ["clean"] * 2
-    assert wait_until(lambda: guard.exit_code is not None, 5.0)
+    assert wait_until(lambda: guard.exit_code is not None, SOON)
     assert guard.exit_code == 0
     for result in results:
         assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"

@@ -126,7 +126,7 @@ def test_the_parts_may_come_in_either_order(client, plain):
 def test_the_message_arrives_byte_for_byte(client, plain, tail):
     message = plain + tail
 
-    kept = client.explain(client.submit(message).result["ggrid"]).json["message"]
+    kept = client.explained(client.submit(message).result["ggrid"])["message"]
 
     assert kept["size"] == len(message)
     assert kept["sha256"] == hashlib.sha256(message).hexdigest()
@@ -138,7 +138,7 @@ def test_the_message_arrives_byte_for_byte(client, plain, tail):
 @pytest.mark.spec("2 remoteAddress")
 @pytest.mark.spec("2 senderHelo")
 def test_the_envelope_is_remembered_as_it_was_given(client, plain):
-    kept = client.explain(client.submit(plain).result["ggrid"]).json["envelope"]
+    kept = client.explained(client.submit(plain).result["ggrid"])["envelope"]
 
     assert kept == ENVELOPE
 
@@ -154,7 +154,7 @@ def test_remote_address_and_helo_may_be_left_out(client, plain):
 def test_the_null_sender_is_accepted_in_both_spellings(client, plain, sender):
     answer = client.submit(plain, envelope(envelopeFrom=sender))
 
-    assert client.explain(answer.result["ggrid"]).json["envelope"]["envelopeFrom"] == ""
+    assert client.explained(answer.result["ggrid"])["envelope"]["envelopeFrom"] == ""
 
 
 @pytest.mark.contract("3 smtputf8")
@@ -163,7 +163,7 @@ def test_addresses_beyond_ascii_are_accepted(client, plain):
         plain, envelope(envelopeFrom="jürgen@pass.example", envelopeRecipients=["käthe@bücher.example"])
     )
 
-    kept = client.explain(answer.result["ggrid"]).json["envelope"]
+    kept = client.explained(answer.result["ggrid"])["envelope"]
     assert (kept["envelopeFrom"], kept["envelopeRecipients"]) == ("jürgen@pass.example", ["käthe@bücher.example"])
 
 

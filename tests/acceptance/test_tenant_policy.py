@@ -14,7 +14,7 @@ RULE = "html.link-mismatch"
 
 def weight_for(house: House, tenant: str) -> int:
     result = house.client().submit(MESSAGE, envelope(), tenant=tenant).result
-    reasons = house.client().explain(result["ggrid"]).json["reasons"]
+    reasons = house.client().explained(result["ggrid"])["reasons"]
     return sum(reason["weight"] for reason in reasons if reason["rule"] == RULE)
 
 
@@ -42,7 +42,7 @@ def test_who_only_watches_gets_the_message_and_is_told(house: House) -> None:
     watched = house.client().submit(spam, envelope(envelopeRecipients=["bob@watcher.example"])).result
     assert (watched["verdict"], watched["decision"]) == ("phishing", "deliver")
     assert "policy.monitor" in watched["tags"]
-    trace = house.client().explain(watched["ggrid"]).json["decisionTrace"]
+    trace = house.client().explained(watched["ggrid"])["decisionTrace"]
     assert "the profile balanced would have decided quarantine" in json.dumps(trace)
 
 

@@ -17,7 +17,7 @@ def recipients(*addresses: str) -> dict[str, object]:
 def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
     result = client.submit(MESSAGE, recipients("bob@company.example"), tenant=house.tenants["club"]).result
 
-    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants["club"]
+    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants["club"]
     assert "policy.default-tenant" not in result["tags"]
 
 
@@ -33,7 +33,7 @@ def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
 def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, house, addresses, tenant):
     result = client.submit(MESSAGE, recipients(*addresses)).result
 
-    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants[tenant]
+    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants[tenant]
     assert "policy.default-tenant" not in result["tags"]
 
 
@@ -51,7 +51,7 @@ def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, ho
 def test_otherwise_the_default_tenant_is_taken_and_the_tag_says_so(client, house, addresses):
     result = client.submit(MESSAGE, recipients(*addresses)).result
 
-    assert client.explain(result["ggrid"]).json["tenantUid"] == house.tenants["default"]
+    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants["default"]
     assert "policy.default-tenant" in result["tags"]
 
 

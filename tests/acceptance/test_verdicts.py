@@ -75,7 +75,7 @@ def test_a_message_is_judged_and_decided_as_its_row_says(client, engines, make, 
 
     for tenant, decision in (("acme", balanced), ("bank", strict)):
         answer = client.submit(signed, recipient(tenant))
-        assert answer.outcome == (verdict, decision), client.explain(answer.result["ggrid"]).json["reasons"]
+        assert answer.outcome == (verdict, decision), client.explained(answer.result["ggrid"])["reasons"]
 
 
 @pytest.mark.contract("2 suspicious")
@@ -104,7 +104,7 @@ def test_malware_of_a_forged_sender_is_malware(client):
     answer = client.submit(malware_message(sender), envelope(envelopeFrom=sender, remoteAddress="192.0.2.99"))
 
     assert answer.outcome == ("malware", "quarantine")
-    points = client.explain(answer.result["ggrid"]).json["points"]
+    points = client.explained(answer.result["ggrid"])["points"]
     assert min(points["malware"], points["spoof"]) >= 100
 
 
@@ -116,7 +116,7 @@ def test_no_profile_and_no_authentication_delivers_malware(client, engines):
         answer = client.submit(signed, recipient(tenant))
         assert answer.outcome == ("malware", "quarantine")
         assert "auth.aligned" in answer.result["tags"]
-        assert client.explain(answer.result["ggrid"]).json["decisionTrace"][0]["outcome"].startswith("malware")
+        assert client.explained(answer.result["ggrid"])["decisionTrace"][0]["outcome"].startswith("malware")
 
 
 @pytest.mark.contract("2 structure limit")
@@ -126,7 +126,7 @@ def test_a_message_built_beyond_a_limit_is_quarantined_in_every_profile_and_rspa
 
     assert answer.outcome == ("suspicious", "quarantine")
     assert "analysis.structure-limit" in answer.result["tags"]
-    asked = {report["analyzer"]: report["status"] for report in client.explain(answer.result["ggrid"]).json["engines"]}
+    asked = {report["analyzer"]: report["status"] for report in client.explained(answer.result["ggrid"])["engines"]}
     assert (asked["rspamd"], asked["clamav"]) == ("skipped", "finished")
 
 

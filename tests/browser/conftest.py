@@ -37,7 +37,7 @@ def scanned(engines: Engines, stage: House) -> dict[str, str]:
         answer = stage.client().submit(engines.dns.sign(message, "pass.example"), {"borderMtaData": envelope})
         found[name] = str(answer.result["ggrid"])
     client = stage.client()
-    assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), 20.0, 0.1)
+    assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), pause=0.1)
     return found
 
 

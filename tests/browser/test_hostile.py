@@ -80,7 +80,7 @@ def planted(stage: House) -> ConsoleGuest:
         assert root.post(path, {"kind": "spam"}, files={}).status_code == 303
     for text in texts[::10]:
         keep(stage, subject=text, sentence=text, name=text, sender=text, recipients=(text, "bob@company.example"))
-    assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, 30.0, 0.2)
+    assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, pause=0.2)
     return root
 
 

@@ -57,7 +57,6 @@ CLICKS = {
     "<area href='{to}' shape=rect coords='0,0,90,90'></map>",
     "svg link": "<svg id=k width=90 height=90><a href='{to}'><rect width=90 height=90 fill=red /></a></svg>click here",
 }
-PATIENCE = 6.0
 pytestmark = pytest.mark.slow
 QUIET_MS = 700  # what loads by itself is asked for as soon as the page is there
 
@@ -128,7 +127,7 @@ def test_a_reference_reaches_out_where_nothing_protects(canary: Canary, window: 
     page.set_content(
         {**REFERENCES, **ALONE}[name].format(to=f"{canary.url}/{name.replace(' ', '-')}"), wait_until="commit"
     )
-    assert wait_until(lambda: pause(page) and canary.reached, PATIENCE, 0.05)
+    assert wait_until(lambda: pause(page) and canary.reached)
 
 
 @pytest.mark.parametrize("name", CLICKS)
@@ -137,7 +136,7 @@ def test_a_click_reaches_out_where_nothing_protects(canary: Canary, window: Brow
     page.set_content(CLICKS[name].format(to=f"{canary.url}/click"))
     canary.forget()
     page.locator("#k").click(position={"x": 5, "y": 5}, force=True, no_wait_after=True)
-    assert wait_until(lambda: pause(page) and canary.reached, PATIENCE, 0.05)
+    assert wait_until(lambda: pause(page) and canary.reached)
 
 
 def pause(page: Page) -> bool:
