@@ -86,7 +86,7 @@ class SelfServicePage:
 
     def _tell(self, error: MailwardenError) -> web.Response:
         status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-        response = self._answer(status, stage="nothing", shown=None, sentence=error.message)
+        response = self._answer(status, stage="failed", shown=None, sentence=error.message)
         if "Retry-After" in (headers := answer_for(error).headers):
             response.headers["Retry-After"] = headers["Retry-After"]
         return response

@@ -1,0 +1,48 @@
+"""A recipient opens a link of a digest and presses its button; the page has no script and keeps nothing."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from mailwarden.quarantine.digest_link import Link
+from tests.acceptance.held import finish_releases, keep, link_seal, state_of
+from tests.acceptance.house import House, run_command
+from tests.browser.test_screens import LOOKS, kept
+from tests.browser.visitor import Visitor
+
+LONG = "Your invoice 4711 " * 6 + "https://letters.example/" + "x" * 80
+
+
+@pytest.fixture(scope="module")
+def wanted(stage: House) -> None:
+    run_command("quarantine", "digest", "acme", "--on", "--config", str(stage.product.abby.folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_a_link_is_opened_and_its_button_pressed(
+    stage: House, wanted: None, visitor: Callable[..., Visitor], width: int, dark: bool
+) -> None:
+    ann, bob = "ann@company.example", "bob@company.example"
+    sender, name = "billing@letters.example", "<b>Billing</b> \u202edepartment"
+    uid = keep(stage, subject=LONG, sender=sender, name=name, recipients=(ann, bob))
+    path = f"/held/{link_seal(stage).token(Link(UUID(uid), 2, datetime.now(UTC) + timedelta(days=1)))}"
+    window = visitor(width=width, dark=dark)
+    page = window.open(path)
+    barriers = kept(window, "link-held")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="on its way").wait_for()
+    assert state_of(stage, uid) == {ann: "held", bob: "releasing"}
+    barriers += kept(window, "link-done")
+    finish_releases(stage)
+    page.reload()  # which sends the form again, as a browser does that was asked to
+    page.get_by_role("heading", name="released already").wait_for()
+    assert state_of(stage, uid) == {ann: "held", bob: "released"}
+    barriers += kept(window, "link-before")
+    window.open(path[:-1] + ("A" if path[-1] != "A" else "B")).get_by_role("heading", name="nothing").wait_for()
+    barriers += kept(window, "link-nothing")
+    assert page.context.cookies() == []
+    assert barriers == []
