@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate parity torture faults-lists faults-smtp docs clean
+.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate parity torture faults-lists faults-smtp docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -12,6 +12,7 @@ setup: packages ## Install the Debian packages, the virtual environment and the 
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src rig
 	@echo "Ready: make run"
 
 packages:
@@ -27,8 +28,22 @@ run: ## Start the rig's engines, abby and guard, and print a command to try
 test: ## The fast tests: no servers, seconds
 	@$(BIN)/pytest -q tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
 
-check: format lint types contracts ## Everything: format, lint, types, import contracts, all tests
-	@$(BIN)/pytest tests
+check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going check-acceptance check-others; \
+	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
+
+# Two rigs beside each other, as a test mostly waits for a server; what measures or kills runs alone behind them.
+check-acceptance:
+	@echo "The product as its callers see it"
+	@$(BIN)/pytest tests/acceptance
+
+check-others: types
+	@echo "Everything else"
+	@$(BIN)/pytest tests --ignore=tests/acceptance --ignore=tests/faults
+
+check-faults:
+	@echo "Faults and load"
+	@$(BIN)/pytest tests/faults
 
 format:
 	@$(BIN)/ruff format --check .
@@ -66,7 +81,7 @@ torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSO
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists
 
-faults-smtp: ## 10,000 messages a way through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
+faults-smtp: ## 10,000 messages through Postfix and guard, all of it killed or full meanwhile (CORPUS=folder)
 	@MAILWARDEN_FULL=1 $(if $(CORPUS),MAILWARDEN_CORPUS=$(CORPUS)) $(BIN)/pytest -q -s tests/faults -k smtp
 
 docs: ## Write the pages that are made from the code

@@ -1,11 +1,14 @@
 """Free loopback ports for servers."""
 
+import atexit
 import contextlib
+import functools
 import random
 import socket
 from pathlib import Path
 
 LOWEST = 20_000
+STRETCH = 2_000
 _given: set[int] = set()
 
 
@@ -17,14 +20,30 @@ def free_port(preferred: int | None = None) -> int:
     if preferred is not None and _is_free(preferred):
         _given.add(preferred)
         return preferred
-    highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
-    candidates = range(LOWEST, highest) if highest > LOWEST + 1_000 else range(61_000, 65_536)
     for _ in range(1_000):
-        port = random.choice(candidates)
+        port = random.choice(_stretch())
         if port not in _given and _is_free(port):
             _given.add(port)
             return port
     raise OSError("no free loopback port")
+
+
+@functools.cache
+def _stretch() -> range:
+    """Claim ports for as long as this process lives, so that no rig beside it takes those of a server that is down."""
+    highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    candidates = range(LOWEST, highest) if highest > LOWEST + 1_000 else range(61_000, 65_536)
+    starts = list(candidates[: 1 - STRETCH : STRETCH])
+    for start in random.sample(starts, len(starts)):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0mailwarden-rig-ports-{start}")
+        except OSError:
+            claim.close()
+            continue
+        atexit.register(claim.close)
+        return range(start, start + STRETCH)
+    return candidates  # so many rigs run that they have to share
 
 
 def _is_free(port: int) -> bool:

@@ -96,7 +96,7 @@ async def test_a_frozen_database_costs_its_callers_a_bounded_wait(database_url: 
         with pytest.raises(StorageUnavailable):
             async with database.connection(0.5) as connection:
                 await connection.execute("SELECT 1 FROM tenants")
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 10
     finally:
         engines.postgresql.resume()
     assert await database.probe()

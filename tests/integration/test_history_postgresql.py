@@ -179,7 +179,7 @@ async def test_an_idle_guard_writes_within_a_moment(store: PostgresqlHistoryStor
     began = time.perf_counter()
     writer.save(request)
     while await store.find(ALL, request.ggrid) is None:
-        assert time.perf_counter() - began < 2
+        assert time.perf_counter() - began < 5
     await writer.stop(5)
     assert writer.dropped == 0
 

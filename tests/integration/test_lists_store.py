@@ -284,15 +284,15 @@ async def test_a_snapshot_does_not_see_what_comes_after_it(lists: Lists) -> None
 
 async def test_a_reader_that_stops_loses_its_snapshot(database: Database, database_url: str) -> None:
     streams = Database(database_url, 1, 60.0)
-    lists = Lists(ListStore(database, streams, stream_seconds=0.5))
+    lists = Lists(ListStore(database, streams, stream_seconds=1.0))
     await add(lists, GLOBAL, "sender-block", *(f"n{n}.example" for n in range(500)))
 
     async def stand_still(_: bytes) -> None:
-        await asyncio.sleep(60)
+        await asyncio.sleep(20)
 
     with pytest.raises(TimeoutError):
         async with lists.reading(GLOBAL, "sender-block") as reading:
             await reading.copy_to(stand_still)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert len(await read(lists, GLOBAL, "sender-block")) == 500
     await streams.close()

@@ -164,7 +164,7 @@ async def test_a_client_of_errors_is_sent_away(tmp_path: Path) -> None:
 
 
 async def test_a_slow_client_is_sent_away(tmp_path: Path) -> None:
-    async with talking(tmp_path, command_timeout=200, data_timeout=200) as (talk, _):
+    async with talking(tmp_path, command_timeout=1_000, data_timeout=1_000) as (talk, _):
         await talk.hello()
         await talk.say(b"NO")
         assert (await talk.reply()).startswith("421 4.4.2")

@@ -16,6 +16,7 @@ from mailwarden.model.evidence import FailureKind, Status
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
+PATIENCE = 60.0  # a worker that is started anew takes seconds on a busy machine
 ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
 
 
@@ -94,11 +95,11 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
     examine_once = workers.examine
     try:
         workers.examine = crash  # type: ignore[method-assign]  # a crash on purpose
-        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
         assert crashes == 2
         assert {failure.kind for failure in collected.evidence.missing_required} == {FailureKind.CRASHED}
         workers.examine = examine_once  # type: ignore[method-assign]
-        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+        collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
         assert not collected.evidence.failures
     finally:
         await workers.stop()
@@ -106,7 +107,7 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
 
 async def test_a_worker_killed_from_outside_is_replaced_and_the_message_is_examined(pool):
     os.kill(pid_of(pool), signal.SIGKILL)
-    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 10.0)
+    collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
     assert not collected.evidence.failures
 
 
