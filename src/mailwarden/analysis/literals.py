@@ -196,7 +196,7 @@ def _one_after_another(shapes: list[Shape]) -> Shape:
 
 def _touching(run: Words, shape: Shape) -> Words:
     """Return what stands where two pieces meet, each cut so far that the words stay few."""
-    after = _shortest_beginnings(shape.exact or shape.begins or _NOTHING)
+    after = shortest_beginnings(shape.exact or shape.begins or _NOTHING)
     return _join(run, after, 8 * MOST) or _join(_last_signs(run), after) or _NOTHING
 
 
@@ -204,7 +204,7 @@ def _last_signs(words: Words) -> Words:
     return frozenset(word[-1:] for word in words)
 
 
-def _shortest_beginnings(words: Words) -> Words:
+def shortest_beginnings(words: Words) -> Words:
     kept: list[str] = []
     for word in sorted(words):
         if not kept or not word.startswith(kept[-1]):
@@ -215,7 +215,7 @@ def _shortest_beginnings(words: Words) -> Words:
 def _shortest(words: Words) -> Words:
     """Leave out the words that hold another: where they stand, the other does."""
     kept: list[str] = []
-    words = _shortest_beginnings(words)
+    words = shortest_beginnings(words)
     if len(words) > FEW:
         return words
     for word in sorted(words, key=len):

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Protocol, cast
+from string import ascii_letters, digits
+from typing import NamedTuple, Protocol, cast
 
 import ahocorasick
 import re2
@@ -18,17 +19,21 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.folding import fold
-from mailwarden.analysis.literals import SENTENCE_ENDS, commonness, read_shape
+from mailwarden.analysis.literals import SENTENCE_ENDS, Shape, commonness, read_shape, shortest_beginnings
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Fact, Finding
 
 PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
 TOLD = 80
 SELDOM = 0.004
+IN_FRONT = 0.2  # of the letters of a text begin a word
 _GAP = f"[^{SENTENCE_ENDS}]{{0,40}}"
+_ANY_GAP = f"[^{SENTENCE_ENDS}]*"
 _SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
 _BOOK = "_phrases.yml"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
+_WORD_BEGINS = r"\b"
+_WORD_SIGNS = frozenset(f"{ascii_letters}{digits}_")  # what RE2 takes for a part of a word
 
 
 class _Pattern(Protocol):
@@ -53,17 +58,17 @@ class PhraseBook:
     def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
         self.phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
         self._waiting: dict[str, list[int]] = {}  # the phrases that a piece makes worth a look
-        words: dict[str, set[str]] = {}
+        words: dict[str, tuple[set[str], set[str]]] = {}  # the pieces that it may belong to anywhere, and in front
         for number, phrase in enumerate(self.phrases):
-            for piece, needed in phrase.needed.items():
-                for word in needed:
-                    words.setdefault(word, set()).add(piece)
+            for piece, sign in phrase.needed.items():
+                for word in sign.words:
+                    words.setdefault(word, (set(), set()))[sign.in_front].add(piece)
             self._waiting.setdefault(phrase.rarest, []).append(number)
         self._always = self._waiting.pop("", [])
         self._rarest = frozenset(self._waiting)
         self._automaton = ahocorasick.Automaton()
-        for word, pieces in words.items():
-            self._automaton.add_word(word, tuple(sorted(pieces)))
+        for word, (anywhere, in_front) in words.items():
+            self._automaton.add_word(word, (len(word), tuple(anywhere), tuple(in_front)))
         self._automaton.make_automaton()
         self.families = tuple(families)
 
@@ -90,14 +95,17 @@ class PhraseBook:
         ends = (match.start() for match in _SENTENCE_END.finditer(text))
         start, end = 0, next(ends, len(text))
         pieces: set[str] = set()
-        for place, those in self._automaton.iter(text):
+        for place, (length, anywhere, in_front) in self._automaton.iter(text):
             if place > end:
                 if pieces:
                     yield text[start:end], pieces
                     pieces = set()
                 while place > end:
                     start, end = end + 1, next(ends, len(text))
-            pieces.update(those)
+            if anywhere:
+                pieces.update(anywhere)
+            if in_front and (place < length or text[place - length] not in _WORD_SIGNS):
+                pieces.update(in_front)
         if pieces:
             yield text[start:end], pieces
 
@@ -109,7 +117,8 @@ class PhraseBook:
                     yield number
 
     def _try(self, number: int, text: str, found: dict[int, str]) -> None:
-        if match := self.phrases[number].pattern.search(text):
+        phrase = self.phrases[number]
+        if (phrase.order is None or phrase.order.search(text)) and (match := phrase.pattern.search(text)):
             found[number] = match[0][:TOLD]
 
 
@@ -118,19 +127,41 @@ class _Phrase:
         self.family = family
         self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
         self.pattern = _compile(_GAP.join(self.pieces))
-        shapes = {piece: read_shape(piece) for piece in self.pieces}
+        # Counting the signs of a gap is dear: first it is asked whether the pieces stand in their order at all.
+        self.order = _compile(_ANY_GAP.join(self.pieces)) if len(self.pieces) > 1 else None
+        shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in self.pieces}
         self.crosses = any(shape.crosses for shape in shapes.values())
-        words = {piece: shape.best for piece, shape in shapes.items() if shape.best}
-        rarest_first = sorted(words, key=lambda piece: commonness(words[piece]))
+        signs = {piece: sign for piece, shape in shapes.items() if (sign := _read_sign(piece, shape))}
+        rarest_first = sorted(signs, key=lambda piece: signs[piece].commonness)
         self.rarest = rarest_first[0] if rarest_first else ""
         # A word that stands in every text would only be met in vain.
-        seldom = [piece for piece in rarest_first if commonness(words[piece]) < SELDOM]
-        self.needed = {piece: words[piece] for piece in (*rarest_first[:2], *seldom)}
+        seldom = [piece for piece in rarest_first if signs[piece].commonness < SELDOM]
+        self.needed = {piece: signs[piece] for piece in (*rarest_first[:2], *seldom)}
+
+
+class _Sign(NamedTuple):
+    """The words of which one stands in every text that a piece matches; `in_front`: only where a word begins."""
+
+    words: frozenset[str]
+    in_front: bool
+
+    @property
+    def commonness(self) -> float:
+        return commonness(self.words) * (IN_FRONT if self.in_front else 1)
+
+
+def _read_sign(piece: str, shape: Shape) -> _Sign | None:
+    """Return the rarer of the words that a piece holds and those that it begins with at the beginning of a word."""
+    signs = [_Sign(shape.best, in_front=False)] if shape.best else []
+    beginnings = shape.exact or shape.begins
+    if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_SIGNS for word in beginnings):
+        signs.append(_Sign(shortest_beginnings(beginnings), in_front=True))
+    return min(signs, key=lambda sign: sign.commonness, default=None)
 
 
 def _begin(piece: str) -> str:
     """Let what begins with a Latin letter or a digit begin at a word."""
-    return rf"\b(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
+    return rf"{_WORD_BEGINS}(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
 
 
 def _starts(piece: str) -> Iterator[str]:
