@@ -127,7 +127,7 @@ class ResultSeal:
 
 
 def _without_own(header: bytes) -> bytes:
-    return _OWN.sub(b"", header)
+    return _OWN.sub(b"", header) if b"x-mailwarden-" in header.lower() else header
 
 
 def _fields(header: bytes) -> Iterable[tuple[bytes, bytes, int]]:

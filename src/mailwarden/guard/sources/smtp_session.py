@@ -72,6 +72,9 @@ class Greeting:
         self._lines = ["\r\n".join([*(f"250-{line}" for line in lines[:-1]), f"250 {lines[-1]}"]).encode("ascii")]
         self._hostname = hostname
 
+    def __dir__(self) -> list[str]:
+        return ["handle_EHLO", "handle_HELO"]
+
     async def handle_EHLO(  # noqa: N802 - aiosmtpd's names
         self, _: SMTP, session: AiosmtpdSession, __: AiosmtpdEnvelope, hostname: str, ___: list[str]
     ) -> list[bytes]:
@@ -104,6 +107,10 @@ class SmtpSession(SMTP):
         self._errors = 0
         self._hanging_up = False
         self.busy = False  # with a message whose end has come, or is coming
+
+    def __dir__(self) -> list[str]:
+        """Name the commands alone: aiosmtpd looks at every name at the start of every session, and has no other use."""
+        return _COMMANDS
 
     def transaction(self) -> Transaction:  # no property: aiosmtpd looks at each before there is an envelope
         assert isinstance(self.envelope, Transaction)
@@ -239,6 +246,9 @@ class SmtpSession(SMTP):
         """Make the next reply the last one; nothing that was sent behind it is taken for a command."""
         self._hanging_up = True
         self._lines.shut()
+
+
+_COMMANDS = [name for name in dir(SmtpSession) if name.startswith("smtp_")]
 
 
 def _enhance(status: str) -> str:
