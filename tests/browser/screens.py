@@ -1,7 +1,11 @@
 """Every screen of the console by name: where it is, for the pictures and for the search for barriers."""
 
+import os
 from collections.abc import Mapping
 
+# `make screens` looks at every screen in all four ways; everywhere else each width and each scheme is seen once.
+FULL = os.environ.get("MAILWARDEN_FULL") == "1"
+LOOKS = [(1280, False), (390, True), *([(1280, True), (390, False)] if FULL else [])]
 # Filled in by the tests: {acme} is a tenant, {malware} and {clean} are messages, {held} is one in quarantine.
 SCREENS: Mapping[str, str] = {
     "dashboard": "/console/",

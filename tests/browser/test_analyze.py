@@ -9,10 +9,10 @@ from tests.acceptance.console_guest import sign_in
 from tests.acceptance.house import House
 from tests.acceptance.test_console_message import phishing
 from tests.browser.hostile import hostile_strings
+from tests.browser.screens import LOOKS
 from tests.browser.visitor import Visitor
 
 MESSAGE = phishing()
-LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 
 
 @pytest.mark.slow

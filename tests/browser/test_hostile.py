@@ -4,7 +4,6 @@ The pages are not named here: a crawler follows every link of the console from t
 is covered from its first link.
 """
 
-import os
 import re
 import unicodedata
 from collections import Counter, deque
@@ -22,12 +21,12 @@ from tests.acceptance.console_guest import ConsoleGuest, sign_in
 from tests.acceptance.held import keep
 from tests.acceptance.house import House
 from tests.browser.hostile import COUNT, hostile_strings
+from tests.browser.screens import FULL
 from tests.browser.visitor import Visitor
 
-FULL = bool(os.environ.get("MAILWARDEN_FULL"))
 # How many pages of one kind are opened; a kind is an address with its ids and its values taken out.
-OF_A_KIND = 40 if FULL else 6
-DETAILS = COUNT if FULL else 50
+OF_A_KIND = 40 if FULL else 4
+DETAILS = COUNT if FULL else 25
 BATCH = 250
 LEARNING = "/console/learning?tenant={acme}"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/)[0-9a-z]{12}(?=/|$)|(?<=/)[0-9]+(?=/|$)")

@@ -9,10 +9,9 @@ from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
 from tests.acceptance.console_guest import sign_in
 from tests.acceptance.house import House
+from tests.browser.screens import LOOKS
 from tests.browser.test_screens import kept
 from tests.browser.visitor import Visitor
-
-LOOKS = [(1280, False), (390, True)]
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def canary(stage: House) -> Iterator[Canary]:
 @pytest.fixture
 def window(chromium: Browser) -> Iterator[BrowserContext]:
     context = chromium.new_context(ignore_https_errors=True)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     yield context
     context.close()
 

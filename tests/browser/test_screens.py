@@ -1,4 +1,4 @@
-"""Every screen at both widths, light and dark: a picture is kept, nothing overflows, axe-core finds no barrier."""
+"""Every screen, wide and narrow, light and dark: a picture is kept, nothing overflows, axe-core finds no barrier."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,10 +7,8 @@ import pytest
 from mailwarden.access.sessions import COOKIE
 from tests.acceptance.console_guest import sign_in
 from tests.acceptance.house import House
-from tests.browser.screens import OPEN_SCREENS, SCREENS
+from tests.browser.screens import LOOKS, OPEN_SCREENS, SCREENS
 from tests.browser.visitor import Visitor
-
-LOOKS = [(1280, False), (1280, True), (390, False), (390, True)]
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 from mailwarden.quarantine.digest_link import Link
 from tests.acceptance.held import finish_releases, keep, link_seal, state_of
 from tests.acceptance.house import House, run_command
-from tests.browser.test_screens import LOOKS, kept
+from tests.browser.screens import LOOKS
+from tests.browser.test_screens import kept
 from tests.browser.visitor import Visitor
 
 LONG = "Your invoice 4711 " * 6 + "https://letters.example/" + "x" * 80

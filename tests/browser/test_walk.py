@@ -51,7 +51,7 @@ def test_first_run_to_first_key_to_first_entry_to_a_blocked_message(
     add_entry(hands, "pass.example")
     assert ListClient(client.using(None), key).names("sender-block") == ["pass.example"]
     assert wait_until(
-        lambda: client.submit(message, {"borderMtaData": ENVELOPE}).result["verdict"] == "blocked", 10.0, 0.2
+        lambda: client.submit(message, {"borderMtaData": ENVELOPE}).result["verdict"] == "blocked", pause=0.2
     )
     find_blocked(hands, window.page)
     took = time.monotonic() - began

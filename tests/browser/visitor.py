@@ -32,7 +32,7 @@ class Visitor:
             permissions=["clipboard-read", "clipboard-write"],
         )
         self._context.add_init_script(WATCH)
-        self._context.set_default_timeout(20_000)
+        self._context.set_default_timeout(60_000)  # as long as a busy machine may take
         self.page: Page = self._context.new_page()
         self.page.on("dialog", self._refuse)
         self.page.on("pageerror", lambda error: self.problems.append(f"{self.page.url}: {error}"))
