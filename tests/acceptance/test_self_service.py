@@ -91,7 +91,8 @@ def test_every_link_that_does_not_hold_is_answered_alike(house: House):
 
 def test_the_page_shows_a_hostile_message_and_tells_nobody_of_its_address(house: House):
     uid = keep(house, subject=HOSTILE, sender=f"{HOSTILE}@evil.example", name=HOSTILE)
-    answer = call(house, "GET", path_to(house, uid))
+    path = path_to(house, uid)
+    answer = call(house, "GET", path)
     page = answer.body.decode()
     assert answer.status == 200
     assert "&lt;img src=&#34;https[:]//evil[.]example/x&#34;&gt;  gpj[.]exe".replace("  ", " ") in page
@@ -106,6 +107,7 @@ def test_the_page_shows_a_hostile_message_and_tells_nobody_of_its_address(house:
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["X-Frame-Options"] == "DENY"
     assert "Set-Cookie" not in answer.headers
+    assert path.rpartition("/")[2] not in house.product.abby.log.read_text("utf-8"), "abby's log does not name it"
 
 
 def test_links_end_when_the_tenant_wants_no_digests_any_more(house: House):

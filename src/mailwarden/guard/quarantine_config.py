@@ -13,7 +13,7 @@ from mailwarden.settings.shared import Quarantine
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 # Both stand in messages of ours as they are written here.
 _SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
-_LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+(?:/[A-Za-z0-9._~-]+)*/?")
+_LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 
 
 class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=
         if not _SENDER.fullmatch(self.sender):
             yield "sender", f"`{self.sender}` is not a plain address"
         if not _LINK.fullmatch(self.link) or not _has_host(self.link):
-            yield "link", f"`{self.link}` is not https://host, https://host:port or a path below it"
+            yield "link", f"`{self.link}` is not https://host or https://host:port"
 
 
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
