@@ -20,7 +20,7 @@ from mailwarden.guard.sources.smtp_commands import Recipient, Sender
 from mailwarden.guard.sources.smtp_xforward import Forwarded
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
-from mailwarden.quarantine.digest import Digest, Turn
+from mailwarden.quarantine.digest import FIRST, Digest, Turn
 from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
@@ -82,14 +82,15 @@ class Digests:
         if not self._tenants.loaded:  # asked before anything is taken on, so that nobody is passed over
             await self._tenants.refresh()
         await self._store.prepare(ALL, now.date(), hour)
-        sent = 0
+        sent, turn = 0, FIRST
         try:
             while not self._stopping:
                 async with self._busy:
-                    turn = await self._store.take(ALL, now.date())
-                    if turn is None:
+                    following = await self._store.take(ALL, now.date(), turn)
+                    if following is None:
                         self._done = now.date()
                         break
+                    turn = following
                     sent += await self._serve(turn, hour)
         except NobodyAnswers:
             _log.warning("digests_wait", reason=NO_ANSWER)

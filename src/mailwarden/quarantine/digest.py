@@ -62,3 +62,6 @@ class Turn(Struct, frozen=True):
 
     tenant: UUID
     recipient: str
+
+
+FIRST = Turn(UUID(int=0), "")  # comes before every other

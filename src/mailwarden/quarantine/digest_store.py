@@ -9,7 +9,7 @@ from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import NotReleasable
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest import Digest, Turn, Waiting
+from mailwarden.quarantine.digest import FIRST, Digest, Turn, Waiting
 from mailwarden.quarantine.digest_link import Link
 from mailwarden.quarantine.held import BY_RECIPIENT, State
 from mailwarden.quarantine.rows import MESSAGE, MINE, Deed, fold, message_of, record, require, uids_of
@@ -30,7 +30,7 @@ _PREPARING = 0x6D77_7164  # the lock of whoever looks for what is due
 _TAKE = f"""
 WITH next AS (
     SELECT tenant, recipient FROM quarantine_digests JOIN tenants ON tenants.uid = tenant
-    WHERE {_OURS} AND quarantine_digest AND (tried IS NULL OR tried < $2)
+    WHERE {_OURS} AND quarantine_digest AND (tried IS NULL OR tried < $2) AND (tenant, recipient) > ($3::uuid, $4)
     ORDER BY tenant, recipient LIMIT 1 FOR UPDATE OF quarantine_digests SKIP LOCKED
 )
 UPDATE quarantine_digests AS those SET tried = $2 FROM next
@@ -72,10 +72,13 @@ class DigestStore:
             await connection.execute(_FORGET, uids_of(scope), day)
             await connection.execute(_PREPARE, uids_of(scope), until)
 
-    async def take(self, scope: Scope, day: date) -> Turn | None:
-        """Take on the next digest of the day; nobody else has it, and nobody tries it again before the next day."""
+    async def take(self, scope: Scope, day: date, after: Turn = FIRST) -> Turn | None:
+        """Take on the next digest of the day, behind the one before: those who are done are not looked at again.
+
+        Nobody else has it, and nobody tries it again before the next day.
+        """
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_TAKE, uids_of(scope), day)
+            row = await connection.fetchrow(_TAKE, uids_of(scope), day, after.tenant, after.recipient)
         return None if row is None else Turn(cast("UUID", row["tenant"]), str(row["recipient"]))
 
     async def give_back(self, scope: Scope, turn: Turn) -> None:
