@@ -113,7 +113,8 @@ class Digests:
             if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
                 raise NobodyAnswers from None
-            _log.warning("digest_refused", **told, reason=failure.reply)
+            codes = " ".join(failure.reply.split()[:2])  # what follows them often names the recipient
+            _log.warning("digest_refused", **told, reason=codes)
             return False
         except (Unwritable, TimeoutError) as failure:
             _log.warning("digest_refused", **told, reason=type(failure).__name__)

@@ -81,13 +81,16 @@ async def test_no_digest_is_taken_on_twice(house: House):
     assert len(taken) == len(set(taken)) == 40
 
 
-async def test_one_who_is_refused_stops_nobody_and_is_told_the_day_after(house: House, post: Post):
+async def test_one_who_is_refused_stops_nobody_and_is_told_the_day_after(house: House, post: Post, capsys):
     for each in (ANN, BOB, "carol@north.example"):
         await house.keep(each)
-    post.refused = {BOB: "550 5.1.1 No such user"}
+    post.refused = {BOB: f"550 5.1.1 <{BOB}>: No such user"}
     guard = house.guard()
     assert await guard.look() == 2
     assert BOB not in post.told()
+    log = capsys.readouterr().out
+    assert "550 5.1.1" in log
+    assert "@" not in log, "no address stands in the log"
     post.refused = {}
     assert [await guard.look(), await house.guard().look()] == [0, 0]
     house.now += timedelta(days=1)
