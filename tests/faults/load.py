@@ -17,6 +17,7 @@ from rig.samples import malware_message, plain_message, spam_message
 PLAIN, MALWARE, SPAM = "plain", "malware", "spam"
 MESSAGES = {PLAIN: plain_message, MALWARE: malware_message, SPAM: spam_message}
 CLIENTS = 12
+PATIENCE = 60.0  # with what is no promise but has to come, on a machine that is busy with other things
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ class Load:
             await asyncio.sleep(0.02)
         raise AssertionError(f"not seen within {seconds:.0f} s; came: {summary(self.since(since))}")
 
+    async def wait_for_every_kind(self, since: float) -> None:
+        """Wait until a message of each kind was asked and answered since a moment, and a little longer."""
+        for kind in MESSAGES:
+            await self.wait_for(lambda outcome, kind=kind: outcome.kind == kind, since, PATIENCE)  # type: ignore[misc]
+        await asyncio.sleep(0.5)
+
 
 def caller_of(product: Product, *, patience: float = 30.0) -> Caller:
     return Caller(product.abby.port, caller_context(product.ca), product.token, patience=patience)
@@ -125,14 +132,14 @@ async def colour(product: Product) -> str:
     return str(answer.record["messageQueueStatus"])
 
 
-async def wait_for_colour(product: Product, wanted: str, seconds: float) -> None:
+async def wait_for_colour(product: Product, wanted: str, seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while (seen := await colour(product)) != wanted:
         assert time.monotonic() < end, f"the colour stays {seen}, {wanted} was awaited"
         await asyncio.sleep(0.1)
 
 
-async def explain(product: Product, ggrids: Sequence[str], seconds: float = 10.0) -> dict[str, dict[str, object]]:
+async def explain(product: Product, ggrids: Sequence[str], seconds: float = PATIENCE) -> dict[str, dict[str, object]]:
     """Return what history tells of each guard request; it is written a moment after the answer."""
     found: dict[str, dict[str, object]] = {}
     waiting = iter(ggrids)

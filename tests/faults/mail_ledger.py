@@ -119,9 +119,9 @@ def read_deferrals(log: Path) -> dict[str, list[Failure]]:
 
 
 def _shortly(told: str) -> str:
-    """Return what Postfix noted of a try without addresses and ids."""
-    said = re.search(r"said: (\d{3} \d\.\d\.\d+)", told)
-    return said[1] if said else re.sub(r"\S*\d\S*", "", told)[:60].strip()
+    """Return what Postfix noted of a try, without addresses, ids and what it concludes."""
+    said = re.search(r"said: (.*)", told)
+    return said[1] if said else re.sub(r" \S*\d\S*", "", told.partition(" -- ")[0])
 
 
 @dataclass

@@ -50,7 +50,7 @@ async def check_deliveries(product: Product, outcomes: Sequence[Outcome]) -> int
 
 async def check_nothing_spooled(product: Product) -> None:
     """No spool file is left, neither by name nor as the open file of a process."""
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + 30.0
     while left := spooled(product):
         assert time.monotonic() < end, f"still there: {left}"
         await asyncio.sleep(0.05)

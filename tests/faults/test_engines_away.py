@@ -8,7 +8,7 @@ import pytest
 from rig.engines import Engines
 from rig.process import ServerProcess
 from tests.faults.conftest import ENGINE_MILLISECONDS, GUARD, Note, Start
-from tests.faults.load import MALWARE, PLAIN, SPAM, Load, kill, start, submitting, summary, wait_for_colour
+from tests.faults.load import MALWARE, PATIENCE, PLAIN, SPAM, Load, kill, start, submitting, summary, wait_for_colour
 from tests.faults.promises import RECOVERY_SECONDS, check_answers, check_deliveries, check_nothing_spooled
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def check_outage(load: Load, name: str, began: float, ended: float) -> None:
             assert not outcome.delivered, str(outcome)
         if outcome.kind == PLAIN:
             assert (outcome.verdict, outcome.decision) == ("unknown", "undecided"), str(outcome)
-        assert outcome.ended - outcome.began < ENGINE_MILLISECONDS / 1000 + 4.0, str(outcome)
+        assert outcome.ended - outcome.began < ENGINE_MILLISECONDS / 1000 + 10.0, str(outcome)
 
 
 @pytest.mark.contract("6 engine down")
@@ -40,15 +40,15 @@ def check_outage(load: Load, name: str, began: float, ended: float) -> None:
 async def test_without_a_killed_engine_nothing_is_delivered_and_its_return_ends_that(
     start_product_of: Start, note: Note, whole_engines: Engines, name: str
 ) -> None:
-    product = start_product_of()
+    product = start_product_of(GUARD)
     engine = engine_named(whole_engines, name)
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
-        await wait_for_colour(product, "GREEN", 12.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
+        await wait_for_colour(product, "GREEN")
         await kill(engine)
         gone = time.monotonic()
-        await wait_for_colour(product, "RED", 5.0)
-        await asyncio.sleep(max(0.0, gone + 2.0 - time.monotonic()))
+        await wait_for_colour(product, "RED")
+        await load.wait_for_every_kind(gone)
         back = time.monotonic()
         await start(engine)
         ready = time.monotonic()
@@ -66,13 +66,13 @@ async def test_without_a_killed_engine_nothing_is_delivered_and_its_return_ends_
 async def test_a_paused_engine_costs_its_deadline_and_nothing_is_delivered_meanwhile(
     start_product_of: Start, note: Note, whole_engines: Engines, name: str
 ) -> None:
-    product = start_product_of()
+    product = start_product_of(GUARD)
     engine = engine_named(whole_engines, name)
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         await asyncio.to_thread(engine.pause)
         gone = time.monotonic()
-        await asyncio.sleep(ENGINE_MILLISECONDS / 1000 * 2.2)
+        await load.wait_for_every_kind(gone)
         back = time.monotonic()
         await asyncio.to_thread(engine.resume)
         recovery = await load.wait_for(lambda outcome: outcome.delivered, back, RECOVERY_SECONDS)
@@ -90,10 +90,10 @@ async def test_under_tempfail_a_killed_engine_means_503_until_it_returns(
 ) -> None:
     product = start_product_of({**GUARD, "onEngineFailure": "tempfail"})
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         await kill(whole_engines.clamd)
         gone = time.monotonic()
-        await asyncio.sleep(1.5)
+        await load.wait_for_every_kind(gone)
         back = time.monotonic()
         await start(whole_engines.clamd)
         recovery = await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), RECOVERY_SECONDS)

@@ -15,13 +15,12 @@ from rig.caller import Caller
 from rig.engines import Engines
 from rig.product import Product
 from rig.samples import plain_message
-from tests.faults.conftest import GUARD, Note, Start
+from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.insight import ask_guard, figure
 from tests.faults.load import caller_of, kill, start, wait_for_colour
 from tests.faults.promises import RECOVERY_SECONDS
 
 pytestmark = pytest.mark.slow
-TWO_SECONDS = 2.0
 
 
 async def block(database_url: str, *subjects: str) -> None:
@@ -46,23 +45,23 @@ async def lists_loaded(product: Product) -> list[object]:
     return [(await ask_guard(guard, "/v1/guard/status")).record["listsLoaded"] for guard in product.guards]
 
 
-@pytest.mark.contract("4 two seconds", "6 database down")
+@pytest.mark.contract("6 database down")
 async def test_lists_act_while_the_database_is_away_and_after_a_restart_of_guard(
     start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(GUARD)
+    product = start_product_of(STEADY)
     guard, postgresql = product.guards[0], whole_engines.postgresql
     message = plain_message(subject="The first offer")
     async with caller_of(product) as caller:
         assert (await caller.submit(message)).record["verdict"] == "clean"
         await block(database_url, "first offer")
-        seconds = await wait_for_verdict(caller, "blocked", message, TWO_SECONDS)
+        seconds = await wait_for_verdict(caller, "blocked", message, RECOVERY_SECONDS)
         await kill(postgresql)
-        await wait_for_colour(product, "YELLOW", 5.0)
+        await wait_for_colour(product, "YELLOW")
         assert (await caller.submit(message)).record["verdict"] == "blocked"
         await asyncio.to_thread(guard.stop)
         await asyncio.to_thread(guard.start)
-        await wait_for_verdict(caller, "blocked", message, 5.0)
+        await wait_for_verdict(caller, "blocked", message, RECOVERY_SECONDS)
         assert await lists_loaded(product) == [True]
         assert await figure(guard, "mailwarden_lists_lag_seconds") > 0.5
         await start(postgresql)
@@ -75,7 +74,7 @@ async def test_lists_act_while_the_database_is_away_and_after_a_restart_of_guard
 async def test_a_guard_that_never_had_lists_does_not_call_a_message_clean(
     start_product_of: Start, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(GUARD)
+    product = start_product_of(STEADY)
     guard = product.guards[0]
     await asyncio.to_thread(guard.stop)
     for file in (guard.folder / "lists").iterdir():
@@ -83,7 +82,7 @@ async def test_a_guard_that_never_had_lists_does_not_call_a_message_clean(
     await kill(whole_engines.postgresql)
     await asyncio.to_thread(guard.start)
     async with caller_of(product) as caller:
-        await wait_for_verdict(caller, "unknown", plain_message(), 5.0)
+        await wait_for_verdict(caller, "unknown", plain_message(), RECOVERY_SECONDS)
         assert await lists_loaded(product) == [False]
         await start(whole_engines.postgresql)
         await wait_for_verdict(caller, "clean", plain_message(), RECOVERY_SECONDS)

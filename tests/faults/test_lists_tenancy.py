@@ -24,13 +24,13 @@ from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines
 from rig.product import install_product
-from tests.faults.conftest import GUARD, Note
+from tests.faults.conftest import STEADY, Note
 from tests.faults.list_calls import FULL, PLENTY, make_tenants
 from tests.faults.two_tenants import LISTS, NOBODY, Side, World
 
 pytestmark = pytest.mark.slow
 
-STEPS = 10_000 if FULL else 800
+STEPS = 10_000 if FULL else 400
 STEPS_IN_A_ROW = 50
 
 sides = st.sampled_from((0, 1))
@@ -194,7 +194,7 @@ class TwoTenants(RuleBasedStateMachine):
 def test_no_answer_to_a_tenant_holds_a_byte_of_another(
     whole_engines: Engines, database_url: str, tmp_path: Path, note: Note
 ) -> None:
-    product = install_product(tmp_path, whole_engines, database_url, guards=(GUARD,), abby=PLENTY)
+    product = install_product(tmp_path, whole_engines, database_url, guards=(STEADY,), abby=PLENTY)
     world = World(product)
     asyncio.run(world.settle(database_url))
     with product:

@@ -9,9 +9,9 @@ import pytest
 
 from rig.engines import Engines
 from rig.watcher import tree
-from tests.faults.conftest import GUARD, Note, Start
+from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.insight import rows, wait_until_empty, wait_until_filled
-from tests.faults.load import explain, kill, start, submitting, summary
+from tests.faults.load import PATIENCE, explain, kill, start, submitting, summary
 from tests.faults.promises import RECOVERY_SECONDS, check_answers, check_deliveries, check_nothing_spooled
 
 pytestmark = pytest.mark.slow
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.slow
 async def test_a_guard_killed_with_requests_in_it_costs_no_answer_and_doubles_no_row(
     start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(GUARD, GUARD)
+    product = start_product_of(STEADY, STEADY)
     first, second = product.guards
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         # A pause shorter than the engine's deadline holds requests in both guards without failing any.
         await asyncio.to_thread(whole_engines.clamd.pause)
         await asyncio.sleep(0.3)
@@ -32,9 +32,10 @@ async def test_a_guard_killed_with_requests_in_it_costs_no_answer_and_doubles_no
         await kill(first)
         gone = time.monotonic()
         await asyncio.to_thread(whole_engines.clamd.resume)
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(1.0)
         await start(first)
-        await asyncio.sleep(3.0)  # abby looks at its guards once a second, and then shares the load again.
+        await wait_until_filled([first])  # abby looks at its guards once a second, and then shares the load again.
+        await asyncio.sleep(1.0)
     check_answers(load, refusals=())
     assert all(outcome.status == 200 and outcome.verdict != "unknown" for outcome in load.outcomes), summary(
         load.outcomes
@@ -57,9 +58,9 @@ async def test_a_guard_killed_with_requests_in_it_costs_no_answer_and_doubles_no
 async def test_a_guard_that_is_asked_to_stop_finishes_what_it_has(
     start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(GUARD, GUARD)
+    product = start_product_of(STEADY, STEADY)
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         began = time.monotonic()
         await asyncio.to_thread(product.guards[0].stop)
         took = time.monotonic() - began
@@ -79,7 +80,7 @@ async def test_killed_workers_cost_at_most_the_messages_they_held(start_product_
     guard = product.guards[0]
     killed = 0
     async with submitting(product) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         for _ in range(4):
             for pid in tree(guard.pid):
                 if pid != guard.pid:
@@ -105,7 +106,7 @@ async def test_callers_that_try_again_lose_nothing_when_abby_is_killed(
 ) -> None:
     product = start_product_of()
     async with submitting(product, retry=True) as load:
-        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), 10.0)
+        await load.wait_for(lambda outcome: outcome.delivered, time.monotonic(), PATIENCE)
         gone = time.monotonic()
         await kill(product.abby)
         await asyncio.sleep(0.5)
