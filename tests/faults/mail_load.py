@@ -14,7 +14,7 @@ from tests.faults.mailbag import Letter, Mailbag
 
 RETRY_SECONDS = 0.2
 _QUEUED = re.compile(r"queued as (\w+)")
-_CODES = re.compile(r"\d{3} \d\.\d\.\d+")
+_REPLY = re.compile(r"\d{3} \d\.\d\.\d+(?: [A-Za-z:]+){0,5}")
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,26 @@ class Failure:
 
 
 def plainly(told: str) -> str:
-    """Return the codes of a reply alone: the rest names ids."""
-    codes = _CODES.match(told)
-    return codes[0] if codes else told[:60]
+    """Return the codes of a reply and its first words: the rest may name ids."""
+    reply = _REPLY.match(told)
+    return reply[0] if reply else told[:60]
 
 
 class MailLoad:
     """Sends `least` messages, and goes on until somebody says that it is enough, but never beyond `most`."""
 
-    def __init__(self, letters: Mailbag, port: int, senders: int, least: int, most: int, patience: float) -> None:
+    def __init__(
+        self,
+        letters: Mailbag,
+        port: int,
+        senders: int,
+        least: int,
+        most: int,
+        patience: float,
+        *,
+        first: int = 0,
+        pause: float = 0.0,
+    ) -> None:
         self.enough = threading.Event()
         self.hold = threading.Event()  # there is more on its way than is sensible
         self.digests: dict[int, bytes] = {}  # of what was accepted or refused
@@ -44,9 +55,10 @@ class MailLoad:
         self.given_up: set[int] = set()
         self._letters = letters
         self._port = port
-        self._least, self._most = least, most
+        self._least, self._most = first + least, first + most
         self._patience = patience
-        self._next = 0
+        self._pause = pause
+        self._next = first
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(senders)]
 
@@ -92,6 +104,7 @@ class MailLoad:
                 if time.monotonic() > end:
                     self.given_up.add(number)
                     break
+            time.sleep(self._pause)
             while self.hold.is_set():
                 time.sleep(RETRY_SECONDS)
 

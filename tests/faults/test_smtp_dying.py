@@ -1,6 +1,6 @@
 """Whatever mail runs through is killed and filled up meanwhile: what was accepted is at the sink or in quarantine.
 
-MAILWARDEN_FULL=1 sends 10,000 messages a way, and MAILWARDEN_CORPUS names a corpus to take them from.
+MAILWARDEN_FULL=1 sends 10,000 messages, half of them each way; MAILWARDEN_CORPUS names a corpus to take them from.
 """
 
 import os
@@ -19,8 +19,9 @@ from rig.engines import Engines
 from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix, Way
 from rig.process import RigError
+from rig.product import install_product
 from tests.acceptance.client import wait_until
-from tests.faults.conftest import GUARD, Note, Start
+from tests.faults.conftest import GUARD, Note
 from tests.faults.mail_ledger import Account, Ledger, Register, read_deferrals, read_quarantine
 from tests.faults.mail_load import MailLoad, plainly
 from tests.faults.mailbag import DOMAIN, Mailbag, letters_of_corpus, own_letters
@@ -32,9 +33,11 @@ FULL = os.environ.get("MAILWARDEN_FULL") == "1"
 CORPUS = os.environ.get("MAILWARDEN_CORPUS")
 SEED = int(os.environ.get("MAILWARDEN_SEED", "6"))
 MESSAGES = int(os.environ.get("MAILWARDEN_MESSAGES", "10000"))
-LEAST, MOST = (MESSAGES, MESSAGES) if FULL else (40, 1_000)
+HALF = MESSAGES // 2
+LEAST, MOST = (HALF, HALF) if FULL else (40, 1_000)
 SENDERS = 8 if FULL else 4
-GAP = (0.5, 4.0) if FULL else (0.2, 0.6)  # seconds between two mishaps
+GAP = (1.0, 12.0) if FULL else (0.2, 0.6)  # seconds between two mishaps
+PAUSE = 0.0 if FULL else 0.25  # seconds of a sender between two messages
 MAX_WAITING = 300 if FULL else 30  # messages in Postfix's queue at which senders pause
 PATIENCE = 600.0 if FULL else 90.0
 PROGRESS = 500
@@ -63,7 +66,7 @@ def alone(letters: Mailbag) -> Mapping[int, bytes]:
         with Register() as sink:
             postfix = Postfix(folder, "milter", DOMAINS, sink.port, retry=1)
             postfix.start()
-            load = MailLoad(letters, postfix.port, SENDERS, LEAST, MOST, PATIENCE)
+            load = MailLoad(letters, postfix.port, SENDERS, MESSAGES, MESSAGES, PATIENCE)
             with load.running():
                 pass
             assert wait_until(lambda: postfix.waiting() == 0, PATIENCE, 0.5)
@@ -120,10 +123,10 @@ def meddle(fate: Fate, load: MailLoad, sink: Register, postfix: Postfix, way: Wa
 
 @pytest.mark.parametrize(("way", "mode"), [("before-queue", "beforeQueue"), ("after-queue", "afterQueue")])
 def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_full(
-    start_product_of: Start,
     note: Note,
     whole_engines: Engines,
     database_url: str,
+    tmp_path: Path,
     folder: Path,
     letters: Mailbag,
     alone: Mapping[int, bytes],
@@ -144,11 +147,13 @@ def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_f
             "lists": {"replica": str(folder / "guard" / "lists")},
             "quarantine": {"store": str(folder / "vault")},
         }
-        product = start_product_of({**GUARD, **own})
-        stack.callback(product.stop)
+        (guard,) = install_product(tmp_path, whole_engines, database_url, guards=({**GUARD, **own},)).guards
+        stack.callback(guard.stop)
+        guard.start()
         postfix.start()
-        load = MailLoad(letters, postfix.port, SENDERS, LEAST, MOST, PATIENCE)
-        killed = [Kill(each) for each in (product.guards[0], postfix, whole_engines.postgresql, whole_engines.rspamd)]
+        first = HALF * (way == "after-queue")
+        load = MailLoad(letters, postfix.port, SENDERS, LEAST, MOST, PATIENCE, first=first, pause=PAUSE)
+        killed = [Kill(each) for each in (guard, postfix, whole_engines.postgresql, whole_engines.rspamd)]
         mishaps: list[Mishap] = [*(Full(name, disk) for name, disk in disks.items()), *killed]
         fate = Fate(mishaps, random.Random(f"{SEED} {way}"))
         with load.running(), fate.over_at_the_end():
@@ -156,12 +161,13 @@ def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_f
         postfix.flush()
         assert wait_until(lambda: postfix.waiting() == 0, PATIENCE, 0.5), f"{postfix.waiting()} wait in Postfix's queue"
         took = time.monotonic() - began
-        held = read_quarantine(database_url, product.guards[0].folder, folder / "vault", folder)
+        held = read_quarantine(database_url, guard.folder, folder / "vault", folder)
         deferrals = read_deferrals(postfix.log)
         ledger = Ledger(load, sink, held, alone=alone, deferrals=deferrals, happened=fate.happened)
         account = ledger.close()
 
-    for line in report(way, load, fate, account, took, sum(each.failed_starts for each in killed)):
+    told = load.put_off + Counter(plainly(each.told) for those in deferrals.values() for each in those)
+    for line in report(way, load, fate, account, took, told, sum(each.failed_starts for each in killed)):
         note(line)
     assert fate.rounds >= 1, "not everything has happened: this run shows little"
     assert not load.given_up, "these were put off without end"
@@ -172,12 +178,15 @@ def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_f
     assert not account.unexplained, f"more than once for no reason: {account.unexplained}"
 
 
-def report(way: Way, load: MailLoad, fate: Fate, account: Account, took: float, failed_starts: int) -> Iterator[str]:
+def report(
+    way: Way, load: MailLoad, fate: Fate, account: Account, took: float, told: Counter[str], failed_starts: int
+) -> Iterator[str]:
     refused = Counter(plainly(reply) for reply in load.refused.values())
+    twice = sum(account.doubled.values())
     yield (
-        f"{way}: {len(load.accepted)} messages accepted, refused {dict(refused)}, in {took:.0f} s; "
-        f"{len(account.lost)} lost, {len(account.changed)} changed; they are at {dict(account.places)}"
+        f"{way}: {len(load.accepted)} messages accepted in {took:.0f} s, {len(account.lost)} lost, "
+        f"{len(account.changed)} changed, {twice} more than once; where they are: {dict(account.places)}"
     )
-    yield f"{way}: mishaps {dict(fate.counts)}, seed {SEED}, starts that failed {failed_starts}"
+    yield f"{way}: mishaps {dict(fate.counts)} (seed {SEED}), {failed_starts} starts failed; refused {dict(refused)}"
     yield f"{way}: more than once {dict(account.doubled)}, because {dict(account.reasons)}"
-    yield f"{way}: tries put off {dict(load.put_off)}; copies as Postfix alone makes them {account.rewritten}"
+    yield f"{way}: tries put off {dict(told.most_common())}; copies as Postfix alone makes them {account.rewritten}"
