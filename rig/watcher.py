@@ -91,7 +91,17 @@ def _watch() -> None:
         if start_time(int(pid)) in {began, None}:  # Any other time is that of a stranger who got the same pid.
             signal_tree(int(pid), signal.SIGKILL)
     for folder in folders:
+        _unmount_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unmount_below(folder: str) -> None:
+    """Take away the small disks that the rig had mounted in a folder of its own."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - see tree
+        places = [line.split(" ")[1] for line in file]
+    for place in places:
+        if place.startswith(f"{folder}/"):
+            os.spawnlp(os.P_WAIT, "umount", "umount", "-l", place)
 
 
 if __name__ == "__main__":
