@@ -24,6 +24,7 @@ ABANDONED = 86_400.0  # seconds after which nobody is writing it any more
 READ = 1_048_576
 RETRY_AFTER = 5
 BATCH = 1_000
+MAX_SOUND = 10_000  # folders that are remembered; 256 a tenant
 
 
 class FolderShelf:
@@ -31,6 +32,7 @@ class FolderShelf:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._sound: set[Path] = set()  # folders that this process knows to outlast a crash
 
     async def put(self, name: str, pieces: Iterable[bytes]) -> None:
         await _in_thread(lambda: self._write(name, pieces, os.replace))
@@ -73,8 +75,8 @@ class FolderShelf:
 
     def _write(self, name: str, pieces: Iterable[bytes], place: Callable[[Path, Path], None]) -> None:
         path, part = self._folder / name, self._folder / PARTS / uuid4().hex
-        _make_folder(part.parent)
-        _make_folder(path.parent)
+        self._prepare(part.parent)
+        self._prepare(path.parent)
         try:
             file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
@@ -90,6 +92,25 @@ class FolderShelf:
             with suppress(OSError):  # it is renamed, or of no use
                 part.unlink()
         _synchronise(path.parent)
+
+    def _prepare(self, folder: Path) -> None:
+        """Make a folder of ours that outlasts a crash.
+
+        One that is there already may be somebody's who has not synchronised it yet, or died or failed before: it is
+        synchronised when this process first uses it.
+        """
+        if folder in self._sound and folder.is_dir():
+            return
+        if folder == self._folder:
+            _make_folder(folder)
+        else:
+            self._prepare(folder.parent)
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+            _synchronise(folder.parent)
+        if len(self._sound) >= MAX_SOUND:
+            self._sound.clear()
+        self._sound.add(folder)
 
     def _walk(self) -> Iterator[Item]:
         for folder, folders, files in os.walk(self._folder, onerror=_raise):

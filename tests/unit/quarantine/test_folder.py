@@ -46,6 +46,55 @@ async def test_new_folders_are_synchronised_too(tmp_path: Path, monkeypatch: pyt
     assert {tmp_path.name, "vault", "a", "b"} <= set(seen)
 
 
+async def test_a_folder_that_somebody_made_and_may_not_have_synchronised_is_synchronised_at_its_first_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    seen: list[str] = []
+    monkeypatch.setattr(folder_module, "_synchronise", lambda folder: seen.append(folder.name))
+    shelf = FolderShelf(tmp_path)
+    await shelf.put("a/b/c", [b"x"])
+    assert {tmp_path.name, "a", "b"} <= set(seen)
+    seen.clear()
+    await shelf.put("a/b/d", [b"x"])
+    assert seen == ["b"], "once is enough"
+
+
+@pytest.mark.parametrize("failing", ["file", "folder"])
+async def test_what_cannot_be_synchronised_is_not_kept_and_is_synchronised_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+):
+    shelf, fsync = FolderShelf(tmp_path), os.fsync
+    synchronised: list[Path] = []
+
+    def fail(file: int) -> None:
+        if Path(f"/proc/self/fd/{file}").is_dir() is (failing == "folder"):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(file)
+
+    def synchronise(file: int) -> None:
+        synchronised.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageUnavailable, match="Input/output"):
+        await shelf.put("a/b", [b"x"])
+    assert files_in(tmp_path) == []
+    monkeypatch.setattr(os, "fsync", synchronise)
+    await shelf.put("a/b", [b"x"])
+    needed = {tmp_path / "a"} | ({tmp_path} if failing == "folder" else set())
+    assert needed <= set(synchronised)
+
+
+async def test_no_more_folders_are_remembered_than_is_sensible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(folder_module, "MAX_SOUND", 4)
+    shelf = FolderShelf(tmp_path)
+    for number in range(20):
+        await shelf.put(f"{number}/x", [b"x"])
+    assert len(shelf._sound) <= 4
+    assert len(files_in(tmp_path)) == 20
+
+
 async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shelf = FolderShelf(tmp_path)
     await shelf.put("kept", [b"before"])
