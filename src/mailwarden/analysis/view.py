@@ -143,4 +143,5 @@ def is_page(part: Part) -> bool:
 def _page(part: Part) -> Page:
     text = decode_text(part.content, part.charset)
     attached = part.disposition == "attachment" or part.name.lower().endswith(PAGE_ENDINGS)
-    return Page(part, read_html(text), text.lower(), attached)
+    lower = text.lower()
+    return Page(part, read_html(text, lower=lower), lower, attached)

@@ -20,6 +20,7 @@ from mailwarden.telemetry.logs import get_logger
 
 _START_TIMEOUT = 30.0
 _MAX_FRAME = 64 * 1024 * 1024
+_FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
 
 OnFrame = Callable[[Frame], None]
 
@@ -136,7 +137,7 @@ class Worker(asyncio.Protocol):
         if self._on_frame is None or self._done is None or self._done.done():
             return None
         try:
-            frame = msgspec.msgpack.decode(body, type=Frame)
+            frame = _FRAMES.decode(body)
         except msgspec.DecodeError:
             self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
             return None

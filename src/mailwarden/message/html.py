@@ -82,21 +82,24 @@ class HtmlDocument(Struct, frozen=True):
     cut: bool = False  # a bound was reached: there is more than is listed here
 
 
-def read_html(text: str, limits: Limits = LIMITS) -> HtmlDocument:
-    """Read an HTML body; extraction goes on to the last tag, bounded by number of URLs and by bytes."""
+def read_html(text: str, limits: Limits = LIMITS, *, lower: str = "") -> HtmlDocument:
+    """Read an HTML body; extraction goes on to the last tag, bounded by number of URLs and by bytes.
+
+    `lower` is the whole text in lower case, where the caller has it already.
+    """
     cut = len(text) > limits.html
     if cut:
-        text = text[: limits.html]
+        text, lower = text[: limits.html], ""
     tags = len(_TAG.findall(text))
     if tags > 2_000 and is_deep(text):
         # A tree thousands of levels deep costs the parser quadratic time: read it flat.
-        text = _DEPTH_TAGS.sub(_flatten, text)
+        text, lower = _DEPTH_TAGS.sub(_flatten, text), ""
         cut = True
     try:
         parser = LexborHTMLParser(text)
     except (ValueError, RuntimeError, UnicodeError):
         return HtmlDocument(tags=tags, cut=True)
-    return _Reader(parser, text.lower(), limits, tags, cut).read()
+    return _Reader(parser, lower or text.lower(), limits, tags, cut).read()
 
 
 class _Reader:
