@@ -65,6 +65,7 @@ async def test_what_cannot_be_synchronised_is_not_kept_and_is_synchronised_by_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ):
     shelf, fsync = FolderShelf(tmp_path), os.fsync
+    await shelf.put("before", [b"x"])
     synchronised: list[Path] = []
 
     def fail(file: int) -> None:
@@ -79,7 +80,7 @@ async def test_what_cannot_be_synchronised_is_not_kept_and_is_synchronised_by_th
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(StorageUnavailable, match="Input/output"):
         await shelf.put("a/b", [b"x"])
-    assert files_in(tmp_path) == []
+    assert files_in(tmp_path) == ["before"]
     monkeypatch.setattr(os, "fsync", synchronise)
     await shelf.put("a/b", [b"x"])
     needed = {tmp_path / "a"} | ({tmp_path} if failing == "folder" else set())
