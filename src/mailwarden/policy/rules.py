@@ -1,5 +1,6 @@
 """Reads the policy: rules, tags and profiles, checked together, every mistake reported with its place."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,8 +31,17 @@ class Policy(Struct, frozen=True):
 def load_policy(folder: Path = FOLDER) -> Policy:
     """Read `rules/*.yml`, `tags.yml` and `profiles.yml`, or raise Mistakes with all that is wrong with them.
 
-    A folder without one of the last two has those that are shipped.
+    A folder without one of the last two has those that are shipped. What is shipped is read once a process.
     """
+    return _shipped() if folder == FOLDER else _load(folder)
+
+
+@functools.cache
+def _shipped() -> Policy:
+    return _load(FOLDER)
+
+
+def _load(folder: Path) -> Policy:
     mistakes: list[Mistake] = []
     files: dict[Path, RuleFile] = {}
     found_rules = sorted((folder / "rules").glob("*.yml"))
