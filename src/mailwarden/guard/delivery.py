@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.errors import MailwardenError
 from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
 from mailwarden.guard.next_hop import Connection, NextHop, NotTaken
 from mailwarden.guard.sources.smtp_commands import Recipient, Sender
@@ -27,8 +28,13 @@ PATIENCE = 3  # times the longest wait for one answer: what the next hop may tak
 TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
 NOT_KEPT = "451 4.7.1 The message is to be held, and there is no quarantine here yet; try again later"
+NOT_HELD = "451 4.3.0 The message could not be held; try again later"
 
 log = get_logger(__name__)
+
+
+class NotHeld(Exception):
+    """The quarantine could not keep the message just now; the log has why."""
 
 
 class QuarantineKeeper(Protocol):
@@ -94,6 +100,8 @@ class Delivery:
             delivered = [part for part in parts if part.decision is Decision.DELIVER]
             async with asyncio.timeout(PATIENCE * self._hop.timeout):
                 said = await self._deliver(delivered, sender, forwarded, raw)
+        except NotHeld:
+            return self._answer("not_held", NOT_HELD, done=False)
         except NotTaken as failure:
             return self._not_delivered(failure)
         except TimeoutError:
@@ -120,8 +128,12 @@ class Delivery:
         assert self._keeper is not None
         try:
             await self._keeper.keep(part.finished, raw)
+        except MailwardenError as error:  # no room, or no database
+            log.warning("not_held", sentence=error.message)
+            raise NotHeld from error
         except Exception as error:
-            raise NotTaken("451 4.3.0 The message could not be held; try again later") from error
+            log.exception("not_held")
+            raise NotHeld from error
 
     async def _deliver(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> str:
         """Hand the parts on; every envelope is accepted before any data is sent. Return what the next hop said."""

@@ -1,8 +1,10 @@
 """Several tenants and one answer: what is settled, and what is answered before anything is handed on."""
 
 import pytest
+import structlog
 from msgspec.structs import replace
 
+from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.delivery import Delivery, Part, settle
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.next_hop import NextHop
@@ -19,15 +21,15 @@ RAW = Spooled.of(b"Subject: x\r\n\r\ntext\r\n")
 
 
 class Shelf:
-    """A keeper that remembers, or that has no room."""
+    """A keeper that remembers, or that cannot."""
 
-    def __init__(self, *, room: bool = True) -> None:
+    def __init__(self, failure: Exception | None = None) -> None:
         self.kept: list[FinishedRequest] = []
-        self._room = room
+        self._failure = failure
 
     async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
-        if not self._room:
-            raise OSError("no room")
+        if self._failure is not None:
+            raise self._failure
         assert raw is RAW
         self.kept.append(finished)
 
@@ -89,5 +91,12 @@ async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decision
     assert [each.ruling.decision for each in shelf.kept] == [Q] * kept
 
 
-async def test_what_cannot_be_kept_comes_again() -> None:
-    assert await answered([Q, D], Shelf(room=False)) == ("451 4.3.0", False)
+@pytest.mark.parametrize(
+    ("failure", "level"), [(StorageUnavailable("The disk is full.", retry_after=5), "warning"), (KeyError(), "error")]
+)
+async def test_what_cannot_be_kept_comes_again_and_the_log_says_why(failure: Exception, level: str) -> None:
+    with structlog.testing.capture_logs() as logs:
+        assert await answered([Q, D], Shelf(failure)) == ("451 4.3.0", False)
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("not_held", level)
+    assert line.get("sentence") == ("The disk is full." if level == "warning" else None)

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+import structlog
 
 from mailwarden.guard.sources.smtp_commands import Refusal
 from mailwarden.guard.sources.smtp_lines import Lines
@@ -111,6 +112,16 @@ async def test_a_message_that_is_too_large_is_read_to_its_end_and_refused(tmp_pa
         await message_in(lines, tmp_path, max_size=100_000)
     assert not caught.value.hang_up
     assert await lines.readuntil() == b"RSET\r\n"
+
+
+@pytest.mark.parametrize("more", [0, 1_000_000])
+async def test_a_message_that_finds_no_room_is_read_to_its_end_and_put_off(tmp_path: Path, more: int) -> None:
+    lines = fed(*[b"a" * 60_000 + b"\r\n"] * 18, b"b" * more + b"\r\n.\r\n", b"RSET\r\n")
+    with structlog.testing.capture_logs() as logs, pytest.raises(Refusal, match=r"452 4\.3\.1") as caught:
+        await message_in(lines, tmp_path / "away")
+    assert not caught.value.hang_up
+    assert await lines.readuntil() == b"RSET\r\n"
+    assert [(line["event"], line["log_level"]) for line in logs] == [("no_room_in_spool", "warning")]
 
 
 async def test_a_message_as_large_as_is_taken_is_taken(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from mailwarden.errors import Overloaded
 from mailwarden.guard.sources.smtp_commands import Refusal
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.telemetry.logs import get_logger
 
 MAX_COMMAND = 2_048
 PIECE = 65_536
@@ -22,6 +23,8 @@ TOO_LARGE = "552 5.3.4 The message is larger than is taken"
 NO_ROOM = "452 4.3.1 There is no room to keep the message"
 SLOW_DATA = "421 4.4.2 The message did not come in time"
 SLOW_COMMAND = "421 4.4.2 No command came in time"
+
+log = get_logger(__name__)
 
 
 class Lines:
@@ -120,8 +123,8 @@ class _Message:
             return
         try:
             await self._writer.write(plain)
-        except Overloaded:
-            self.refusal = Refusal(NO_ROOM)
+        except Overloaded as error:
+            self.refusal = _no_room(error)
 
     def look_at(self, text: bytes | bytearray) -> None:
         """Refuse the message where a CR or LF stands by itself; a CR at the very end may have its LF to come."""
@@ -134,8 +137,13 @@ class _Message:
             raise self.refusal
         try:
             return await self._writer.finish()
-        except Overloaded:
-            raise Refusal(NO_ROOM) from None
+        except Overloaded as error:
+            raise _no_room(error) from None
+
+
+def _no_room(error: Overloaded) -> Refusal:
+    log.warning("no_room_in_spool", sentence=error.message)
+    return Refusal(NO_ROOM)
 
 
 def _safe_cut(tail: bytearray) -> int:
