@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile
+from mailwarden.policy.compiled import read_compiled
 from mailwarden.policy.profiles import ProfileFile, VerdictRow
 from mailwarden.policy.rule import Rule, RuleFile
 from mailwarden.settings.reader import Mistake, Mistakes, read
@@ -33,15 +34,17 @@ def load_policy(folder: Path = FOLDER) -> Policy:
 
     A folder without one of the last two has those that are shipped. What is shipped is read once a process.
     """
-    return _shipped() if folder == FOLDER else _load(folder)
+    return _shipped() if folder == FOLDER else read_policy(folder)
 
 
 @functools.cache
 def _shipped() -> Policy:
-    return _load(FOLDER)
+    pieces = read_compiled()
+    return make_policy(pieces.rules, pieces.tags, pieces.verdicts) if pieces else read_policy(FOLDER)
 
 
-def _load(folder: Path) -> Policy:
+def read_policy(folder: Path) -> Policy:
+    """Read the files of the folder themselves, whatever is known of them."""
     mistakes: list[Mistake] = []
     files: dict[Path, RuleFile] = {}
     found_rules = sorted((folder / "rules").glob("*.yml"))

@@ -1,0 +1,45 @@
+"""The compiled policy is the shipped one, or it is passed over."""
+
+import pytest
+
+from mailwarden.policy import compiled
+from mailwarden.policy.compiled import read_compiled, write_compiled
+from mailwarden.policy.rules import FOLDER, load_policy, make_policy, read_policy
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return read_policy(FOLDER)
+
+
+def test_the_policy_is_the_same_compiled_and_read(shipped, tmp_path):
+    write_compiled(shipped.rules, shipped.tags, shipped.verdicts, tmp_path / "policy.json")
+    pieces = read_compiled(tmp_path / "policy.json")
+    assert pieces is not None
+    assert make_policy(pieces.rules, pieces.tags, pieces.verdicts) == shipped == load_policy()
+
+
+def test_what_was_compiled_from_other_files_is_passed_over(shipped, tmp_path, monkeypatch):
+    file = tmp_path / "policy.json"
+    assert read_compiled(file) is None
+    file.write_bytes(b"{}")
+    assert read_compiled(file) is None
+    write_compiled(shipped.rules[:1], shipped.tags, shipped.verdicts, file)
+    assert read_compiled(file) is not None
+    monkeypatch.setattr(compiled, "digest", lambda: "another")
+    assert read_compiled(file) is None
+
+
+def test_the_digest_changes_with_every_file_that_is_read(tmp_path, monkeypatch):
+    sources = list(compiled._sources())
+    assert {path.suffix for path in sources} == {".yml", ".py"}
+    assert set(FOLDER.rglob("*.yml")) <= set(sources)
+    copies = [tmp_path / path.name for path in sources]
+    for path, copy in zip(sources, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(compiled, "_sources", lambda: copies)
+    seen = {compiled.digest()}
+    for copy in copies:
+        copy.write_bytes(copy.read_bytes() + b"\n")
+        seen.add(compiled.digest())
+    assert len(seen) == len(copies) + 1
