@@ -165,10 +165,12 @@ def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_f
         deferrals = read_deferrals(postfix.log)
         ledger = Ledger(load, sink, held, alone=alone, deferrals=deferrals, happened=fate.happened)
         account = ledger.close()
+        bugs = [line for line in guard.log.read_text("utf-8", "replace").splitlines() if '"level":"error"' in line]
 
     told = load.put_off + Counter(plainly(each.told) for those in deferrals.values() for each in those)
     for line in report(way, load, fate, account, took, told, sum(each.failed_starts for each in killed)):
         note(line)
+    assert not bugs, bugs[:3]
     assert fate.rounds >= 1, "not everything has happened: this run shows little"
     assert not load.given_up, "these were put off without end"
     assert len(load.accepted) + len(load.refused) >= LEAST

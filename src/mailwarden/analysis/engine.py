@@ -106,7 +106,13 @@ async def _send(transport: asyncio.WriteTransport, exchange: Exchange, question:
         batch.append(piece)
         size += len(piece)
         if size >= BATCH:
-            transport.writelines(batch)
+            _write(transport, batch)
             await exchange.wait_for_room()
             batch, size = [], 0
-    transport.writelines(batch)
+    _write(transport, batch)
+
+
+def _write(transport: asyncio.WriteTransport, batch: list[bytes]) -> None:
+    # To uvloop writing to what is closed is a mistake of ours; what became of the question, the answer tells.
+    if not transport.is_closing():
+        transport.writelines(batch)

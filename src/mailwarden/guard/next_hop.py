@@ -251,6 +251,8 @@ class Connection:
 
     async def _write(self, data: bytes) -> None:
         assert self._writer is not None
+        if self._writer.is_closing():  # uvloop would call it a mistake of ours to write
+            raise ConnectionResetError("The next hop closed the connection.")
         self._writer.write(data)
         async with asyncio.timeout(self._timeout):
             await self._writer.drain()
