@@ -184,7 +184,7 @@ def test_when_full_the_sender_is_told_451_and_postfix_delivers_later(post: Post,
         assert wait_until(lambda: "451 4.3.2" in post.after.log.read_text("utf-8"))
         assert post.sink.empty
     assert [call.result().status for call in calls] == [200] * 4
-    (arrived,) = post.sink.take(patience=30.0)
+    (arrived,) = post.sink.take()
     assert set(arrived.below(plain)) == TRACE
 
 
@@ -281,7 +281,7 @@ def test_while_a_required_engine_is_away_nothing_is_delivered_and_later_all(post
     finally:
         guard.configure({"engines": {"clamav": {"address": sluice.address}}, "onEngineFailure": "undecided"})
         guard.restart()
-    assert set(post.sink.take(patience=30.0)[0].below(plain)) == TRACE, "and delivers it when the engine is back"
+    assert set(post.sink.take()[0].below(plain)) == TRACE, "and delivers it when the engine is back"
 
 
 def held_messages(post: Post, verdict: str) -> list[dict[str, Any]]:

@@ -23,9 +23,15 @@ TWO = ("ann@company.example", "bob@company.example")
 
 
 @pytest.fixture(scope="module")
-def post(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
+def post_office(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
     with open_post_office(engines, town, tmp_path_factory.mktemp("held"), sluice) as opened:
         yield opened
+
+
+@pytest.fixture
+def post(post_office: Post) -> Post:
+    post_office.settle()
+    return post_office
 
 
 def spam(engines) -> tuple[str, bytes]:
@@ -104,7 +110,7 @@ def test_what_is_held_outlasts_kill_9_of_guard(post: Post, engines):
     guard.kill()
     guard.start()
     assert release(post, held(post, mark)["uid"]) == 202
-    assert post.sink.take(patience=30.0)[0].below(message)
+    assert post.sink.take()[0].below(message)
 
 
 def test_malware_stays(post: Post, engines):
