@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.guard.sources.smtp_listener import SmtpListener
+from mailwarden.guard.sources.smtp_session import MAX_ERRORS
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.smtp_client import Talk
 from tests.integration.smtp_desk import Notebook, listening, talking
@@ -202,11 +203,25 @@ async def test_a_bug_costs_no_message(tmp_path: Path) -> None:
         assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
 
 
-async def test_when_full_the_data_is_not_even_asked_for(tmp_path: Path) -> None:
+async def test_when_full_the_envelope_is_not_even_asked_for(tmp_path: Path) -> None:
     async with talking(tmp_path) as (talk, desk):
         await talk.hello()
         desk.full = True
+        for _ in range(MAX_ERRORS):
+            await talk.say(b"MAIL FROM:<a@x.example>\r\nRCPT TO:<b@y.example>\r\nDATA\r\n")
+            for _ in range(3):
+                assert (await talk.reply()).startswith("451 4.3.2"), "to what was said at once, and it is no error"
+        desk.full = False
         await talk.envelope()
+        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+        assert (await talk.ask("RCPT TO:<b@y.example>")).startswith("503"), "it is said of one message alone"
+
+
+async def test_when_it_became_full_since_mail_the_data_is_not_asked_for(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        desk.full = True
         assert (await talk.data(MESSAGE)).startswith("451 4.3.2")
         desk.full = False
         await talk.envelope()

@@ -39,6 +39,7 @@ class Transaction(AiosmtpdEnvelope):
         super().__init__()
         self.forwarded = Forwarded()
         self.sender: Sender | None = None
+        self.refusal: Refusal | None = None  # of MAIL; what was said behind it at once hears the same
         self.recipients: list[Recipient] = []
         self.tenants: dict[UUID, tuple[Assignment, list[Recipient]]] = {}
 
@@ -51,7 +52,7 @@ class Desk(Protocol):
     stopping: bool
 
     def require_room(self) -> None:
-        """Raise Refusal where a message would be refused at once, so that its data need not be read."""
+        """Raise Refusal where a message would be refused at once: to MAIL already, as every further word costs."""
 
     def assign(self, recipient: str) -> Assignment: ...
 
@@ -179,13 +180,19 @@ class SmtpSession(SMTP):
         transaction = self.transaction()
         if transaction.sender is not None:
             raise Refusal("503 5.5.1 One MAIL for one message")
-        transaction.sender = read_sender(argument, self._desk.settings.max_message_size)
+        sender = read_sender(argument, self._desk.settings.max_message_size)
+        try:
+            self._desk.require_room()
+        except Refusal as refusal:
+            transaction.refusal = refusal
+            raise
+        transaction.sender, transaction.refusal = sender, None
         await self.push("250 2.1.0 Ok")
 
     async def smtp_RCPT(self, argument: str | None) -> None:  # noqa: N802
         transaction = self.transaction()
         if transaction.sender is None:
-            raise Refusal("503 5.5.1 MAIL comes before RCPT")
+            raise transaction.refusal or Refusal("503 5.5.1 MAIL comes before RCPT")
         if len(transaction.recipients) >= self._desk.settings.max_recipients:
             raise Refusal(f"452 4.5.3 At most {self._desk.settings.max_recipients} recipients at once")
         recipient = read_recipient(argument, utf8=transaction.sender.utf8)
@@ -200,14 +207,14 @@ class SmtpSession(SMTP):
     async def smtp_DATA(self, argument: str | None) -> None:  # noqa: N802
         transaction = self.transaction()
         if not transaction.recipients:
-            raise Refusal("503 5.5.1 RCPT comes before DATA")
+            raise transaction.refusal or Refusal("503 5.5.1 RCPT comes before DATA")
         if argument:
             raise Refusal("501 5.5.4 Syntax: DATA")
         if self._lines.pending:  # RFC 2920, section 3.1: what follows DATA waits for 354
             raise Refusal("503 5.5.1 DATA is not answered yet, and more has come", hang_up=True)
         self.busy = True
         try:
-            self._desk.require_room()
+            self._desk.require_room()  # what there was at MAIL may be gone
             await self.push("354 End data with <CR><LF>.<CR><LF>")
             reply = await self._receive(transaction)
         finally:
