@@ -31,6 +31,7 @@ _GGRID = re.compile(rb"^X-Mailwarden-Ggrid: (\S{36})\r\n", re.MULTILINE)
 _DEFERRED = re.compile(r"(\w{3} +\d+ [\d:]{8}) .*?: (\w+): to=<.*?status=deferred \((.*)\)$")
 POSTFIX = "postfix killed"
 SLACK = 1.0  # seconds: Postfix's log has no fractions
+KILL_SLACK = 5.0
 
 
 class Copy(NamedTuple):
@@ -203,7 +204,9 @@ class Ledger:
         return killed and f"{killed} before it had noted guard's answer"
 
     def _killed(self, name: str, since: float, until: float) -> str:
-        return name if any(each.name == name and since <= each.moment <= until for each in self._happened) else ""
+        """Return the name where it happened between; a kill is noted a little before it is done."""
+        moments = [each.moment for each in self._happened if each.name == name]
+        return name if any(since - KILL_SLACK <= moment <= until for moment in moments) else ""
 
     def _count(self, account: Account, number: int, reason: str) -> None:
         if reason:

@@ -87,8 +87,8 @@ def folder() -> Iterator[Path]:
 def small_disks(folder: Path, note: Note, stack: ExitStack) -> dict[str, SmallDisk]:
     """Return the disks of guard, of Postfix and of the quarantine; none where they cannot be mounted."""
     # Postfix refuses all mail where less is free than one and a half times the largest message.
-    sizes = {"guard's disk": ("guard", 64), "Postfix's disk": ("queue", 256), "quarantine": ("vault", 512)}
-    disks = {name: SmallDisk(folder / place, size) for name, (place, size) in sizes.items()}
+    sizes = {"guard's disk": ("guard", 64), "Postfix's disk": ("queue", 160), "quarantine": ("vault", 64)}
+    disks = {name: SmallDisk(folder / place, size * (4 if FULL else 1)) for name, (place, size) in sizes.items()}
     try:
         for disk in disks.values():
             disk.mount()
