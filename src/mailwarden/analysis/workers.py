@@ -18,7 +18,7 @@ from mailwarden.model.evidence import FailureKind
 from mailwarden.model.sightings import Sight
 from mailwarden.telemetry.logs import get_logger
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
 _MAX_FRAME = 64 * 1024 * 1024
 _FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
 
