@@ -1,8 +1,11 @@
 """The processor time of process trees, read from /proc: what each part of a scan costs."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from bench.load import Ask, Load, run_load
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -32,3 +35,23 @@ def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
 
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def run_counted(
+    askers: Sequence[Ask], messages: Sequence[bytes], count: int, roots: Mapping[str, int], cpu: dict[str, float]
+) -> Load:
+    """Run a round as `run_load` does, and add to `cpu` what it took of each process."""
+    before = cpu_seconds(roots)
+    load = await run_load(askers, messages, count)
+    for name, seconds in cpu_seconds(roots).items():
+        cpu[name] = cpu.get(name, 0.0) + seconds - before[name]
+    await asyncio.sleep(0.2)
+    return load
+
+
+def show_cpu(columns: Mapping[str, Mapping[str, float]], total: int) -> None:
+    """Print what a message took of each process, a column for each kind of round of `total` messages."""
+    print(f"\n{'CPU milliseconds a message':<28}" + "".join(f"{name:>13}" for name in columns))
+    for name in next(iter(columns.values())):
+        print(f"{name:<28}" + "".join(f"{cpu[name] / total * 1000:13.2f}" for cpu in columns.values()))
+    print(f"{'all':<28}" + "".join(f"{sum(cpu.values()) / total * 1000:13.2f}" for cpu in columns.values()))

@@ -1,7 +1,6 @@
 """`make bench-scan`: scanning through abby and guard, against the same engines asked bare, alternating in one run."""
 
 import argparse
-import asyncio
 import os
 import statistics
 import tempfile
@@ -12,8 +11,8 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import BareClient, ScanClient
-from bench.cpu import children_of, cpu_seconds
-from bench.load import Ask, Load, run_load
+from bench.cpu import children_of, run_counted, show_cpu
+from bench.load import Load, run_load
 from bench.messages import read_messages
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
@@ -82,39 +81,18 @@ async def measure(
     for turn in range(rounds):
         for name, kind in messages.items():
             one = series[name]
-            one.bare.append(await _round([c.ask for c in bare], kind, count, roots, one.bare_cpu))
-            one.scan.append(await _round([c.ask for c in scan], kind, count, roots, one.scan_cpu))
+            one.bare.append(await run_counted([c.ask for c in bare], kind, count, roots, one.bare_cpu))
+            one.scan.append(await run_counted([c.ask for c in scan], kind, count, roots, one.scan_cpu))
             print(f"round {turn + 1} {name:>4}: bare {one.bare[-1].rate:6.1f}/s  scan {one.scan[-1].rate:6.1f}/s")
     for client in scan:
         client.close()
     report(series, rounds * count)
 
 
-async def _round(
-    askers: Sequence[Ask], messages: Sequence[bytes], count: int, roots: Mapping[str, int], cpu: dict[str, float]
-) -> Load:
-    before = cpu_seconds(roots)
-    load = await run_load(askers, messages, count)
-    for name, seconds in cpu_seconds(roots).items():
-        cpu[name] = cpu.get(name, 0.0) + seconds - before[name]
-    await asyncio.sleep(0.2)
-    return load
-
-
 def report(series: Mapping[str, Series], total: int) -> None:
-    print("\nCPU milliseconds a message     " + "".join(f"{name:>7} bare {name:>7} scan" for name in series))
-    names = list(next(iter(series.values())).scan_cpu)
-    for name in names:
-        cells = (
-            f"{one.bare_cpu[name] / total * 1000:12.2f}{one.scan_cpu[name] / total * 1000:13.2f}"
-            for one in series.values()
-        )
-        print(f"{name:<30} " + "".join(cells))
-    sums = (
-        f"{sum(one.bare_cpu.values()) / total * 1000:12.2f}{sum(one.scan_cpu.values()) / total * 1000:13.2f}"
-        for one in series.values()
-    )
-    print(f"{'all':<30} " + "".join(sums))
+    columns = {f"{name} bare": one.bare_cpu for name, one in series.items()}
+    columns |= {f"{name} scan": one.scan_cpu for name, one in series.items()}
+    show_cpu(columns, total)
     print("\n      bare p50/p99 ms     scan p50/p99 ms     ratio (each round)")
     for name, one in series.items():
         bare50, bare99 = _median(one.bare, "p50"), _median(one.bare, "p99")

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from bench.clients import ENVELOPE
-from bench.cpu import children_of, cpu_seconds
+from bench.cpu import children_of, run_counted, show_cpu
 from bench.load import Load, run_load
 from bench.messages import read_messages
 from rig.engines import start_engines
@@ -68,6 +68,8 @@ class Series:
 
     milter: list[Load] = field(default_factory=list)
     guard: list[Load] = field(default_factory=list)
+    milter_cpu: dict[str, float] = field(default_factory=dict)
+    guard_cpu: dict[str, float] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -138,18 +140,16 @@ async def measure(
     for kind in messages.values():
         for client in (milter, guard):
             await run_load([client.ask] * CONCURRENCY, kind, count // 4)  # warm up
-    before = cpu_seconds(roots)
     for turn in range(rounds):
         for name, kind in messages.items():
             one = series[name]
-            one.milter.append(await run_load([milter.ask] * CONCURRENCY, kind, count))
-            one.guard.append(await run_load([guard.ask] * CONCURRENCY, kind, count))
+            one.milter.append(await run_counted([milter.ask] * CONCURRENCY, kind, count, roots, one.milter_cpu))
+            one.guard.append(await run_counted([guard.ask] * CONCURRENCY, kind, count, roots, one.guard_cpu))
             print(f"round {turn + 1} {name:>4}: milter {one.milter[-1].rate:6.1f}/s  guard {one.guard[-1].rate:6.1f}/s")
-    after = cpu_seconds(roots)
-    print("\nCPU milliseconds a message, both sizes together")
-    for name in roots:
-        print(f"{name:<22} {(after[name] - before[name]) / (rounds * count * len(messages)) * 1000:8.2f}")
-    print(f"answers: milter {dict(milter.answers)}, guard {dict(guard.answers)}\n")
+    columns = {f"{name} milter": one.milter_cpu for name, one in series.items()}
+    columns |= {f"{name} guard": one.guard_cpu for name, one in series.items()}
+    show_cpu(columns, rounds * count)
+    print(f"\nanswers: milter {dict(milter.answers)}, guard {dict(guard.answers)}\n")
     for name, one in series.items():
         waits = f"milter {_p50(one.milter):.0f} ms, guard {_p50(one.guard):.0f} ms"
         print(f"{name:>4}: ratio {one.ratio:.2f} ({' '.join(f'{each:.2f}' for each in one.each)}), p50 {waits}")
