@@ -16,8 +16,8 @@ from tests.integration.smtp_client import Talk
 
 pytestmark = pytest.mark.slow
 
-PLACES = 8
-CALLERS = 64
+PLACES = 20  # as shipped
+CALLERS = 120
 SIZE = 20_000
 SECONDS = 2.0
 FILLED = 0.4
