@@ -7,7 +7,7 @@ import hashlib
 import re
 
 MAX_CANDIDATES = 50
-_CANDIDATE = re.compile(r"\b(?:[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1[02-9ac-hj-np-z]{11,71}))\b")
+_CANDIDATE = re.compile(r"\b(?:[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?ai:bc1[02-9ac-hj-np-z]{11,71}))\b")
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)

@@ -66,3 +66,4 @@ def test_a_bitcoin_address_is_told_by_its_checksum():
     assert find_bitcoin_address("or BC1QW508D6QEJXTDG4Y5R3ZARVARY0C5XW7KV8F3T4.")
     assert not find_bitcoin_address("1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNb and bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t5")
     assert not find_bitcoin_address("1" * 10_000 + " " + "bc1" + "q" * 10_000)
+    assert not find_bitcoin_address("bc1" + "\u017f" * 20 + " bc1" + "\u212a" * 20), "letters that fold to ASCII ones"
