@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate parity torture faults-lists faults-smtp screens docs clean
+.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search evaluate parity torture fuzz faults-lists faults-smtp screens docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=fold
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture
+
+fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
+	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)
 
 faults-lists: ## The lists under 64 callers for 60 s, twenty kills of PostgreSQL, 10,000 calls of two tenants
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/faults -k lists

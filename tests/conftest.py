@@ -1,12 +1,17 @@
-"""The real servers, started once a test run, and a database of its own for each test that asks for one."""
+"""The real servers, started once a test run, and a database of its own for each test that asks for one.
+
+Properties are tried with the same examples every time, so that what passed here passes there; `make fuzz` draws others.
+"""
 
 import asyncio
 import itertools
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from rig.engines import Engines, start_engines
 
@@ -16,6 +21,12 @@ if TYPE_CHECKING:
 TEMPLATE = "mailwarden_template"
 
 _numbers = itertools.count(1)
+
+FULL = os.environ.get("MAILWARDEN_FULL") == "1"
+# A machine that is busy takes its time over an example; what is slow by itself has a test that says so.
+settings.register_profile("every run", deadline=None, derandomize=True)
+settings.register_profile("full", deadline=None, max_examples=2_000)
+settings.load_profile("full" if FULL else "every run")
 
 
 @pytest.fixture(scope="session")

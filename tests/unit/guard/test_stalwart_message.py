@@ -46,6 +46,8 @@ def test_eight_bit_text_comes_as_stalwart_shows_it() -> None:
         ["Sub:ject", " x\r\n"],
         ["", " x\r\n"],
         ["a\nb", "c"],
+        ["\n", ""],
+        ["\r\n", ""],
     ],
 )
 def test_a_field_that_would_be_two_is_refused(field) -> None:

@@ -113,7 +113,7 @@ def _line(name: str, value: str) -> str:
         line = f"{name}:{value}"
     else:
         line = f"{name}: {value}\r\n"
-    if not name or ":" in name or _BROKEN_LINE.search(line):
+    if not name.strip("\r\n") or ":" in name or _BROKEN_LINE.search(line):
         raise SchemaViolation("A header field cannot be read.")
     return line
 
