@@ -26,7 +26,8 @@ from mailwarden.quarantine.rows import (
 
 MAX_PAGE = 500
 MAX_SUBJECT = 1_000
-LIMITED = "analysis.structure-limit"  # the tag of what was not analyzed whole
+# The tags of what was not analyzed whole: built beyond a limit, or an engine did not finish.
+NOT_WHOLE = frozenset({"analysis.structure-limit", "analysis.incomplete"})
 
 _ADD = f"""
 WITH days AS (
@@ -123,7 +124,7 @@ class QuarantineStore:
                 _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
                 plain(finished.envelope.sender), plain(summary.from_address), plain(summary.from_name),
                 plain(summary.subject)[:MAX_SUBJECT], verdict, finished.created, days.for_verdict(verdict),
-                recipients, [fold(each) for each in recipients], LIMITED not in finished.tags,
+                recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
             )  # fmt: skip
         return cast("UUID", kept)
 

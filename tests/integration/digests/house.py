@@ -28,7 +28,7 @@ from mailwarden.quarantine.held import Days, HeldMessage
 from mailwarden.quarantine.keeping import Keeping
 from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.releasing import Releasing
-from mailwarden.quarantine.store import LIMITED, QuarantineStore
+from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held_messages import RAW, finished
@@ -113,10 +113,10 @@ class House:
         await self.tenants.change(ALL, tenant, replace(Wishes.of(found), quarantine_digest=wanted), Actor("cli:root"))
         await self.directory.refresh()
 
-    async def keep(self, *recipients: str, tenant: UUID | None = None, limited: bool = False, **changes: Any) -> UUID:
+    async def keep(self, *recipients: str, tenant: UUID | None = None, tag: str = "", **changes: Any) -> UUID:
         made = finished(tenant or self.north, recipients=recipients or (ANN,), **changes)
-        if limited:
-            made = replace(made, ruling=replace(made.ruling, tags=(LIMITED,)))
+        if tag:
+            made = replace(made, ruling=replace(made.ruling, tags=(tag,)))
         return await Keeping(self.vault, self.store, Days()).keep(made, Spooled.of(RAW))
 
     async def states(self, uid: UUID) -> list[str]:

@@ -13,8 +13,10 @@ from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
+from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.digest_link import Link, LinkSeal
 from mailwarden.quarantine.held import State
+from mailwarden.quarantine.store import NOT_WHOLE
 from tests.integration.digests.house import ALL, ANN, BOB, SEAL, STRANGER, House, Post, link_to, tokens
 
 
@@ -73,8 +75,17 @@ async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(house: H
         assert await house.states(uid) == (["releasing"] if allowed else ["held"])
 
 
+@pytest.mark.parametrize("tag", sorted(NOT_WHOLE))
+async def test_what_was_not_analyzed_whole_is_no_recipients_to_release(house: House, tag: str):
+    assert tag in load_policy().tags
+    uid = await house.keep(tag=tag)
+    assert await house.desk.find(link_to(uid), STRANGER) is None
+    assert await house.desk.release(link_to(uid), STRANGER) is None
+    assert await house.states(uid) == ["held"]
+
+
 async def test_no_other_link_leads_anywhere(house: House):
-    limited, deleted, good = await house.keep(limited=True), await house.keep(), await house.keep()
+    limited, deleted, good = await house.keep(tag="analysis.structure-limit"), await house.keep(), await house.keep()
     await house.store.delete(ALL, deleted, None, STRANGER)
     expired = SEAL.token(Link(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
     forged = LinkSeal(b"l" * 64).token(Link(good, 1, datetime.now(UTC) + timedelta(days=1)))
