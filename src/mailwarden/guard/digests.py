@@ -9,7 +9,6 @@ Security: only addresses in a tenant's own domains are written to, so that nobod
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from datetime import UTC, date, datetime
 
 from mailwarden.access.directory import TenantDirectory
@@ -58,8 +57,6 @@ class Digests:
         self._clock = clock
         self._done: date | None = None  # the last day that was worked through
         self._unanswered: tuple[Turn | None, int] = None, 0  # the digest that met silence last, and how often
-        self._busy = asyncio.Lock()
-        self._stopping = False
         self._chore = Chore("quarantine digests", self.look, interval)
 
     def start(self) -> None:
@@ -67,11 +64,7 @@ class Digests:
 
     async def stop(self) -> None:
         """Let the digest in hand come to its end, which is not noted otherwise; then end."""
-        self._stopping = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP), self._busy:
-                pass
-        await self._chore.stop()
+        await self._chore.finish(STOP)
 
     async def look(self) -> int:
         """Send the digests of today if their hour has come and they are not sent; return how many were."""
@@ -84,8 +77,8 @@ class Digests:
         await self._store.prepare(ALL, now.date(), hour)
         sent, turn = 0, FIRST
         try:
-            while not self._stopping:
-                async with self._busy:
+            while not self._chore.stopping:
+                async with self._chore.in_hand:
                     following = await self._store.take(ALL, now.date(), turn)
                     if following is None:
                         self._done = now.date()

@@ -61,8 +61,6 @@ class Releasing:
         self._injector = injector
         self._listener = listener
         self._spool = spool
-        self._busy = asyncio.Lock()
-        self._stopping = False
         self._chore = Chore("quarantine releases", self.release_all, interval, quiet=True)
 
     def start(self) -> None:
@@ -70,17 +68,13 @@ class Releasing:
 
     async def stop(self) -> None:
         """Let the release in hand come to its end, which is not noted otherwise; then end."""
-        self._stopping = True
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP), self._busy:
-                pass
-        await self._chore.stop()
+        await self._chore.finish(STOP)
 
     async def release_all(self) -> int:
         """Do what was asked for, one release after the other; return how many recipients were served."""
         vault, total = await self._vault.uid(), 0
-        while not self._stopping:
-            async with self._busy:
+        while not self._chore.stopping:
+            async with self._chore.in_hand:
                 release = await self._store.claim(ALL, vault, CLAIM)
                 if release is None:
                     break

@@ -14,6 +14,8 @@ class Chore:
     """Does its work, rests for `interval` seconds, and does it again. A failure is logged; the next round tries again.
 
     A chore that is `quiet` tells of a failure that we know, an outage above all, only to those who debug.
+
+    Work that must not be cut off in the middle is done in pieces: while not `stopping`, each holding `in_hand`.
     """
 
     def __init__(
@@ -24,10 +26,20 @@ class Chore:
         self._interval = interval
         self._quiet = quiet
         self._task: asyncio.Task[None] | None = None
+        self.in_hand = asyncio.Lock()
+        self.stopping = False
 
     def start(self, *, rested: bool = False) -> None:
         """Begin; one that is `rested` works at once, the others rest first."""
         self._task = asyncio.create_task(self._run(rested=rested), name=self._name)
+
+    async def finish(self, patience: float) -> None:
+        """Let the piece of work in hand come to its end, within so many seconds; then stop."""
+        self.stopping = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience), self.in_hand:
+                pass
+        await self.stop()
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -44,3 +44,36 @@ async def test_a_rested_chore_works_at_once_and_a_stopped_one_no_more() -> None:
     await asyncio.sleep(0.01)
     await chore.stop()
     assert done == [1]
+
+
+async def test_what_is_in_hand_comes_to_its_end_and_no_further_piece_begins():
+    begun = asyncio.Event()
+    ended: list[str] = []
+
+    async def work() -> None:
+        while not chore.stopping:
+            async with chore.in_hand:
+                begun.set()
+                await asyncio.sleep(0.05)
+                ended.append("piece")
+
+    chore = Chore("pieces", work, 60.0)
+    chore.start(rested=True)
+    await begun.wait()
+    await chore.finish(10.0)
+    assert ended == ["piece"]
+
+
+async def test_what_takes_too_long_is_cut_off():
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        async with chore.in_hand:
+            begun.set()
+            await asyncio.sleep(60)
+
+    chore = Chore("piece", work, 60.0)
+    chore.start(rested=True)
+    await begun.wait()
+    async with asyncio.timeout(10):
+        await chore.finish(0.05)
