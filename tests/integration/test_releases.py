@@ -16,21 +16,16 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.bypass import BypassSeal
 from mailwarden.quarantine.held import HeldMessage, HeldRecipient
 from mailwarden.serving.spool import Spooled
+from tests.integration.choosy_sink import ChoosySink
 
 RAW = b"From: eve@evil.example\r\nSubject: x\r\n\r\n.dot\r\ntext \xfc\r\n" + b"line\r\n" * 20_000
 SEAL = BypassSeal(b"k" * 64)
 
 
-class Sink:
+class Sink(ChoosySink):
     def __init__(self) -> None:
+        super().__init__()
         self.taken: list[tuple[tuple[str, ...], bytes]] = []
-        self.refused: dict[str, str] = {}
-
-    async def handle_RCPT(self, _: object, __: object, envelope: Any, address: str, ___: object) -> str:  # noqa: N802
-        if address in self.refused:
-            return self.refused[address]
-        envelope.rcpt_tos.append(address)
-        return "250 2.1.5 Ok"
 
     async def handle_DATA(self, _: object, __: object, envelope: Any) -> str:  # noqa: N802
         self.taken.append((tuple(envelope.rcpt_tos), envelope.content))

@@ -31,6 +31,7 @@ from mailwarden.quarantine.releasing import Releasing
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
+from tests.integration.choosy_sink import ChoosySink
 from tests.integration.held_messages import RAW, finished
 
 ALL = Scope.deployment()
@@ -41,18 +42,12 @@ SETTINGS = DigestSettings("quarantine@north.example", "https://mail.example", ma
 MORNING = (datetime.now(UTC) + timedelta(days=1)).replace(hour=7, minute=0, second=1, microsecond=0)
 
 
-class Post:
-    """Takes digests, but not for those it was told to refuse."""
+class Post(ChoosySink):
+    """Takes digests."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.taken: list[tuple[str, tuple[str, ...], bytes]] = []
-        self.refused: dict[str, str] = {}
-
-    async def handle_RCPT(self, _: object, __: object, envelope: Any, address: str, ___: object) -> str:  # noqa: N802
-        if address in self.refused:
-            return self.refused[address]
-        envelope.rcpt_tos.append(address)
-        return "250 2.1.5 Ok"
 
     async def handle_DATA(self, _: object, __: object, envelope: Any) -> str:  # noqa: N802
         self.taken.append((envelope.mail_from, tuple(envelope.rcpt_tos), envelope.content))
