@@ -66,10 +66,13 @@ def test_a_rig_that_is_killed_leaves_no_disk(disk: SmallDisk):
 
 
 def has_room(disk: SmallDisk) -> bool:
+    path = disk.folder / "message"
     try:
-        (disk.folder / "message").write_bytes(b"x" * 10_000)
+        path.write_bytes(b"x" * 10_000)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         return False
+    finally:
+        path.unlink(missing_ok=True)  # what it took is the filler's to take, and not the next try's
     return True
