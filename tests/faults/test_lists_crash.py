@@ -113,9 +113,20 @@ async def write_through_kills(product: Product, engines: Engines, key: str, kill
 
 
 def stop_log_writer(engines: Engines) -> None:
-    """Leave writing the log to the commits that wait for it: what no commit waited for is in memory alone."""
-    query = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
-    os.kill(int(engines.postgresql.execute(query)), signal.SIGSTOP)
+    """Leave writing the log to the commits that wait for it: what no commit waited for is in memory alone.
+
+    It is stopped where it waits for its next round: stopped in the midst of one, it would keep the lock of the log,
+    and no commit would ever end.
+    """
+    query = "SELECT pid, wait_event FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+    end = time.monotonic() + BACK_SECONDS
+    while time.monotonic() < end:
+        process = int(engines.postgresql.execute(query).split("|")[0])
+        os.kill(process, signal.SIGSTOP)
+        if engines.postgresql.execute(query) == f"{process}|WalWriterMain":
+            return
+        os.kill(process, signal.SIGCONT)
+    raise AssertionError("the log writer of PostgreSQL was never seen waiting")
 
 
 async def wait_for_writes(ledger: Ledger, count: int) -> None:
