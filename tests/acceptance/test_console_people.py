@@ -59,7 +59,7 @@ def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House
     # As long as requests come the session lives, but no longer than it may in all.
     ended = time.monotonic() + 8
     while first.get("/console/people").status == 200:
-        assert time.monotonic() < ended + 2
+        assert time.monotonic() < ended + 10
         time.sleep(0.5)
     assert time.monotonic() > ended - 3
     assert first.log_in().status == 303

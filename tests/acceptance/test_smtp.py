@@ -194,17 +194,17 @@ def test_between_threshold_and_maximum_mail_waits_as_calls_do_and_is_counted_wit
 ):
     guard = post.house.product.guards[0]
     usual = {"maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
-    guard.configure({"maxGuardRequestsInProcessing": 4, "maxThrottleDelay": 2_000})
+    guard.configure({"maxGuardRequestsInProcessing": 4, "maxThrottleDelay": 4_000})
     guard.restart()
     sluice.shut()
     try:
         with ThreadPoolExecutor(4) as threads, contextlib.ExitStack() as stack:
             stack.callback(sluice.open)
             sent = []
-            for wait, present in ((0.0, 0), (0.0, 1), (1.0, 2), (2.0, 3)):
+            for wait, present in ((0.0, 0), (0.0, 1), (2.0, 2), (4.0, 3)):
                 began = time.monotonic()
                 sent.append(threads.submit(send, post.before.guard_port, plain, forward=True))
-                time.sleep(wait * 0.6)
+                time.sleep(wait * 0.4)
                 assert not wait or in_processing(post.house, 0) == present, "who waits is not counted"
                 assert wait_until(lambda more=present + 1: in_processing(post.house, 0) == more)
                 assert wait * 0.9 <= time.monotonic() - began

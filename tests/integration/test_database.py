@@ -32,7 +32,7 @@ async def test_a_refused_connection_is_storage_unavailable_at_once() -> None:
         async with database.connection():
             pass
     assert caught.value.retry_after
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 3
     assert not await database.probe()
     await database.close()
 

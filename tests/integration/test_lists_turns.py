@@ -76,4 +76,4 @@ async def test_a_list_that_grew_while_a_plan_was_kept_is_not_read_whole_for_each
         await lists.delete_entries(GLOBAL, "url-block", names, SOAR)
         took.append(time.monotonic() - began)
     await database.close()
-    assert min(took) < 0.5  # else it is several seconds
+    assert min(took) < 1.5  # else it is several seconds

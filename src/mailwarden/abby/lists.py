@@ -130,7 +130,8 @@ class ListApi:
     async def _place(self) -> AsyncIterator[None]:
         """Wait for one of the connections that streams have."""
         try:
-            await asyncio.wait_for(self._places.acquire(), STREAM_WAIT_SECONDS)
+            async with asyncio.timeout(STREAM_WAIT_SECONDS):
+                await self._places.acquire()
         except TimeoutError:
             raise Overloaded("Too many lists are streamed at once; try again.") from None
         try:

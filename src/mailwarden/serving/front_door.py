@@ -124,8 +124,8 @@ class FrontDoor:
         self.close()
         if self.in_hand:
             with suppress(TimeoutError):
-                left = max(self._closed_at + seconds - time.monotonic(), 0.0)
-                await asyncio.wait_for(self._idle.wait(), left)
+                async with asyncio.timeout(max(self._closed_at + seconds - time.monotonic(), 0.0)):
+                    await self._idle.wait()
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, Mapping[str, str]]:
         _check_head(request, self.max_head)
