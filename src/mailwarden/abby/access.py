@@ -104,14 +104,14 @@ class KeyAccess:
 
         async def protected(call: Call) -> web.StreamResponse:
             text = api_key(call.request.headers.getall("Authorization", ()))
-            key = await self._keys.authenticate(text, call.request.remote)
+            key = await self._keys.authenticate(text, call.address)
             quota = self._rates.count(key.key_id)
             try:
                 if quota.exceeded:
                     raise RateLimited(f"This API key may call {quota.limit} times a minute.", retry_after=quota.seconds)
                 if not key.may(scope):
                     raise Forbidden(f"This API key may not do this; it needs the scope `{scope}`.")
-                actor = Actor(f"key:{key.name}", call.request.remote, call.request_id)
+                actor = Actor(f"key:{key.name}", call.address, call.request_id)
                 response = await handler(call, KeyCaller(key, actor, quota))
             except MailwardenError as error:
                 response = answer_for(error)

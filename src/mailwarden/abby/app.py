@@ -72,6 +72,7 @@ from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import client_context, server_context
+from mailwarden.settings.networks import Networks
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
@@ -170,7 +171,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             spool=spool,
             metrics=metrics,
         )
-        yield FrontDoor([*routes, *build_console(console)], metrics)
+        yield FrontDoor([*routes, *build_console(console)], metrics, proxies=Networks.of(config.trusted_proxies))
 
 
 def build_routes(

@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from mailwarden.abby.console_config import ConsoleConfig
+from mailwarden.settings.networks import network_mistakes
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
 
 PATH = "abby/abby/abby.yml"
@@ -117,6 +118,14 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         int, Meta(ge=1, le=64, description="Lists streamed at once, each over a database connection of its own.")
     ] = 16
     listen: Annotated[AbbyListen, Meta(description="Where abby listens.")] = AbbyListen()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=100,
+            description="Networks of the reverse proxies before abby: what they write into `X-Forwarded-For` is "
+            "believed. Nobody else's is.",
+        ),
+    ] = ()
     tls: Annotated[AbbyTls, Meta(description="abby's certificate, shown to callers and to the guards.")] = AbbyTls()
     max_uploads: Annotated[
         int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
@@ -142,6 +151,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
             yield "staticApiTokens", f"two tokens are named `{name}`"
         if len(set(secrets)) != len(secrets):
             yield "staticApiTokens", "two users have the same token"
+        yield from network_mistakes("trustedProxies", self.trusted_proxies, everybody=False)
 
 
 def _names_a_tenant(permission: str) -> bool:

@@ -119,7 +119,7 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _actor(call: Call, caller: Caller) -> Actor:
-    return Actor(f"token:{caller.name}", call.request.remote, call.request_id)
+    return Actor(f"token:{caller.name}", call.address, call.request_id)
 
 
 def _answer(record: Held | HeldMessages, status: int = 200) -> web.Response:

@@ -197,7 +197,7 @@ def _uid_in(text: str) -> UUID:
 
 
 def _actor(call: Call, caller: Caller) -> Actor:
-    return Actor(f"token:{caller.name}", call.request.remote, call.request_id)
+    return Actor(f"token:{caller.name}", call.address, call.request_id)
 
 
 def _answer(record: Report | Reports | Learning | Forgotten, status: int = 200) -> web.Response:

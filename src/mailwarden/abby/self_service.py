@@ -17,7 +17,7 @@ from mailwarden.quarantine.digest import Waiting
 from mailwarden.quarantine.digest_link import Link, LinkSeal
 from mailwarden.quarantine.digest_store import DigestStore
 
-CALLS = 300  # a minute from one address; behind a proxy everybody has the same
+CALLS = 300  # a minute from one address
 BUCKETS = 4_096  # so that no number of addresses takes more room
 ALL = Scope.deployment()
 

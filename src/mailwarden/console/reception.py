@@ -45,7 +45,7 @@ class Reception:
         request = call.request
         return Place(
             site=self._public_url or f"https://{request.host.lower()}",
-            address=request.remote,
+            address=call.address,
             agent=request.headers.get("User-Agent", ""),
             request_id=call.request_id,
         )

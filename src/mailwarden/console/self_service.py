@@ -99,4 +99,4 @@ class SelfServicePage:
 
 def _stranger(call: Call) -> Actor:
     """Return who calls as far as it is known; whom the link is for says the link."""
-    return Actor("digest", call.request.remote, call.request_id)
+    return Actor("digest", call.address, call.request_id)

@@ -73,7 +73,7 @@ class Visit:
 
     @property
     def actor(self) -> Actor:
-        return Actor(f"user:{self.user.name}", self.call.request.remote, self.call.request_id)
+        return Actor(f"user:{self.user.name}", self.call.address, self.call.request_id)
 
     @property
     def query(self) -> Mapping[str, str]:

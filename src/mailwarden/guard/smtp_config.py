@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from mailwarden.settings.networks import network_mistakes
 from mailwarden.settings.shared import PORTS, Listen
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
@@ -60,11 +61,7 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
                 "it must not be reached from outside; `public: true` allows it all the same"
             )
             yield "listen", problem
-        for client in self.clients:
-            try:
-                ipaddress.ip_network(client)
-            except ValueError:
-                yield "clients", f"`{client}` is not a network: write 10.0.0.0/24 or 192.0.2.7/32"
+        yield from network_mistakes("clients", self.clients)
         host, _, port = self.next_hop.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             yield "nextHop", f"`{self.next_hop}` is not host:port"

@@ -16,7 +16,9 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from prometheus_client import Counter, Histogram
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
+from mailwarden.serving.caller import FIELD, caller_address
 from mailwarden.serving.errors import answer_for
+from mailwarden.settings.networks import Networks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -25,6 +27,7 @@ API_VERSION = "1.1.0"
 MAX_HEAD = 32_768
 _USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_VARIABLES: Mapping[str, str] = {}
+_NO_PROXIES = Networks()
 
 log = get_logger("front_door")
 
@@ -36,6 +39,12 @@ class Call:
     request: web.BaseRequest
     request_id: str
     variables: Mapping[str, str]  # what stood at {name} in the route's path
+    proxies: Networks = _NO_PROXIES  # those that are believed about who calls them
+
+    @property
+    def address(self) -> str | None:
+        """Where the call comes from, as far as it can be believed."""
+        return caller_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -64,11 +73,13 @@ class FrontDoor:
         meters: str = "http",
         max_head: int = MAX_HEAD,
         answer_for: ErrorAnswer = answer_for,
+        proxies: Networks = _NO_PROXIES,
     ) -> None:
         """Take the routes; a second door of a process has meters of its own, and may have other words for errors."""
         self.routes = tuple(routes)
         self.max_head = max_head
         self.answer_for = answer_for
+        self._proxies = proxies
         self.in_hand = 0
         self.stopping = False
         self._closed_at = 0.0
@@ -92,7 +103,7 @@ class FrontDoor:
             route, variables = self._find(request)
             if self.stopping:
                 raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301
-            response = await route.handler(Call(request, request_id, variables))
+            response = await route.handler(Call(request, request_id, variables, self._proxies))
         except MailwardenError as error:
             response = self.answer_for(error)
         except ConnectionError:

@@ -1,7 +1,6 @@
 """The port of the scan source `smtp`: who may connect, how many at once, and an orderly stop."""
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import time
@@ -9,6 +8,7 @@ from contextlib import suppress
 from typing import cast
 
 from mailwarden.guard.sources.smtp_session import Desk, Greeting, SmtpSession
+from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -23,7 +23,7 @@ class SmtpListener:
         self._source = source
         self._hostname = hostname
         self._greeting = Greeting(hostname, settings.max_message_size)
-        self._networks = [ipaddress.ip_network(client) for client in settings.clients]
+        self._networks = Networks.of(settings.clients)
         # aiosmtpd's own timer, should all others fail: longer than everything that one command may take.
         waits = settings.command_timeout + settings.data_timeout + 4 * settings.next_hop_timeout
         self._backstop = waits / 1000 + patience + SLACK_SECONDS
@@ -68,12 +68,8 @@ class SmtpListener:
 
     def refusal(self, session: "DoorSession", address: str) -> bytes | None:
         """Return why a client is not let in, or None where it is."""
-        try:
-            client = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return b"554 5.7.1 Not from here\r\n"
-        mapped = getattr(client, "ipv4_mapped", None)
-        if not any((mapped or client) in network for network in self._networks):
+        client = peer_address(address)
+        if client is None or client not in self._networks:
             log.warning("smtp_client_refused", client=address)
             return b"554 5.7.1 Not from here\r\n"
         if self._source.stopping:

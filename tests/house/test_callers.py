@@ -1,0 +1,36 @@
+"""Where a call comes from is found out in one place, so that no other can be talked into something else."""
+
+import ast
+import re
+
+from tests.house.tree import name_of, parsed, python_files
+
+ROOMS = tuple(f"src/mailwarden/{room}/" for room in ("abby", "access", "console", "serving"))
+DOOR = "src/mailwarden/serving/front_door.py"
+FINDER = "src/mailwarden/serving/caller.py"
+# aiohttp's ways to the other end of a connection, and to what proxies write.
+WAYS = {"remote", "forwarded", "_transport_peername", "peername"}
+# The scheme and the host that a proxy, or anybody, writes beside the request are believed nowhere.
+FIELDS = re.compile(r"(x[-_])?forwarded([-_]\w+)?|(x[-_])?(real|client)[-_]ip|cf-connecting-ip", re.IGNORECASE)
+
+
+def words_of(node: ast.AST) -> str:
+    """Return what is asked for by a dot, or by a name in quotes."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+WORDS = {
+    name_of(file): {words_of(node) for node in ast.walk(parsed(file))}
+    for file in python_files("src")
+    if name_of(file).startswith(ROOMS)
+}
+
+
+def test_only_the_front_door_asks_who_is_at_the_other_end() -> None:
+    assert [name for name, words in WORDS.items() if words & WAYS] == [DOOR]
+
+
+def test_only_one_place_names_a_field_that_proxies_write() -> None:
+    assert [name for name, words in WORDS.items() if any(map(FIELDS.fullmatch, words))] == [FINDER]

@@ -1,0 +1,141 @@
+"""Where a call comes from: nobody chooses their own address, whatever they write into the field."""
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from mailwarden.serving.caller import FIELD, MAX_HOPS, caller_address
+from mailwarden.serving.front_door import Call
+from mailwarden.settings.networks import Networks, read_address
+
+PROXIES = Networks.of(["10.0.0.0/24", "fd00::/64"])
+PROXY = "10.0.0.1"
+CALLER = "192.0.2.7"
+
+
+def is_proxy(text: str) -> bool:
+    address = read_address(text)
+    assert address is not None
+    return address in PROXIES
+
+
+addresses = st.ip_addresses().map(str)
+strangers = addresses.filter(lambda text: not is_proxy(text))
+proxies = st.sampled_from(["10.0.0.1", "10.0.0.254", "fd00::5", "::ffff:10.0.0.9", "[fd00::6]:443", "10.0.0.8:80"])
+# What a caller may write: anything at all, and what looks like the truth.
+lines = st.lists(st.text(max_size=40) | addresses | proxies | st.sampled_from(["unknown", "", ",", "x" * 9_000]))
+
+
+@given(strangers, lines)
+def test_who_is_no_proxy_never_changes_their_address(peer: str, forged: list[str]) -> None:
+    assert caller_address(peer, forged, PROXIES) == caller_address(peer, (), Networks())
+
+
+@given(addresses, lines)
+def test_without_proxies_the_field_is_ignored(peer: str, forged: list[str]) -> None:
+    assert caller_address(peer, forged, Networks()) == caller_address(peer, (), PROXIES)
+
+
+@given(lines, strangers, st.lists(proxies, max_size=MAX_HOPS - 1), st.booleans())
+def test_what_stands_before_the_first_stranger_never_matters(
+    forged: list[str], stranger: str, hops: list[str], apart: bool
+) -> None:
+    told = [stranger, *hops]
+    field = [*forged, *told] if apart else [",".join([*forged, *told])]
+    assert caller_address(PROXY, field, PROXIES) == caller_address(stranger, (), PROXIES)
+
+
+@given(lines, st.lists(proxies, max_size=MAX_HOPS - 1), st.text(max_size=40).filter(lambda text: "," not in text))
+def test_what_cannot_be_read_ends_at_the_last_proxy_that_is_known(
+    forged: list[str], hops: list[str], garbage: str
+) -> None:
+    known = caller_address(PROXY, [",".join(hops)], PROXIES)
+    assert caller_address(PROXY, [*forged, f"{garbage}?", *hops], PROXIES) == known
+
+
+@pytest.mark.parametrize(
+    "hop",
+    [
+        "192.0.2.7",
+        " 192.0.2.7\t",
+        "192.0.2.7:50123",
+        "::ffff:192.0.2.7",
+        "[::ffff:192.0.2.7]",
+        "[::ffff:c000:207]:50123",
+    ],
+)
+def test_an_address_is_read_however_a_proxy_writes_it(hop: str) -> None:
+    assert caller_address(PROXY, [hop], PROXIES) == CALLER
+    assert caller_address(PROXY, [f"198.51.100.1, {hop}, 10.0.0.2:443, [fd00::1]"], PROXIES) == CALLER
+    assert caller_address(PROXY, ["198.51.100.1", hop, "10.0.0.2"], PROXIES) == CALLER
+
+
+@pytest.mark.parametrize(
+    "hop",
+    [
+        "",
+        "unknown",
+        "_hidden",
+        "unix:",
+        "localhost",
+        "192.0.2",
+        "192.0.2.07",
+        "192.0.2.7:",
+        "192.0.2.7:123456",
+        "192.0.2.7:٣",
+        "192.0.2.7 198.51.100.1",
+        "192.0.2.7%eth0",
+        "[192.0.2.7]",
+        "[2001:db8::7",
+        "2001:db8::7]",
+        "[2001:db8::7]443",
+        "2001:db8::7%eth0",
+        "[fe80::7%eth0]:443",
+        '"192.0.2.7"',
+        "for=192.0.2.7",
+        "192.0.2.7/32",
+        "192.0.2.7\n",
+        "3221225991",
+        "1" * 9_000,
+        "\udcff",
+    ],
+)
+def test_a_hop_that_cannot_be_read_is_not_skipped(hop: str) -> None:
+    for field in ([f"{CALLER}, {hop}, 10.0.0.2"], [CALLER, hop, "10.0.0.2"]):
+        assert caller_address(PROXY, field, PROXIES) == "10.0.0.2"
+    assert caller_address(PROXY, [CALLER, hop], PROXIES) == PROXY
+
+
+def test_a_proxy_that_calls_for_itself_is_the_caller() -> None:
+    assert caller_address(PROXY, (), PROXIES) == PROXY
+    assert caller_address(PROXY, ["10.0.0.3"], PROXIES) == "10.0.0.3"
+    assert caller_address("fd00::1%eth0", ["fd00:0::2, 10.0.0.3"], PROXIES) == "fd00::2"
+
+
+def test_more_hops_than_anybody_has_are_not_followed() -> None:
+    hops = [f"10.0.0.{number}" for number in range(200, 200 - MAX_HOPS, -1)]
+    assert caller_address(PROXY, [CALLER, *hops[1:]], PROXIES) == CALLER
+    assert caller_address(PROXY, [CALLER, *hops], PROXIES) == "10.0.0.200"
+
+
+@pytest.mark.parametrize("peer", [None, "", "/run/abby.sock"])
+def test_a_peer_without_an_address_has_none(peer: str | None) -> None:
+    assert caller_address(peer, [CALLER], PROXIES) is None
+
+
+def call_with(*headers: tuple[str, str], proxies: Networks = PROXIES) -> Call:
+    request = make_mocked_request("GET", "/", headers=CIMultiDict([("Host", "a"), *headers]))
+    return Call(request.clone(remote=PROXY), "id", {}, proxies)
+
+
+def test_a_call_knows_every_line_of_the_field_in_order() -> None:
+    lines = [(FIELD, "198.51.100.1"), ("x-forwarded-for", f"{CALLER},10.0.0.3"), (FIELD, "10.0.0.2")]
+    assert call_with(*lines).address == CALLER
+    assert call_with(*lines, proxies=Networks()).address == call_with().address == PROXY
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Real-IP", "X_Forwarded_For", "X-Forwarded-Host", "Client-IP"])
+def test_no_other_field_is_looked_at(name: str) -> None:
+    assert call_with((name, CALLER), (name, f"for={CALLER}")).address == PROXY
