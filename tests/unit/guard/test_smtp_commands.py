@@ -62,7 +62,49 @@ def test_a_recipient_is_read_with_its_parameters() -> None:
     argument = "TO:<bob@company.example> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;bob@company.example"
     expected = Recipient("bob@company.example", ("NOTIFY=SUCCESS,FAILURE", "ORCPT=rfc822;bob@company.example"))
     assert read_recipient(argument, utf8=False) == expected
-    assert read_recipient("TO:<postmaster>", utf8=False) == Recipient("postmaster")
+    assert read_recipient("TO:<Postmaster>", utf8=False) == Recipient("Postmaster")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "b.o.b.@company.example",
+        "bob+a/b=c'd@company.example.",
+        "bob%else@company.example",
+        "bob@[192.0.2.1]",
+        "bob@[IPv6:2001:db8::1]",
+        '"bob, (of) @north"@company.example',
+        "bü@büro.example",
+    ],
+)
+def test_a_recipient_whom_everybody_reads_the_same_is_taken(address: str) -> None:
+    assert read_recipient(f"TO:<{address}>", utf8=True).address == address
+
+
+# Postfix takes such for an address of company.example, and before the queue hands on what was typed.
+OTHERWISE = (
+    "bob@company.example(x)",
+    "(x)bob@company.example",
+    "bob@(x)company.example",
+    "bob@company.example(x@north.example",
+    "bob%company.example",
+    "bob%company.example@",
+    "company.example!bob",
+    "bob@company.example@",
+    "bob@company.example,",
+    "bob@company.example;",
+    "bob@company.example,@north.example",
+    "all:bob@company.example;",
+    "@old.example:bob@company.example(x)",
+    '"bob@company.example"',
+    "bob",
+)
+
+
+@pytest.mark.parametrize("address", OTHERWISE)
+def test_a_recipient_whom_the_next_hop_would_take_for_another_is_refused(address: str) -> None:
+    with pytest.raises(Refusal, match=r"^553 5\.1\.3"):
+        read_recipient(f"TO:<{address}>", utf8=False)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """What follows MAIL FROM and RCPT TO: an address and its parameters, or the reply that refuses them.
 
 Security: reads what strangers wrote, which is said again to the next hop. An address that could end its command, or
-begin another, is refused and never mended.
+begin another, is refused and never mended. So is a recipient that the next hop would take for another than is written:
+whose tenant is taken for the message must be whose mailbox it goes to.
 """
 
 import re
@@ -13,6 +14,10 @@ MAX_ADDRESS = 1_024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # A quoted local part, or none, and then nothing that ends an address: each character is looked at once.
 _ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*+")?[^"\\<>\s]*+')
+# A recipient who is read the same by everybody: no comment, no list or group, no route, and a domain of its own.
+_RECIPIENT = re.compile(
+    r'(?:"(?:[^"\\]|\\.)*+"|[^\s"\\()<>@,;:\[\]]++)@(?:[^\s"\\()<>@,;:\[\]%!]++|\[[^\s"\\()<>@,;\[\]]++\])'
+)
 _PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s=\x00-\x1f\x7f]{1,512}))?")
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
@@ -64,6 +69,8 @@ def read_recipient(argument: str | None, *, utf8: bool) -> Recipient:
     if not address:
         raise Refusal("501 5.1.3 A recipient is needed")
     _require_ascii(address, utf8)
+    if not _RECIPIENT.fullmatch(address) and address.lower() != "postmaster":
+        raise Refusal("553 5.1.3 A recipient is written local@domain")
     return Recipient(address, _notification(_read_parameters(rest, _OF_RECIPIENT)))
 
 
