@@ -3,10 +3,12 @@
 Its header fields are written here and not by the email package, whose policies have been surprised by hostile names.
 
 Security: shows hostile senders and subjects. They come inert from `Shown`, are escaped in HTML and stand in no header
-field; the recipient's own address stands in one, and is refused if it could end it.
+field; the recipient's own address stands in one, and is refused if it could end it. In the text it is shown inert where
+it is no plain one: senders choose what stands behind the `+`, and between quotes.
 """
 
 import base64
+import re
 import secrets
 import textwrap
 from collections.abc import Sequence
@@ -17,9 +19,11 @@ from html import escape
 from msgspec import Struct
 
 from mailwarden.guard.quarantine_config import DigestSettings
-from mailwarden.quarantine.digest import MAX_RECIPIENT, Digest, Shown
+from mailwarden.quarantine.digest import MAX_RECIPIENT, MAX_SENDER, Digest, Shown
 from mailwarden.quarantine.digest_link import PLACE, Link, LinkSeal
+from mailwarden.quarantine.inert_text import inert
 
+_PLAIN = re.compile(r"[\w.+=-]{1,64}@[\w.-]+")
 _CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
 WITH_LINK = (
     "A link shows you one message and a button by which it is delivered to you. Opening the link alone delivers "
@@ -96,7 +100,7 @@ def subject_of(digest: Digest) -> str:
 
 def text_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -> str:
     """Return the digest as plain text."""
-    blocks = [f"New in quarantine for {recipient}:"]
+    blocks = [f"New in quarantine for {_named(recipient)}:"]
     for each in lines:
         shown = each.shown
         block = f"{shown.received:%Y-%m-%d %H:%M} UTC, {shown.verdict}\n  From:    {shown.sender}\n"
@@ -120,7 +124,8 @@ def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Held for you</title></head>\n'
         '<body style="font-family:sans-serif;line-height:1.4">\n'
-        f'<p>New in quarantine for {escape(recipient)}; times are UTC:</p>\n<table style="border-collapse:collapse">\n'
+        f"<p>New in quarantine for {escape(_named(recipient))}; times are UTC:</p>\n"
+        '<table style="border-collapse:collapse">\n'
         f"{''.join(rows)}</table>\n{below}</body></html>\n"
     )
 
@@ -142,6 +147,11 @@ def _written(address: str) -> str:
     if len(address) > MAX_RECIPIENT or not address.isprintable() or any(sign in address for sign in "<>"):
         raise Unwritable
     return address
+
+
+def _named(address: str) -> str:
+    """Return the recipient as it is shown: words and links in an address are the sender's, and do nothing."""
+    return address if _PLAIN.fullmatch(address) else inert(address, MAX_SENDER)
 
 
 def _encoded(text: str) -> str:

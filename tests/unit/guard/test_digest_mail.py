@@ -153,6 +153,25 @@ def test_an_address_that_could_end_its_field_is_not_written_to(recipient):
         WRITER.write(digest(held(), recipient=recipient), NOW)
 
 
+@pytest.mark.parametrize(
+    "recipient",
+    [
+        '"ann+locked, see https://evil.example/login"@company.example',
+        "ann+www.evil.example/login@company.example",
+        "ann+evil.example?x@company.example",
+        '"ann+' + "call us " * 30 + '"@company.example',
+    ],
+)
+def test_what_a_sender_wrote_into_the_recipients_address_does_nothing(recipient):
+    read, plain, html = written(held(), recipient=recipient)
+    assert read["To"] == f"<{recipient}>"
+    for shown in (plain, html, WRITER.preview(digest(held(), recipient=recipient), NOW)):
+        assert "evil.example/" not in shown
+        assert "evil.example?" not in shown
+        assert shown.count("call us") < 20
+    assert len(Reader(html).links) == 1
+
+
 def test_a_preview_holds_no_link_that_works():
     shown = WRITER.preview(digest(held()), NOW)
     assert shown.startswith("Subject: Held for you: 1 message\n\nNew in quarantine for ann@company.example")
