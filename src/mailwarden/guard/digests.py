@@ -23,6 +23,7 @@ from mailwarden.quarantine.digest import FIRST, Digest, Turn
 from mailwarden.quarantine.digest_store import DigestStore
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
 
 INTERVAL = 30.0  # seconds between two looks at the clock
 PATIENCE = 60.0  # seconds for one digest
@@ -46,6 +47,7 @@ class Digests:
         tenants: TenantDirectory,
         settings: DigestSettings,
         *,
+        metrics: Metrics,
         interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -55,6 +57,9 @@ class Digests:
         self._tenants = tenants
         self._settings = settings
         self._clock = clock
+        self._counted = metrics.counter(
+            "quarantine_digests", "Digests of the quarantine, by what became of them.", "outcome"
+        )
         self._done: date | None = None  # the last day that was worked through
         self._unanswered: tuple[Turn | None, int] = None, 0  # the digest that met silence last, and how often
         self._chore = Chore("quarantine digests", self.look, interval)
@@ -93,7 +98,6 @@ class Digests:
 
     async def _serve(self, turn: Turn, hour: datetime) -> bool:
         """Send one digest and note it; one that fails is logged, and is no reason against the others."""
-        told = {"tenant": str(turn.tenant)}
         if not self._is_own(turn):
             return False
         digest = await self._store.collect(ALL, turn, hour, self._settings.max_messages)
@@ -105,16 +109,22 @@ class Digests:
         except NotTaken as failure:
             if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
+                self._counted.labels("waits").inc()
                 raise NobodyAnswers from None
             codes = " ".join(failure.reply.split()[:2])  # what follows them often names the recipient
-            _log.warning("digest_refused", **told, reason=codes)
+            self._refused(turn, codes)
             return False
         except (Unwritable, TimeoutError) as failure:
-            _log.warning("digest_refused", **told, reason=type(failure).__name__)
+            self._refused(turn, type(failure).__name__)
             return False
         self._unanswered = None, 0
         await self._store.note_told(ALL, digest)
+        self._counted.labels("sent").inc()
         return True
+
+    def _refused(self, turn: Turn, reason: str) -> None:
+        self._counted.labels("refused").inc()
+        _log.warning("digest_refused", tenant=str(turn.tenant), reason=reason)
 
     def _may_wait(self, turn: Turn) -> bool:
         """Tell whether a digest that met silence is tried again today: the silence may be over this one alone."""

@@ -32,7 +32,7 @@ def start_quarantine(house: House, *, key: bytes, hop: NextHop, stack: AsyncExit
     vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)
     if settings.digest is not None:
         writer = DigestWriter(settings.digest, LinkSeal(key))
-        digests = Digests(DigestStore(database), writer, hop, house.tenants, settings.digest)
+        digests = Digests(DigestStore(database), writer, hop, house.tenants, settings.digest, metrics=house.metrics)
         stack.push_async_callback(digests.stop)
         digests.start()
     seal = None

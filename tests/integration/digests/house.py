@@ -31,6 +31,7 @@ from mailwarden.quarantine.releasing import Releasing
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.metrics import Metrics
 from tests.integration.choosy_sink import ChoosySink
 from tests.integration.held_messages import RAW, finished
 
@@ -98,10 +99,13 @@ class House:
         self.north = self.south = UUID(int=0)
         self.now = MORNING
 
-    def guard(self, hop: NextHop | None = None) -> Digests:
+    def guard(self, hop: NextHop | None = None, metrics: Metrics | None = None) -> Digests:
         """Return another guard's digests; each guard remembers for itself which day it has done."""
         writer = DigestWriter(SETTINGS, SEAL)
-        return Digests(self.digest_store, writer, hop or self.hop, self.directory, SETTINGS, clock=lambda: self.now)
+        hop, metrics = hop or self.hop, metrics or Metrics()
+        return Digests(
+            self.digest_store, writer, hop, self.directory, SETTINGS, metrics=metrics, clock=lambda: self.now
+        )
 
     async def want(self, tenant: UUID, *, wanted: bool = True) -> None:
         (found,) = await self.tenants.list(Scope.of(tenant))

@@ -1,6 +1,7 @@
 """Digests are sent once a day, to those whom they are for, of what is theirs; trouble with one is no other's."""
 
 import asyncio
+import re
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,14 @@ from mailwarden.guard.digests import TRIES
 from mailwarden.guard.next_hop import NextHop
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.digest import Turn
+from mailwarden.telemetry.metrics import Metrics
 from tests.integration.digests.house import ALL, ANN, BOB, MORNING, STRANGER, House, Post
+
+
+def counted(metrics: Metrics) -> dict[str, int]:
+    """Return how many digests became what."""
+    found = re.findall(r'mailwarden_quarantine_digests_total{outcome="(\w+)"} (\d+)', metrics.page().decode())
+    return {outcome: int(count) for outcome, count in found}
 
 
 async def test_a_recipient_is_told_once_of_what_is_new(house: House, post: Post):
@@ -85,9 +93,11 @@ async def test_one_who_is_refused_stops_nobody_and_is_told_the_day_after(house: 
     for each in (ANN, BOB, "carol@north.example"):
         await house.keep(each)
     post.refused = {BOB: f"550 5.1.1 <{BOB}>: No such user"}
-    guard = house.guard()
+    metrics = Metrics()
+    guard = house.guard(metrics=metrics)
     assert await guard.look() == 2
     assert BOB not in post.told()
+    assert counted(metrics) == {"sent": 2, "refused": 1}
     log = capsys.readouterr().out
     assert "550 5.1.1" in log
     assert "@" not in log, "no address stands in the log"
@@ -102,8 +112,10 @@ async def test_while_the_next_hop_is_away_digests_wait_and_one_that_silences_it_
     for each in (ANN, BOB):
         await house.keep(each)
     away = NextHop(("127.0.0.1", 1), 1.0, "guard.example")
-    guard = house.guard(away)
+    metrics = Metrics()
+    guard = house.guard(away, metrics)
     assert await guard.look() == 0
+    assert counted(metrics) == {"waits": 1}
     guard._hop = house.hop
     assert await guard.look() == 2, "on the same day, as soon as it is back"
     post.told()
@@ -114,6 +126,7 @@ async def test_while_the_next_hop_is_away_digests_wait_and_one_that_silences_it_
     assert [await guard.look() for _ in range(TRIES)] == [0] * TRIES
     guard._hop = house.hop
     assert await guard.look() == 1, "the first was given up for the day, as silence was all that met it"
+    assert counted(metrics) == {"waits": 1 + TRIES, "sent": 3, "refused": 1}
     assert list(post.told()) == [BOB]
 
 
