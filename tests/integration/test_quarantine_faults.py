@@ -83,6 +83,21 @@ async def test_bytes_that_were_changed_are_not_released(house: House):
     assert (held.missing, held.in_state(State.HELD)) == (True, ("ann@north.example",))
 
 
+async def test_bytes_that_were_changed_are_not_shown_as_kept_again_by_the_daily_look(house: House):
+    uid, other = await house.keep(), await house.keep(raw=b"other")
+    body = next(each for each in house.bodies() if each.stat().st_size > 1_000)
+    sound = body.read_bytes()
+    body.write_bytes(sound[:-1] + b"!")
+    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.releasing.release_all()
+    assert await house.retention.find_missing() == 1, "the file is there, and is not the message"
+    assert (await house.store.find(ALL, uid)).missing
+    assert (await house.store.find(ALL, other)).is_kept
+    body.write_bytes(sound)
+    assert await house.retention.find_missing() == 0
+    assert (await house.store.find(ALL, uid)).is_kept
+
+
 async def test_bytes_that_come_back_from_a_backup_can_be_released(house: House):
     uid = await house.keep()
     (body,) = house.bodies()

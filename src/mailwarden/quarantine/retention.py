@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import Days
+from mailwarden.quarantine.held import Days, HeldMessage
 from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.retention_store import BATCH, RetentionStore
 from mailwarden.quarantine.vault import Body, Vault
@@ -86,13 +86,18 @@ class QuarantineRetention:
         while messages := await self._store.kept(ALL, vault, after):
             after = messages[-1].uid
             for message in messages:
-                missing = message.address is None or not await self._vault.has(message.tenant, message.address)
+                missing = message.address is None or not await self._is_there(message, message.address)
                 if missing:
                     total += 1
                     _log.error("held_message_without_body", uid=str(message.uid), tenant=str(message.tenant))
                 if missing is not message.missing:
                     await self._releases.note_missing(ALL, message, missing=missing)
         return total
+
+    async def _is_there(self, message: HeldMessage, address: bytes) -> bool:
+        """Tell whether the bytes are there; where they were not, or were changed, all of them are read."""
+        look = self._vault.is_sound if message.missing else self._vault.has
+        return await look(message.tenant, address)
 
     async def _look(self) -> None:
         if datetime.now(UTC) - self._dated > REDATE:
