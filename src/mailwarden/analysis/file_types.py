@@ -72,15 +72,17 @@ _ENDINGS = {
     "xll gadget appinstaller application diagcab diagpkg xbap wll msu ade adp mda mde accde shs",
     SCRIPT: "js jse mjs vb vbs vbe wsf wsh wsc hta bat cmd ps1 psm1 psc1 sct shb reg inf ins isp chm msc scf jnlp iqy "
     "slk settingcontent-ms ppkg vxd nsh ps1xml ps2 ps2xml psc2 psd1 pssc cdxml msh msh1 msh2 mshxml ws hlp pyw pyz "
-    "vsmacros vsw webpnp printerexport xnk mcf osd fxp pcd plg hpj command workflow scpt applescript oqy rqy dqy rdp",
-    SHORTCUT: "lnk url desktop website search-ms searchconnector-ms library-ms theme themepack deskthemepack",
+    "vsmacros vsw webpnp printerexport xnk mcf osd fxp pcd plg hpj command workflow scpt applescript oqy rqy dqy rdp "
+    "au3 a3x ahk",
+    SHORTCUT: "lnk url webloc inetloc fileloc desktop website search-ms searchconnector-ms library-ms theme themepack "
+    "deskthemepack",
     DISK_IMAGE: "iso img vhd vhdx udf dmg vmdk wim daa nrg",
 }
 # Types that people do not send to each other, and that attackers do.
 _ATTACKS = (
     "scr pif cpl xll gadget appinstaller application diagcab diagpkg jse vbe wsf wsh wsc hta sct shb scf chm msc jnlp "
     "iqy slk settingcontent-ms ppkg lnk website search-ms searchconnector-ms library-ms theme themepack deskthemepack "
-    "vhd vhdx shs xbap wll ps1xml ps2 psc2 ws xnk vsmacros webpnp oqy rqy dqy rdp"
+    "vhd vhdx shs xbap wll ps1xml ps2 psc2 ws xnk vsmacros webpnp oqy rqy dqy rdp inetloc fileloc a3x"
 )
 _ATTACK_ENDINGS = frozenset(_ATTACKS.split())
 # Archives that no program of today makes; they are chosen because scanners do not open them.
@@ -138,7 +140,7 @@ def is_archaic(name: str, archive: str = "") -> bool:
 
 def is_web_address(name: str) -> bool:
     """Tell a shortcut to a web page, which is an executable only by where it leads."""
-    return ending_of(name) == "url"
+    return ending_of(name) in {"url", "webloc"}
 
 
 def has_double_ending(name: str) -> bool:

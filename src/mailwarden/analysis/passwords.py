@@ -5,19 +5,33 @@ Security: reads hostile text inside a killable worker; patterns are linear and w
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 MAX_PASSWORDS = 5
 _MAX_TEXT = 20_000
 
+# What a password is called. A bare code, number or key is too often something else.
 _WORDS = (
-    r"pass(?:word|code|phrase|wort|wd)|pwd|pw|kennwort|contrase[ñn]a|mot de passe|senha|palavra-passe|wachtwoord"
-    r"|parola|has[łl]o|heslo|пароль|密码|密碼|パスワード|비밀번호|[şs]ifre|l[öo]senord|adgangskode|salasana|jelsz[óo]"
+    r"pass(?:word|code|phrase|wort|wd)|(?:archive|zip|rar|file|document)[ -]?pass|pwd|pw|kennwort|zugangscode"
+    r"|contrase[ñn]a|clave|mot de passe|senha|palavra-passe|wachtwoord|parol[aă]|has[łl]o|heslo|пароль|код доступ[ау]"
+    r"|[şs]ifre|l[öo]senord(?:et)?|passord(?:et)?|adgangskode[nr]?|kodeord(?:et)?|salasana|jelsz[óo]|m[ậa]t kh[ẩa]u"
+    r"|κωδικός(?: πρόσβασης)?|סיסמ[הא]|كلمة (?:المرور|السر)|pin(?:[ -]code)?"
+    r"|(?:access|unlock|opening|extraction)[ -](?:code|key)|code d['’](?:ouverture|acc[eè]s)"
+    r"|c[oó]digo de (?:acceso|apertura|acesso|abertura)|codice di (?:accesso|apertura|sblocco)"
 )
+_JOINED_WORDS = r"密码|密碼|解压码|提取码|パスワード|비밀번호|암호|รหัสผ่าน"  # of scripts that part no words
+_OF = r"to open|to unzip|for|zum|zur|pour|para|per|de|do|du|of|от|к|k|ke|til|för|for å|voor|del|da|від"
+_IS = r"is|ist|lautet|est|es|é|è|är|er|este|είναι|هي|是|为|為|は|:|=|-|–|："
 _JOINED = re.compile(
-    rf"(?:^|[^\w])(?:{_WORDS})"
-    r"(?:\s{1,3}(?:to open|for|zum|pour|para|de|do|of)\b[^:=\n]{0,40}?)?"
-    r"\s{0,3}(?:(?:is|ist|est|es|é|è|:|=|-|–|：)\s{0,3}){1,2}[\"'“”„«‘(\[]?([^\s\"'“”„»’)\]<>,;]{2,32})",
+    rf"(?:(?:^|[^\w])(?:{_WORDS})|{_JOINED_WORDS})"
+    rf"(?:\s{{1,3}}(?:{_OF})\b[^:=\n]{{0,40}}?)?"
+    rf"\s{{0,3}}(?:(?:{_IS})\s{{0,3}}){{1,2}}[\"'“”„«‘(\[]?([^\s\"'“”„»’)\]<>,;。、]{{2,32}})",
+    re.IGNORECASE,
+)
+_USED = re.compile(  # Use 7742 to open the file.
+    r"\b(?:use|using|enter|mit|avec|con|com) (?:the )?(?:code |key |pin |password )?"
+    r"[\"'“‘]?([\w!@#$%&*+-]{0,16}\d[\w!@#$%&*+-]{1,16})[\"'”’]? (?:to|zum|pour|para|per) "
+    r"(?:open|unlock|unzip|extract|view|öffnen|ouvrir|abrir|aprire)\b",
     re.IGNORECASE,
 )
 # What follows such words where no password is told.
@@ -36,7 +50,7 @@ def find_passwords(text: str) -> tuple[str, ...]:
 
 
 def _passwords(text: str) -> Iterator[str]:
-    for match in _JOINED.finditer(text):
-        told = match[1].rstrip(".!?")
+    for match in chain(_JOINED.finditer(text), _USED.finditer(text)):
+        told = match[1].removesuffix("です").rstrip(".!?")
         if len(told) >= 2 and told.lower() not in _NO_PASSWORD and not told.lower().startswith(("http", "www.")):
             yield told

@@ -16,13 +16,14 @@ _LINK = b"L\x00\x00\x00\x01\x14\x02\x00"
 _HAS_ITEMS, _HAS_INFO, _HAS_ARGUMENTS, _IS_WIDE = 0x01, 0x02, 0x20, 0x80
 _TEXTS = ((0x04, "name"), (0x08, "path"), (0x10, "folder"), (_HAS_ARGUMENTS, "arguments"), (0x40, "icon"))
 _ENVIRONMENT = b"\x14\x03\x00\x00\x01\x00\x00\xa0"  # a block with the target as text, variables unexpanded
-_ADDRESS = re.compile(r"(?im)^[ \t]{0,20}(URL|IconFile|Exec)[ \t]{0,20}=[ \t]{0,20}([^\r\n]{1,2000})")
+_ADDRESS = re.compile(r"(?im)^[ \t]{0,20}(URL|IconFile|Exec|WorkingDirectory)[ \t]{0,20}=[ \t]{0,20}([^\r\n]{1,2000})")
 _ELEMENT = re.compile(r"(?is)<(?:\w{1,20}:)?(url|DeepLink|jnlp|resources)\b([^<>]{0,2000})>([^<]{0,2000})")
 _HREF = re.compile(r"(?i)\b(?:codebase|href)\s{0,5}=\s{0,5}[\"']([^\"']{1,2000})")
+_PROPERTY = re.compile(r"(?is)<key>\s{0,20}URL\s{0,20}</key>\s{0,100}<string>([^<]{1,2000})")  # of Apple's shortcuts
 _QUERY = re.compile(r"(?im)^WEB\s{0,5}\r?\n[^\n]{0,20}\n(https?://[^\r\n]{1,2000})")
 TEXT_ENDINGS = frozenset(
     {"url", "website", "desktop", "library-ms", "search-ms", "searchconnector-ms", "settingcontent-ms", "jnlp", "iqy",
-     "scf", "theme"}
+     "scf", "theme", "webloc", "inetloc", "fileloc"}
 )  # fmt: skip
 
 
@@ -94,7 +95,10 @@ def _read_text(content: bytes) -> Shortcut:
     for key, value in _ADDRESS.findall(text)[:100]:
         fields.setdefault(key.lower(), value.strip())
     if fields:
-        return Shortcut(fields.get("url") or fields.get("exec", ""), "", fields.get("iconfile", ""))
+        target, folder = fields.get("url") or fields.get("exec", ""), fields.get("workingdirectory", "")
+        return Shortcut(target, folder, fields.get("iconfile", ""))
+    if address := _PROPERTY.search(text):
+        return Shortcut(address[1].strip())
     if query := _QUERY.search(text):
         return Shortcut(query[1])
     for _, attributes, inside in _ELEMENT.findall(text)[:100]:

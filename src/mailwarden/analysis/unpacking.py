@@ -6,6 +6,7 @@ what is kept of their contents is bounded over the whole message.
 
 import io
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,9 +25,13 @@ MAX_KEPT = 64 * 1024 * 1024  # of the contents of all archives together
 MAX_FILES = 1_000
 MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
 _MAX_INNER = 50
+_MAX_INNER_ARCHIVES = 5
 _PAGE = "text.html"  # what the body of an attached message is called
 
 _CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_MAILS = frozenset({"eml", "mht", "mhtml"})  # a saved page is written as a message is
+_ZIP_END = b"PK\x05\x06"
+_ZIP_TAIL = 65_557
 _EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
 _MAIL_STREAM = "__substg1.0_3701"  # the content of an attachment in a message that Outlook saved
 _NAME_STREAMS = ("__substg1.0_3707001F", "__substg1.0_3704001F", "__substg1.0_3707001E", "__substg1.0_3704001E")
@@ -89,17 +94,40 @@ def _files(one: Unpacked) -> Iterator[SeenFile]:
 
 
 def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | None:
-    if ending_of(part.name) == "eml" and part.media_type != "message/rfc822":
-        return _open_message(part)
+    if ending_of(part.name) in _MAILS and part.media_type != "message/rfc822":
+        return _with_archives(_open_message(part))
     if kind == "ole" and ending_of(part.name) in {"msg", "oft"}:
-        return _open_saved_message(part)
+        return _with_archives(_open_saved_message(part))
     if not kind and (wrapping := wrapping_of(part.content)):
         inner = unwrap(part.content)
-        return ArchiveReport(wrapping, tuple(_member(part, name, content) for name, content in inner))
-    may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name)
+        return _with_archives(ArchiveReport(wrapping, tuple(_member(part, name, content) for name, content in inner)))
+    may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name) or has_zip_behind(kind, part.content)
     if may_hold_files and archive_kind(part.content):
         return open_archive(part.name, part.content, passwords=passwords)
     return None
+
+
+def has_zip_behind(kind: str, content: bytes) -> bool:
+    """Tell whether a file that is no archive ends as a zip does, which other programs open."""
+    return kind in _CLOSED and kind != "ole" and _ZIP_END in content[-_ZIP_TAIL:] and archive_kind(content) == "zip"
+
+
+def _with_archives(report: ArchiveReport | None) -> ArchiveReport | None:
+    """Open the archives that a wrapping or a message holds; documents are looked at as they are."""
+    held = report.members if report else ()
+    archives = (each for each in held if not file_types.is_office_name(each.path) and archive_kind(each.content))
+    for member in islice(archives, _MAX_INNER_ARCHIVES):
+        if report and not report.tripped:
+            inner = open_archive(member.path, member.content)
+            report = ArchiveReport(
+                report.kind,
+                (*report.members, *inner.members),
+                report.encrypted or inner.encrypted,
+                (*report.tripped, *inner.tripped),
+                (*report.unreadable, *inner.unreadable),
+                report.joined or inner.joined,
+            )
+    return report
 
 
 def _bound(archive: ArchiveReport, room: int) -> tuple[ArchiveReport, int]:

@@ -1,4 +1,4 @@
-"""Files wrapped in ways of old: Outlook's TNEF (winmail.dat) and uuencoded text, as attachments of their own.
+"""Files wrapped in others: Outlook's TNEF (winmail.dat), uuencoded text, and what an entry of a calendar brings.
 
 Security: reads hostile bytes inside a killable worker; files, names and sizes are bounded, and it never raises.
 """
@@ -17,18 +17,24 @@ TNEF = b"\x78\x9f\x3e\x22"
 _TITLE, _DATA, _BEGIN = 0x00018010, 0x0006800F, 0x00069002
 _UU = re.compile(rb"(?:^|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{1,255}+)\r?\n")
 _UU_ROW = 61
+_CALENDAR = b"BEGIN:VCALENDAR"
+_FOLD = re.compile(rb"\r?\n[ \t]")
+_ATTACHED = re.compile(rb"(?im)^ATTACH((?:;[^:\r\n;]{1,300}){0,10}):([A-Za-z0-9+/=]{4,}+)")
+_FILE_NAME = re.compile(rb"(?i);(?:X-)?(?:FILENAME|APPLE-FILENAME)=\"?([^\";]{1,255})")
 
 
 def wrapping_of(content: bytes) -> str:
     """Return how files are wrapped in this content, or ""."""
     if content.startswith(TNEF):
         return "tnef"
+    if content[:100].lstrip(b"\xef\xbb\xbf \r\n").upper().startswith(_CALENDAR):
+        return "calendar" if b"\nATTACH;" in content.upper() else ""
     return "uuencode" if b"begin" in content[:4_096] and _UU.search(content[:4_096]) else ""
 
 
 def unwrap(content: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of the files, as far as they can be read."""
-    reader = {"tnef": _read_tnef, "uuencode": _read_uu}.get(wrapping_of(content))
+    reader = {"tnef": _read_tnef, "uuencode": _read_uu, "calendar": _read_calendar}.get(wrapping_of(content))
     if reader is not None:
         yield from reader(content[:MAX_BYTES])
 
@@ -65,6 +71,15 @@ def _read_uu(content: bytes) -> Iterator[tuple[str, bytes]]:
         except (binascii.Error, ValueError):
             continue
         yield match[1].decode("latin-1").strip(), data
+
+
+def _read_calendar(content: bytes) -> Iterator[tuple[str, bytes]]:
+    for match in list(_ATTACHED.finditer(_FOLD.sub(b"", content)))[:MAX_FILES]:
+        name = _FILE_NAME.search(match[1])
+        try:
+            yield name[1].decode("utf-8", "replace") if name else "", binascii.a2b_base64(match[2])
+        except binascii.Error:
+            continue
 
 
 def _row(line: bytes) -> bytes:

@@ -60,6 +60,7 @@ class ArchiveReport(Struct, frozen=True):
     encrypted: bool = False
     tripped: tuple[str, ...] = ()  # sentences: limits that the archive ran into
     unreadable: tuple[str, ...] = ()  # sentences: what could not be opened
+    joined: bool = False  # a zip behind another, of which programs show the one or the other
 
 
 class _Tripped(Exception):
@@ -96,7 +97,12 @@ def open_archive(name: str, content: bytes, limits: Limits = LIMITS, passwords: 
     except _Tripped as tripped:
         opener.tripped.append(str(tripped))
     return ArchiveReport(
-        kind, tuple(opener.members), opener.encrypted, tuple(opener.tripped), tuple(dict.fromkeys(opener.unreadable))
+        kind,
+        tuple(opener.members),
+        opener.encrypted,
+        tuple(opener.tripped),
+        tuple(dict.fromkeys(opener.unreadable)),
+        opener.joined,
     )
 
 
@@ -109,6 +115,7 @@ class _Opener:
         self.tripped: list[str] = []
         self.unreadable: list[str] = []
         self.encrypted = False
+        self.joined = False
         self._total = 0
 
     def open(self, kind: str, path: str, content: bytes, depth: int) -> None:
@@ -131,7 +138,7 @@ class _Opener:
 
     def _list(self, kind: str, path: str, content: bytes) -> None:
         """Take at least the names of what is not opened."""
-        if kind in {"rar", "7z"}:
+        if kind in {"rar", "7z", "cab"}:
             listing = list_names(kind, content)
             self.encrypted = self.encrypted or listing.encrypted
             room = max(self.limits.archive_files - len(self.members), 0)
@@ -202,6 +209,11 @@ class _Opener:
                     self.members.append(Member(entry.filename[:255], 0))
                     continue
                 yield entry.filename, stream, entry.compress_size
+        # An empty zip at the end hides what is before it as well as a full one does.
+        first = min((entry.header_offset for entry in entries), default=content.rfind(b"PK\x05\x06"))
+        if not self.joined and _ends_a_zip(content[:first]):  # once: a third of them changes nothing
+            self.joined = True
+            yield from self._walk_zip(content[:first])
 
     def _unlock(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Stream | None:
         """Open a small encrypted file by one of the passwords told; the check is dear, so that few are tried."""
@@ -224,6 +236,11 @@ class _Opener:
             end = entry.header_offset + 30 + max(entry.compress_size, 0)
         if end > size + 30:
             self.unreadable.append("A zip archive declares more bytes than it has.")
+
+
+def _ends_a_zip(before: bytes) -> bool:
+    """Tell whether what stands before the files of a zip is a zip of its own."""
+    return before.startswith(b"PK\x03\x04") and before.rfind(b"PK\x05\x06", max(len(before) - 65_557, 0)) > 0
 
 
 def _walk_tar(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:

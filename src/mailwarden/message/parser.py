@@ -16,11 +16,13 @@ from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.media import bound_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.second_view import SecondPart, view_parts
+from mailwarden.message.signed_content import signed_content
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
 
 _RUN = re.compile(rb"[!-~]{60,}+")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
+_SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
 _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part
 
 
@@ -103,6 +105,9 @@ class _Collector:
             self.add(node, other, suffix=f".other{number}")
         if node.media.is_message:
             self._add_enclosed(decoded.content, node)
+            return
+        if node.media.type in _SEALED and (signed := signed_content(decoded.content)):
+            self._add_enclosed(signed, node)
             return
         readable = encoding not in {b"base64", b"quoted-printable"} or node.media.type.startswith("text/")
         for number, other in enumerate(find_embedded(decoded.content, readable), 1):

@@ -1,4 +1,4 @@
-"""Archives that we do not open, RAR and 7z: the names of their files, which tell a program all the same.
+"""Archives that we do not open, RAR, 7z and CAB: the names of their files, which tell a program all the same.
 
 Security: reads hostile archives inside a killable worker; every number is checked against the archive, what is
 unpacked is bounded, and what is cut or wrong ends the listing instead of raising.
@@ -32,6 +32,8 @@ def list_names(kind: str, content: bytes) -> Listing:
     """Return the names that an archive tells without being unpacked."""
     if kind == "7z":
         return _list_7z(content)
+    if kind == "cab":
+        return _list_cab(content)
     if content.startswith(b"Rar!\x1a\x07\x01\x00"):
         return _list_rar5(content)
     return _list_rar4(content)
@@ -187,3 +189,16 @@ def _list_rar4(content: bytes) -> Listing:
             encrypted = encrypted or bool(flags & 4)
         position += size + data
     return Listing(tuple(names), encrypted)
+
+
+def _list_cab(content: bytes) -> Listing:
+    """Go over the entries of a cabinet: sixteen bytes each, and a name that ends with a zero."""
+    names: list[str] = []
+    position = int.from_bytes(content[16:20], "little")
+    for _ in range(min(int.from_bytes(content[28:30], "little"), MAX_NAMES)):
+        end = content.find(b"\0", position + 16, position + 16 + 260)
+        if end < 0:
+            break
+        names.append(content[position + 16 : end].decode("utf-8", "replace")[:255])
+        position = end + 1
+    return Listing(tuple(names))

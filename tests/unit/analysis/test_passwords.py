@@ -16,6 +16,23 @@ from mailwarden.analysis.passwords import MAX_PASSWORDS, find_passwords
         ('PW - "abc123"', "abc123"),
         ("пароль: 777", "777"),
         ("Password for the file: 1234", "1234"),
+        ("Das Passwort lautet 7742", "7742"),
+        ("La password per aprire il file è 7742", "7742"),
+        ("Hasło do archiwum: 7742", "7742"),
+        ("Пароль от архива: 7742", "7742"),
+        ("Код доступу: 7742", "7742"),
+        ("Lösenordet är 7742", "7742"),
+        ("解凍パスワードは7742です", "7742"),
+        ("解压密码：7742", "7742"),
+        ("密码是7742。", "7742"),
+        ("كلمة المرور: 7742", "7742"),
+        ("Κωδικός: 7742", "7742"),
+        ("Mật khẩu: 7742", "7742"),
+        ("รหัสผ่าน: 7742", "7742"),
+        ("Code d'ouverture du fichier : 7742", "7742"),
+        ("Archive pass - 7742", "7742"),
+        ("PIN code for the attachment: 7742", "7742"),
+        ("Use 7742 to open the file", "7742"),
     ],
 )
 def test_a_password_that_is_told_is_found(text, password):
@@ -27,6 +44,7 @@ def test_a_password_that_is_told_is_found(text, password):
     [
         "Your password is expired.", "The password is sent separately.", "password is your date of birth",
         "Forgot password? Visit us.", "the password is not in this message", "Password: https://north.example/reset",
+        "Your order code: 7742", "Shopping: 7742", "Use the form to open a ticket", "Per 2026 to open the books",
     ],
 )  # fmt: skip
 def test_where_no_password_is_told_none_is_found(text):

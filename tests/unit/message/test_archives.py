@@ -47,6 +47,20 @@ def test_nested_archives_are_opened_with_their_path():
     assert [member.path for member in report.members] == ["a.zip > b.zip", "a.zip > b.zip > c.exe"]
 
 
+def test_zips_behind_each_other_are_both_looked_into():
+    first, second, empty = packed({"b.js": b"x"}), packed({"c.txt": b"y"}), packed({})
+    report = open_archive("a.zip", first + second)
+    assert [member.path for member in report.members] == ["a.zip > c.txt", "a.zip > b.js"]
+    assert report.joined
+    assert [member.path for member in open_archive("a.zip", first + empty).members] == ["a.zip > b.js"]
+    assert open_archive("a.zip", first * 5_000).joined
+
+
+@pytest.mark.parametrize("content", [packed({"b.zip": packed({"c.js": b"x"})}), b"MZ" + bytes(99) + packed({"a": b""})])
+def test_a_zip_within_another_and_one_behind_a_program_are_not_joined(content):
+    assert not open_archive("a.zip", content).joined
+
+
 def test_nesting_beyond_the_limit_trips():
     assert open_archive("a.zip", nested_zip(8)).tripped == ()
     assert "nested" in open_archive("a.zip", nested_zip(9)).tripped[0]

@@ -35,10 +35,16 @@ def rar4(name, flags=0):
     return b"\0\0\x74" + struct.pack("<HH", 0x8000 | flags, 32 + len(name)) + fields + name + b"abc"
 
 
+def cab(*names):
+    files = b"".join(bytes(16) + name + b"\0" for name in names)
+    return b"MSCF" + bytes(12) + struct.pack("<I", 44) + bytes(8) + struct.pack("<H", len(names)) + bytes(14) + files
+
+
 MAIN4 = b"Rar!\x1a\x07\x00\0\0\x73"
 ARCHIVES = {
     "7z": seven_zip(b"abc", HEADER),
     "7z with a packed header": seven_zip(PACKED, ENCODED + b"\x0c\x20\0\0"),
+    "cab": cab(b"invoice.exe", b"b.txt"),
     "rar 5": b"Rar!\x1a\x07\x01\x00" + rar5(b"invoice.exe") + rar5(b"b.txt"),
     "rar 4": MAIN4 + struct.pack("<HH", 0, 13) + bytes(6) + rar4(b"invoice.exe") + rar4(b"b.txt"),
 }

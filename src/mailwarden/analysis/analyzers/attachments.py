@@ -13,7 +13,7 @@ from typing import ClassVar
 from mailwarden.analysis import file_types
 from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.passwords import find_passwords
-from mailwarden.analysis.unpacking import Unpacked
+from mailwarden.analysis.unpacking import Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
 from mailwarden.message.archives import ArchiveReport, Member, archive_kind
 from mailwarden.message.message import Part
@@ -37,9 +37,6 @@ _EICAR_WRITTEN = (
 )
 _TEST_BYTES = 1024 * 1024
 _LOCAL_NAME = re.compile(rb"PK\x03\x04.{22}(.{2}).{2}", re.DOTALL)
-_ZIP_END = b"PK\x05\x06"
-_ZIP_TAIL = 65_557
-_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "bmp", "tiff", "webp", "rtf", "mp3", "ogg", "media"})
 _STREAMS = frozenset({"gzip", "bzip2", "xz"})  # these pack one file and name it after themselves
 _SALVAGED = 20
 
@@ -73,7 +70,7 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
         yield _finding("test-spam", part)
     if file_types.is_archaic(part.name, one.archive.kind if one.archive else ""):
         yield _finding("archaic-archive", part, type=file_types.ending_of(part.name))
-    if one.kind in _CLOSED and _ZIP_END in part.content[-_ZIP_TAIL:] and archive_kind(part.content) == "zip":
+    if has_zip_behind(one.kind, part.content):
         yield _finding("hidden-archive", part, type=one.kind)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
@@ -144,6 +141,10 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
         yield _finding("archive-limit", part, sentence=archive.tripped[0].rstrip("."))
     if archive.unreadable and kind_by_name(part.name) != DISK_IMAGE:
         yield _finding("archive-unreadable", part, sentence=archive.unreadable[0].rstrip("."))
+    if archive.joined:
+        yield _finding("joined-archives", part)
+    if file_types.is_office_name(part.name) and archive.unreadable:
+        yield _finding("broken-document", part)
     if file_types.is_office_name(part.name) and _is_document(archive):
         yield from _look_for_tests(part, archive)  # the reader opens the document, not the files in it
         return
@@ -159,6 +160,9 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
     dangerous = [member for member in archive.members if _kind_of(member) in DANGEROUS]
     if dangerous and len(archive.members) <= FEW:
         yield _finding("lone-executable", part, member=_name_of(dangerous[0]))
+    shortcuts = [name for name in map(_name_of, archive.members) if file_types.is_web_address(name)]
+    if shortcuts and len(archive.members) <= FEW:  # downloads have one among their files that leads to their maker
+        yield _finding("web-shortcut", part, name=shortcuts[0])
 
 
 def _is_document(archive: ArchiveReport) -> bool:

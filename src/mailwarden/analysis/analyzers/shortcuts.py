@@ -22,7 +22,7 @@ _INTERPRETERS = re.compile(
     r"|conhost|schtasks|installutil|msbuild|wmic|hh|explorer|bash|sh|python\d?|ftp|ssh)(?:\.exe)?\b"
 )
 _SERVER = re.compile(
-    r"(?i)(?:\\\\|file:/{2,5})(?!(?:localhost|127\.0\.0\.1)\b)[\w.-]{1,200}(?:@\w{1,10})?[\\/]|^(?:smb|ftp|dav)s?:"
+    r"(?i)(?:\\\\|file:/{2,40})(?!(?:localhost|127\.0\.0\.1)\b)[\w.-]{1,200}(?:@\w{1,10}){0,2}[\\/]|^(?:smb|ftp|dav)s?:"
 )
 _WEB = re.compile(r"(?i)https?://")
 
