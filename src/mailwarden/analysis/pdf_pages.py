@@ -1,4 +1,4 @@
-"""How many pages a PDF has and how much text is on the first of them, or that it is locked.
+"""How many pages a PDF has and what text is on the first of them, or that it is locked.
 
 Security: pdfium is native code on hostile bytes: only inside a killable worker. Bytes and pages are bounded.
 """
@@ -7,11 +7,13 @@ from msgspec import Struct
 
 MAX_BYTES = 20 * 1024 * 1024
 READ = 3
+MAX_TEXT = 8_000
 
 
 class PdfPages(Struct, frozen=True):
     number: int = 0
     letters: int = 0
+    text: str = ""
     locked: bool = False
 
 
@@ -26,8 +28,10 @@ def read_pages(content: bytes) -> PdfPages:
         return PdfPages(locked="password" in str(error).lower())
     try:
         number = len(document)
-        letters = sum(document[page].get_textpage().count_chars() for page in range(min(number, READ)))
-        return PdfPages(number, max(0, letters))
+        pages = [document[page].get_textpage() for page in range(min(number, READ))]
+        letters = sum(page.count_chars() for page in pages)
+        text = "\n".join(page.get_text_range(0, min(page.count_chars(), MAX_TEXT)) for page in pages)
+        return PdfPages(number, max(0, letters), text[:MAX_TEXT])
     except Exception:  # pdfium tells broken pages in many ways
         return PdfPages()
     finally:

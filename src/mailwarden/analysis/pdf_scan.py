@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from mailwarden.analysis.pdf_opening import opening_actions
+
 MAX_BYTES = 20 * 1024 * 1024
 MAX_STREAMS = 200  # of objects; pictures and pages are not unpacked
 MAX_UNPACKED = 8 * 1024 * 1024
@@ -42,11 +44,13 @@ class PdfScan(Struct, frozen=True):
     links: tuple[str, ...]
     files: tuple[str, ...]
     disguised: tuple[str, ...]
+    opening: frozenset[str] = frozenset()  # the kinds of what happens when it is opened
 
 
 def scan_pdf(content: bytes) -> PdfScan:
     content = content[:MAX_BYTES]
-    texts = [content, *_objects(content)]
+    packed = list(_objects(content))
+    texts = [content, *packed]
     actions: set[str] = set()
     links: dict[str, None] = {}
     files: dict[str, None] = {}
@@ -64,7 +68,8 @@ def scan_pdf(content: bytes) -> PdfScan:
                 if len(found) >= most:
                     break
                 found[_string(match[1], match[2])] = None
-    return PdfScan(frozenset(actions), tuple(links), tuple(files), tuple(disguised))
+    opening = opening_actions(content, packed) if "opens" in actions else frozenset()
+    return PdfScan(frozenset(actions), tuple(links), tuple(files), tuple(disguised), opening)
 
 
 def _objects(content: bytes) -> Iterator[bytes]:

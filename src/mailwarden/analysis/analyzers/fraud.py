@@ -48,9 +48,15 @@ class FraudAnalyzer:
             yield Finding("fraud.no-link")
             if len(view.text) <= SHORT:
                 yield Finding("fraud.short-note")
-        if _DIGITS.search(view.folded_text) and (phone := _PHONE.search(view.folded_text)):
-            yield Finding("fraud.phone-number", facts={"number": phone.group()[:40]})
+        if phone := find_phone(view.folded_text):
+            yield Finding("fraud.phone-number", facts={"number": phone[:40]})
         if account := _ACCOUNT.search(view.folded_text[:_ACCOUNT_TEXT]):
             yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
         if address := find_bitcoin_address(view.text[:_COIN_TEXT]):
             yield Finding("fraud.bitcoin-address", facts={"address": address})
+
+
+def find_phone(text: str) -> str:
+    """Return the first telephone number of a folded text, or ""."""
+    found = _PHONE.search(text) if _DIGITS.search(text) else None
+    return found.group() if found else ""

@@ -7,13 +7,23 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar
 
-from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name, promises_macros
+from mailwarden.analysis.analyzers.fraud import find_phone
+from mailwarden.analysis.file_types import (
+    DANGEROUS,
+    HEAD,
+    is_archive_name,
+    kind_by_content,
+    kind_by_name,
+    promises_macros,
+)
+from mailwarden.analysis.folding import fold
 from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_pages import PdfPages, read_pages
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
+from mailwarden.analysis.phrases import load_books
 from mailwarden.analysis.unpacking import SeenFile
-from mailwarden.analysis.view import View
+from mailwarden.analysis.view import PAGE_ENDINGS, View
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding
 
@@ -21,7 +31,10 @@ MAX_FILES = 5
 MAX_LINKS = 20  # that are looked at
 LITTLE_TEXT = 800
 FEW_PAGES = 2
+SMALL = 1024 * 1024
+SHORT = 1_500  # characters of a message that leaves everything to its file
 _TOLD = 200
+_LEADING = frozenset({"URI", "SubmitForm", "GoToR", "GoToE", "ImportData"})
 
 _ACTIONS = {"script": "script", "launch": "launch", "submits": "form", "media": "media"}
 
@@ -41,8 +54,7 @@ def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
     place = file.part.place
     for action in sorted(scan.actions & _ACTIONS.keys()):
         yield Finding(f"pdf.{_ACTIONS[action]}", place, told)
-    if "script" in scan.actions and "opens" in scan.actions:
-        yield Finding("pdf.script-at-opening", place, told)
+    yield from _look_at_opening(scan, place, told)
     if "script" in scan.actions and "exports" in scan.actions:
         yield Finding("pdf.script-reaches-out", place, told)
     if "elsewhere" in scan.actions and (shares := [name for name in scan.files if name.startswith(("\\\\", "//"))]):
@@ -53,12 +65,36 @@ def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
         programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS or promises_macros(name)]
         if programs:
             yield Finding("pdf.embedded-program", place, {**told, "member": programs[0][:_TOLD]})
+        elif hiding := [name for name in scan.files if name.lower().endswith(PAGE_ENDINGS) or is_archive_name(name)]:
+            yield Finding("pdf.embedded-page", place, {**told, "member": hiding[0][:_TOLD]})
         else:
             yield Finding("pdf.embedded-file", place, told)
     if "encrypted" in scan.actions:
         yield from _look_at_lock(file, view, told)
         return
     yield from _look_at_links(file, scan, ties_of(view))
+    if not scan.links and len(file.content) <= SMALL and len(view.text) <= SHORT:
+        yield from _look_at_text(file, told)
+
+
+def _look_at_opening(scan: PdfScan, place: str, told: dict[str, Fact]) -> Iterator[Finding]:
+    if "script" in scan.actions and "opens" in scan.actions:
+        yield Finding("pdf.script-at-opening", place, told)
+    if "JavaScript" in scan.opening:
+        yield Finding("pdf.opening-script", place, told)
+    if leading := sorted(scan.opening & _LEADING):
+        yield Finding("pdf.opening-link", place, {**told, "action": leading[0]})
+
+
+def _look_at_text(file: SeenFile, told: dict[str, Fact]) -> Iterator[Finding]:
+    """Tell a charge and a telephone number that stand in a small document, where the message itself says nothing."""
+    pages = read_pages(file.content)
+    text = fold(pages.text) if 0 < pages.number <= FEW_PAGES else ""
+    if not find_phone(text):
+        return
+    heard = load_books().find(text)
+    if "fraud.charge-notice" in heard and "fraud.call-us" in heard:
+        yield Finding("pdf.callback", file.part.place, {**told, "words": heard["fraud.charge-notice"].words})
 
 
 def _look_at_lock(file: SeenFile, view: View, told: dict[str, Fact]) -> Iterator[Finding]:
