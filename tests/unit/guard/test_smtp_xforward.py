@@ -22,6 +22,7 @@ def test_attributes_gather_over_several_commands() -> None:
         ("ADDR=[UNAVAILABLE] HELO=[UNAVAILABLE]", None, None),
         ("addr=192.0.2.10 helo=a+2Bb", "192.0.2.10", "a+b"),
         ("HELO=m+C3+BCller.example", None, "müller.example"),
+        ("HELO=a=b", None, "a=b"),  # as Postfix writes it: refused, the sender would be told 451 for ever
         ("HELO=", None, None),
         ("NAME=[TEMPUNAVAIL]", None, None),
     ],
@@ -46,7 +47,6 @@ def test_address_and_name_of_the_client_are_read(argument: str, address: str | N
         "HELO=a+C2+85b",
         "HELO=a+FF",
         "HELO=a+2",
-        "HELO=a=b",
         f"HELO={'a' * 256}",
     ],
 )
