@@ -17,6 +17,7 @@ SIZE = 1_000_000
         ("FROM:<a@b.example> SIZE=100 BODY=8BITMIME SMTPUTF8", Sender("a@b.example", 100, True, True)),
         ("FROM:<ä@b.example> smtputf8", Sender("ä@b.example", utf8=True)),
         ("FROM:<a@b.example> RET=HDRS ENVID=x+2By", Sender("a@b.example", notification=("RET=HDRS", "ENVID=x+2By"))),
+        ("FROM:<a@b.example> ENVID=QUJD==", Sender("a@b.example", notification=("ENVID=QUJD==",))),
         ("FROM:<a@b.example> AUTH=<>", Sender("a@b.example")),
         ('FROM:<"a > b"@b.example>', Sender('"a > b"@b.example')),
         ("FROM:<@old.example,@route.example:a@b.example>", Sender("a@b.example")),

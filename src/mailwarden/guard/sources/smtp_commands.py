@@ -18,7 +18,8 @@ _ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*+")?[^"\\<>\s]*+')
 _RECIPIENT = re.compile(
     r'(?:"(?:[^"\\]|\\.)*+"|[^\s"\\()<>@,;:\[\]]++)@(?:[^\s"\\()<>@,;:\[\]%!]++|\[[^\s"\\()<>@,;\[\]]++\])'
 )
-_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s=\x00-\x1f\x7f]{1,512}))?")
+# Postfix takes a value with an equals sign, as of base64 in ENVID, and hands it on.
+_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]{1,512}))?")
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
 _OF_RECIPIENT = frozenset({"NOTIFY", "ORCPT"})
