@@ -179,6 +179,9 @@ def kind_by_content(head: bytes) -> str:
     if b"%PDF-" in head[:1_024]:  # readers look for it so far
         return "pdf"
     start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<?xml", b"<!--", b"<!doctype svg")):  # what may stand before a drawing or a page
+        start = head[:HEAD].lower()
+        return WEB_PAGE if b"<svg" in start or b"<html" in start else ""
     return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from mailwarden.analysis.bodies import is_body
+from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses
@@ -137,7 +138,11 @@ class View:
 
 
 def is_page(part: Part) -> bool:
-    return part.media_type in PAGE_TYPES or part.name.lower().endswith(PAGE_ENDINGS)
+    if part.media_type in PAGE_TYPES or part.name.lower().endswith(PAGE_ENDINGS):
+        return True
+    # A file without an ending opens as what it is.
+    nameless = part.disposition == "attachment" and not ending_of(part.name)
+    return nameless and kind_by_content(part.content[:HEAD]) == WEB_PAGE
 
 
 def _page(part: Part) -> Page:

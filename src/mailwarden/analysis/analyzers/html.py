@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.links import misleading
+from mailwarden.analysis.page_conduct import asks_by_text, look_at_conduct
 from mailwarden.analysis.view import PAGE_ENDINGS, Page, View
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import HtmlDocument, read_html
@@ -86,6 +87,9 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
         yield "credential-form", {"host": "a script"}
     if attached:
         yield from _look_at_attached(page, lower)
+        yield from look_at_conduct(page, lower, ties)
+        if not passwords and (asked := asks_by_text(page, lower)):
+            yield "credential-form", asked
     if how := smuggling(lower):
         yield "smuggling", {"how": how}
 

@@ -1,0 +1,96 @@
+"""What an attached page or drawing does in the browser beyond showing itself: it frames, loads, reports, copies, leads.
+
+Security: works on hostile pages inside a killable worker; every pattern is linear and bounded, and it never raises.
+"""
+
+import re
+from collections.abc import Iterator
+
+from mailwarden.analysis.link_target import Noticed, Ties
+from mailwarden.message.html import HtmlDocument
+from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.evidence import Fact
+
+LITTLE_TEXT = 200  # characters that a page shows which leaves everything to another
+NO_TEXT = 40
+_START = 4_096
+_SOURCE = 2_000_000
+
+_DRAWING = re.compile(
+    r"\s{0,99}(?:<\?xml[^>]{0,500}>|<!doctype svg[^>]{0,500}>|<!--[^>]{0,2000}-->|\s{1,99}){0,9}<svg\b"
+)
+_HANDLER = re.compile(r"<[a-z][a-z0-9:]{0,30}\s[^<>]{0,4000}?\bon[a-z]{3,20}\s{0,5}=")
+_DRAWN_LINK = re.compile(r"<a\s[^<>]{0,2000}?\bhref\s{0,5}=\s{0,5}[\"'](https?:[^\"']{4,2000})")
+_RUNS = re.compile(r"href\s{0,5}=\s{0,5}[\"']\s{0,5}(?:javascript:|data:text/html)")
+# Where a thief's page sends what was typed: a chat, by the address of a program that writes to it.
+_REPORTS = re.compile(r"api\.telegram\.org/bot|discord(?:app)?\.com/api/webhooks/")
+_COPIES = re.compile(r"clipboard\.writetext|execcommand\(\s{0,5}[\"']copy[\"']")
+_COMMAND = re.compile(
+    r"\bpowershell|\bmshta\b|\bmsiexec\b|\bcmd(?:\.exe)? {0,5}/[ck]\b|\brundll32\b|\binvoke-(?:webrequest|expression)"
+    r"|\|\s{0,5}(?:ba|z)?sh\b|win(?:dows)?(?:[ -]key)? {0,5}\+ {0,5}(?:<[^<>]{0,50}>)?r\b"
+)
+# What a field is called that takes a password without saying so to the browser.
+_PASSWORD_FIELD = re.compile(
+    r"<input\b[^<>]{0,500}?\b(?:name|id|placeholder)\s{0,5}=\s{0,5}[\"']?[^\"'<>]{0,40}?"
+    r"(?:password|passwd|passwort|kennwort|mot de passe|contrase|senha|wachtwoord|пароль)"
+)
+# Libraries that reports made by programs load in place of carrying them.
+_LIBRARIES = frozenset(
+    (  # noqa: SIM905 - as a list of quoted words it would fill the screen
+        "jsdelivr.net unpkg.com cloudflare.com jquery.com plot.ly bokeh.org pydata.org bootstrapcdn.com googleapis.com "
+        "gstatic.com d3js.org mathjax.org fontawesome.com microsoft.com aspnetcdn.com highcharts.com amcharts.com"
+    ).split()
+)
+
+
+def look_at_conduct(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
+    """Yield what an attached page does; a drawing is a page to the browser, and a picture to its reader."""
+    if is_drawing(lower):
+        yield from _look_at_drawing(page, lower, ties)
+    if len(page.text) < LITTLE_TEXT and (host := _stranger(page.frames, ties)):
+        yield "framing-page", {"host": host}
+    if len(page.text) < NO_TEXT and (host := _stranger(page.scripts, ties)) and not _is_library(host):
+        yield "loaded-page", {"host": host}
+    if _REPORTS.search(lower[:_SOURCE]):
+        yield "reporting-page", {}
+    if _COPIES.search(lower[:_SOURCE]) and (command := _COMMAND.search(lower[:_SOURCE])):
+        yield "clipboard-command", {"command": command[0]}
+
+
+def asks_by_text(page: HtmlDocument, lower: str) -> dict[str, Fact] | None:
+    """Return where a password goes that a field of plain text takes, or None where there is none."""
+    if not _PASSWORD_FIELD.search(lower[:_SOURCE]):
+        return None
+    actions = [form.action for form in page.forms if host_of(form.action)]
+    return {"host": host_of(actions[0])} if actions else None
+
+
+def is_drawing(lower: str) -> bool:
+    return bool(_DRAWING.match(lower[:_START]))
+
+
+def _look_at_drawing(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
+    source = lower[:_SOURCE]
+    if page.scripts or "<script" in source:
+        yield "active-picture", {"how": "it holds a script"}
+    elif _HANDLER.search(source) or _RUNS.search(source):
+        yield "active-picture", {"how": "it runs something when it is shown or clicked"}
+    elif page.frames or page.forms or "<iframe" in source:
+        yield "active-picture", {"how": "it holds a frame or a form"}
+    if host := _stranger(_DRAWN_LINK.findall(source)[:20], ties):
+        yield "picture-link", {"host": host}
+
+
+def _stranger(addresses: tuple[str, ...] | list[str], ties: Ties) -> str:
+    """Return the first host among addresses that belongs to a stranger, or ""."""
+    for address in addresses[:50]:
+        start = address[:2_000].strip()
+        start = f"https:{start}" if start.startswith("//") else start
+        host = host_of(start) if start[:4].lower() == "http" else ""
+        if host and ties.is_stranger(host):
+            return host
+    return ""
+
+
+def _is_library(host: str) -> bool:
+    return registrable_domain(host) in _LIBRARIES
