@@ -1,7 +1,8 @@
 """The pass of a released message: a signed header field that lets it through a guard unscanned, once.
 
 The field stands on top of the message. What it signs: the analysis, the pass itself, when it ends, for whom it is, and
-every byte below the field; MTAs may put fields above it. The recipients are those of the one transaction it is for.
+every byte below the field. The recipients are those of the one transaction it is for. MTAs may put fields above it, but
+none that says what the message is: with such, whoever got hold of a pass could make another message of what it signs.
 
 Security: reads the header block of hostile messages. What is not exactly what was signed is no pass.
 """
@@ -25,6 +26,10 @@ MAX_HEADER = 1_048_576  # bytes in which the field is looked for
 _FIELD = re.compile(
     rb"(?im)^x-mailwarden-bypass: v=1; g=([0-9a-f-]{36}); p=([0-9a-f-]{36}); e=([0-9]{1,12}); "
     rb"s=([A-Za-z0-9+/]{43}=)\r\n"
+)
+_TRACES = re.compile(rb"(?:[!-9;-~]++[ \t]*+:[^\r\n]*+\r\n(?:[ \t][^\r\n]*+\r\n)*+)*+")
+_MEANING = re.compile(
+    rb"(?im)^(?:from|sender|reply-to|to|cc|subject|date|message-id|mime-version|content-[!-9;-~]*+)[ \t]*+:"
 )
 
 
@@ -84,7 +89,8 @@ def find_pass(raw: Spooled) -> Presented | None:
             break
     end = held.find(b"\r\n\r\n")
     found = _FIELD.search(bytes(held[: end + 2] if end >= 0 else held))
-    if found is None:
+    above = b"" if found is None else found.string[: found.start()]
+    if found is None or not _TRACES.fullmatch(above) or _MEANING.search(above):
         return None
     try:
         moment = datetime.fromtimestamp(int(found[3]), UTC)

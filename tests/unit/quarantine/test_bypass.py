@@ -30,6 +30,24 @@ async def test_a_message_with_its_pass_is_let_through():
 
 async def test_what_mtas_put_on_top_does_no_harm():
     assert await admitted(b"Received: from a\r\n by b\r\n" + stamped()) == PASS
+    assert await admitted(b"Return-Path: <a@b>\r\nX-Spam: no\r\nReceived:from a\r\n\tby b\r\n" + stamped()) == PASS
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        b"From: ceo@south.example\r\n",
+        b"Received: from a\r\nSUBJECT : pay this\r\n",
+        b"Content-Type: application/x-msdownload\r\n",
+        b"content-transfer-encoding:\r\n base64\r\n",
+        b"MIME-Version: 1.0\r\n",
+        b"no field, so that a body begins here\r\n",
+        b" no field\r\n",
+        b"\r\nbody\r\n",
+    ],
+)
+async def test_what_would_make_another_message_of_it_does_not_stand_on_top(above: bytes):
+    assert await admitted(above + stamped()) is None
 
 
 async def test_recipients_are_the_same_whatever_their_order_and_case():
