@@ -19,6 +19,7 @@ SUSPICION = 50
 REASONS_PER_RULE = 5
 PLACE_LENGTH = 200
 INCOMPLETE_TAG = "analysis.incomplete"
+RECOGNISED_BULK = "newsletter.recognised"  # what no analyzer finds: the rules have found enough that speaks for bulk
 
 CONVICTIONS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.BLOCKED, Verdict.SPAM)
 THREATS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SUSPICIOUS)
@@ -31,7 +32,7 @@ Spoken = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the r
 
 def judge(evidence: Evidence, policy: Policy) -> Judgement:
     """Let every rule speak whose findings are there, and conclude."""
-    spoken = sorted(_joined(list(_spoken(_present(evidence), policy))), key=_weightiest_first)
+    spoken = sorted(_joined(_restrained(_said(_present(evidence), policy))), key=_weightiest_first)
     points = _points(spoken)
     forces_quarantine = any(rule.forces_quarantine for rule, _, _ in spoken)
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
@@ -56,6 +57,47 @@ def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
     for _, reason, _ in spoken:
         points[reason.verdict] = points.get(reason.verdict, 0) + reason.weight
     return points
+
+
+def _said(present: dict[str, list[Occurrence]], policy: Policy) -> Sequence[Spoken]:
+    """Return what every rule says; those about bulk mail are asked when the others have recognised it."""
+    spoken = list(_spoken(present, policy))
+    if _points(spoken).get(Verdict.BULK, 0) >= CONVICTION:
+        known = {**present, RECOGNISED_BULK: [("newsletter", Finding(RECOGNISED_BULK))]}
+        spoken += (
+            said
+            for rule in policy.rules_by_finding.get(RECOGNISED_BULK, ())
+            if _speaks(rule, known)
+            for said in _reasons(rule, rule.needs, known)
+        )
+    return spoken
+
+
+def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
+    """Take from what some rules bring together as much as the rule does that restrains them, and from nothing else.
+
+    The narrower goes first, and what it took is no longer there for a wider one. What takes nothing is not told.
+    """
+    if not any(rule.restrains for rule, _, _ in spoken):
+        return spoken
+    held = [item for item in spoken if not item[0].restrains]
+    reach = [(_reach(item[0], held), item) for item in spoken if item[0].restrains]
+    acting: list[tuple[frozenset[int], int]] = []
+    left = list(held)
+    for those, (rule, reason, body) in sorted(reach, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)):
+        brought = sum(held[n][1].weight for n in those) + sum(less for inner, less in acting if inner <= those)
+        taken = min(brought, -reason.weight if reason.weight else brought - rule.cap)
+        if taken > 0:
+            acting.append((those, -taken))
+            left.append((rule, replace(reason, weight=-taken), body))
+    return left
+
+
+def _reach(rule: Rule, spoken: Sequence[Spoken]) -> frozenset[int]:
+    """Return the places of the reasons that a rule restrains; what eases is left alone."""
+    return frozenset(
+        place for place, (other, reason, _) in enumerate(spoken) if reason.weight > 0 and other.is_restrained_by(rule)
+    )
 
 
 def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
@@ -122,9 +164,14 @@ def _present(evidence: Evidence) -> dict[str, list[Occurrence]]:
 def _spoken(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iterator[Spoken]:
     for name in present:
         for rule in policy.rules_by_finding.get(name, ()):
-            needs = rule.needs  # the first of which is here
-            if (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless):
-                yield from _reasons(rule, needs, present)
+            if _speaks(rule, present):
+                yield from _reasons(rule, rule.needs, present)
+
+
+def _speaks(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
+    """Tell whether a rule speaks whose first need is here."""
+    needs = rule.needs
+    return (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless)
 
 
 def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:

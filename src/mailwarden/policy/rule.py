@@ -52,11 +52,21 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     cap: Annotated[int, Meta(ge=1, le=CONVICTION)] = CONVICTION
     forces_quarantine: bool = False
     joins_leading: bool = False  # it tells good from bad and not which bad: it counts with what leads without it
+    # Analyzers, tags or rules that bring its verdict `cap` points at most together; with a weight of its own it takes
+    # so much from what they bring, and from nothing else.
+    restrains: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Return the findings that must all be there."""
         return (self.when,) if isinstance(self.when, str) else self.when
+
+    def is_restrained_by(self, other: "Rule") -> bool:
+        """Tell whether the other rule names this one, its tag or its analyzer."""
+        names = other.restrains
+        return self.verdict is other.verdict and (
+            self.id in names or self.id.partition(".")[0] in names or bool(self.tag and self.tag in names)
+        )
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not NAME_FORM.match(self.id):
@@ -104,5 +114,7 @@ def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "forcesQuarantine", "belongs to rules that argue for `suspicious`; a conviction needs no force"
     if rule.joins_leading and rule.verdict is not Verdict.SPAM:
         yield "joinsLeading", "belongs to rules that argue for `spam`, where nothing else leads"
+    if rule.restrains and (rule.verdict in (Verdict.MALWARE, Verdict.BLOCKED) or rule.weight > 0 or rule.joins_leading):
+        yield "restrains", "belongs to rules that ease or weigh nothing; nothing restrains `malware` or `blocked`"
     if rule.counts == "each" and rule.weight < 0:
         yield "counts", "easing evidence counts once"

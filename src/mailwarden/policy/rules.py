@@ -2,7 +2,7 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -104,10 +104,19 @@ def _mistakes_between(files: Mapping[Path, RuleFile]) -> Iterable[Mistake]:
                 yield _mistake(path, rule.id, f"the id `{rule.id}` must begin with `{path.stem}.`, as its file does")
             if rule.tag and rule.tag not in declared:
                 yield _mistake(path, rule.tag, f"the tag `{rule.tag}` of `{rule.id}` is described nowhere")
+    yield from _restraining_nobody(files, {*ids, *declared, *(identity.partition(".")[0] for identity in ids)})
     used = {rule.tag for file in files.values() for rule in file.rules}
     for tag, path in declared.items():
         if tag not in used and path.name != "tags.yml":
             yield _mistake(path, tag, f"no rule carries the tag `{tag}`; tags that code adds are in tags.yml")
+
+
+def _restraining_nobody(files: Mapping[Path, RuleFile], known: Collection[str]) -> Iterable[Mistake]:
+    for path, file in files.items():
+        for rule in file.rules:
+            for name in rule.restrains:
+                if name not in known:
+                    yield _mistake(path, name, f"`{rule.id}` restrains `{name}`, which is no rule, tag or analyzer")
 
 
 def _mistake(path: Path, text: str, problem: str) -> Mistake:

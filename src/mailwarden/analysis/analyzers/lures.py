@@ -9,7 +9,10 @@ Security: works on hostile text inside a killable worker; text is cut, every pat
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.dilution import hear_densely
+import re2
+
+from mailwarden.analysis.dilution import hear_densely, unseen
+from mailwarden.analysis.folding import fold
 from mailwarden.analysis.view import View
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.evidence import Finding
@@ -19,6 +22,11 @@ MANY = 3
 LONG = 8_000  # characters of a text that mentions everything at some point
 # How many phrases of a family are more than chance.
 OFTEN = {"account-trouble": 2, "verify-request": 2, "mailbox-quota": 2, "mail-held": 2, "parcel": 2, "prize": 2}
+TALK = 2  # times that a text names phishing before it is a text about it
+SUBJECT = 500
+HIDDEN = 200  # characters that nobody sees, which may hold any word
+# RE2 looks for all alternatives at once; the text is folded.
+_TALK = re2.compile(fold("phishing|hameçonnage|фишинг|フィッシング|钓鱼邮件|钓鱼网站|钓鱼攻击"))
 # What presses and points, but is no lure by itself.
 _MANNERS = frozenset({"lures.deadline", "lures.click", "lures.impersonal"})
 
@@ -29,6 +37,8 @@ class LuresAnalyzer:
     def examine(self, view: View) -> Iterator[Finding]:
         found = list(hear_densely(view, self.name, OFTEN))
         yield from found
+        if found and _is_talk(view):
+            yield Finding("lures.talk")
         lures = [each for each in found if each.name not in _MANNERS and not each.name.endswith("-often")]
         if not lures or len(view.folded_text) > LONG:
             return
@@ -40,6 +50,14 @@ class LuresAnalyzer:
             yield Finding("lures.many", facts={"words": words})
         if domain := _elsewhere(view):
             yield Finding("lures.foreign-links", facts={"domain": domain})
+
+
+def _is_talk(view: View) -> bool:
+    """Tell whether people see that a text is about phishing: in its subject, or several times."""
+    if unseen(view) > HIDDEN:
+        return False
+    named = len(_TALK.findall(view.folded_text))
+    return named >= TALK or (named > 0 and bool(_TALK.search(fold(view.subject[:SUBJECT]))))
 
 
 def _elsewhere(view: View) -> str:

@@ -16,7 +16,7 @@ from mailwarden.analysis.dilution import unseen
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
-from mailwarden.message.urls import normalize_host, registrable_domain
+from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.evidence import Finding
 
 MANY_LINKS = 8
@@ -29,11 +29,14 @@ _VALUE = 2_000
 _BULK = frozenset({"bulk", "list", "junk"})
 _WEB = re.compile(r"<\s{0,9}+https://", re.IGNORECASE)
 # RE2 looks for all alternatives at once, which these long patterns need.
-_LEAVE = re2.compile(
-    r"(?i)unsubscri|opt[- ]?out|abmeld|abbestell|austragen|desabon|desinscri|désinscri|désabon|darse de baja"
+_LEAVING = (
+    r"unsubscri|opt[- ]?out|abmeld|abbestell|austragen|desabon|desinscri|désinscri|désabon|darse de baja"
     r"|cancelar (?:la )?susc|descadastr|disiscri|cancella l|afmelden|uitschrij|wypisz|odhlás|отписа|退订|配信停止"
     r"|email preferences|manage (?:your )?(?:preferences|subscription)|update (?:your )?preferences"
 )
+_LEAVE = re2.compile(f"(?i){_LEAVING}")
+# In plain text the words stand before the address, on the same line or one of the next two.
+_LEAVE_BY = re2.compile(rf"(?i)(?:{_LEAVING})[^\n]{{0,200}}(?:\n[^\n]{{0,200}}){{0,2}}?(https?://[^\s<>\"]{{1,500}})")
 _BROWSER = re2.compile(
     r"(?i)view (?:this |it )?(?:e-?mail |message |newsletter )?(?:online|in (?:your |a )?(?:web )?browser)|web ?version"
     r"|im browser (?:an(?:sehen|zeigen)|öffnen)|online-?version|version en ligne|dans (?:votre |le )navigateur"
@@ -64,10 +67,12 @@ def _structure(view: View) -> Iterator[Finding]:
     """Yield what newsletters look like, also where a relay took their headers away."""
     links = [link for link in view.links if link.host]
     own = registrable_domain(normalize_host(view.sender.domain))
-    way_out = _ways_out(links)
+    way_out = [link.host for link in _ways_out(links)]
+    if not way_out and len(links) >= SOME_LINKS:
+        way_out = _ways_out_of_text(view)
     if way_out:
-        yield Finding("newsletter.leave-link", facts={"host": way_out[0].host[:100]})
-        if own and any(link.domain == own for link in way_out):
+        yield Finding("newsletter.leave-link", facts={"host": way_out[0][:100]})
+        if own and any(registrable_domain(host) == own for host in way_out):
             yield Finding("newsletter.own-leave-link", facts={"host": own})
     if _leads_home(links, own):
         yield Finding("newsletter.own-links", facts={"host": own[:100]})
@@ -91,6 +96,13 @@ def _ways_out(links: list[SeenLink]) -> list[SeenLink]:
     if not _LEAVE.search("\n".join(texts)):
         return []
     return [link for link, text in zip(links, texts, strict=True) if _LEAVE.search(text)]
+
+
+def _ways_out_of_text(view: View) -> list[str]:
+    """Return the host that a plain text names after words about leaving."""
+    if any(not page.attached for page in view.pages) or not (found := _LEAVE_BY.search(view.plain_text)):
+        return []
+    return [host] if (host := host_of(found[1])) else []
 
 
 def _leads_home(links: list[SeenLink], own: str) -> bool:

@@ -8,12 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
 from mailwarden.analysis.link_words import load_link_words
 from mailwarden.analysis.links import public_ip, shown_host
 from mailwarden.analysis.view import View
+from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument, Link
-from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.message.limits import LIMITS
+from mailwarden.message.urls import host_of, normalize_host, registrable_domain
+from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_LINKS = 200  # different ones; the first to each host come first
@@ -23,7 +27,10 @@ MANY_DOMAINS = 25
 LITTLE_TEXT = 200
 BUTTON = 80  # characters of the text on a button
 _TOLD = 200
+# Where anybody has a place, so that a domain names nobody.
+_ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM})
 
+_WHOLE_SYLLABLES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _SCRIPT = re.compile(r"\s*+(?:javascript|vbscript):", re.IGNORECASE)
 _IDLE = re.compile(r"\s*+javascript:\s*+(?:void\s*+\(?0?\)?|//)?;?\s*+$", re.IGNORECASE)
 # What opens a program of the reader's machine, or a file on somebody else's.
@@ -58,6 +65,8 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
     for link in chosen_links(view):
         for noticed in merge(look_at_address(link[0], ties), link[0], _TOLD):
             yield noticed, link[1]
+    for noticed in look_homewards(view):
+        yield noticed, ""
     for page in view.pages:
         for noticed in _look_at_schemes(page.document.links, page.document.data_uris):
             yield noticed, page.part.place
@@ -78,6 +87,25 @@ def chosen_links(view: View) -> tuple[tuple[str, str], ...]:
         if link.host and first.setdefault(link.host, (link.url, link.place))[0] != link.url:
             others.setdefault(link.url, (link.url, link.place))
     return (*first.values(), *others.values())[:MAX_LINKS]
+
+
+def look_homewards(view: View) -> Iterator[Noticed]:
+    """Tell whether every link leads to the sender's own site, or to it and to the service that sent the message.
+
+    It proves nothing before the sender is authenticated, which policy asks for.
+    """
+    own = registrable_domain(normalize_host(view.sender.domain))
+    house = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
+    hosts = {host_of(destination(link.url)) for link in view.links if link.host}
+    domains = {registrable_domain(host) or host for host in hosts}
+    if not domains or "" in domains or len(view.links) >= LIMITS.urls or not domains <= {own, house}:
+        return
+    if any(domain in free_mail_domains() or kind_of(domain) in _ANYBODYS for domain in {own, *domains}):
+        return
+    if domains == {own}:
+        yield "home", {"host": own}
+    else:
+        yield "sending-house", {"host": house}
 
 
 def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...]) -> Iterator[Noticed]:
@@ -132,9 +160,15 @@ def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
 def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> Iterator[Noticed]:
     """Tell where pictures stand in place of text; text that is hidden from people is none."""
     strangers = [link for link in links if ties.is_stranger(host_of(destination(link.href)))]
-    shown = len(document.text) - document.gone_text - document.tiny_text - document.pale_text
-    if document.images and strangers and shown < LITTLE_TEXT:
+    hidden = document.gone_text + document.tiny_text + document.pale_text
+    shown = len(document.text) - hidden
+    if document.images and strangers and shown + (0 if hidden else _dense(document.text)) < LITTLE_TEXT:
         yield "pictures-only", {"host": host_of(destination(strangers[0].href))}
+
+
+def _dense(text: str) -> int:
+    """Return how much longer a text would be in letters: a Chinese, Japanese or Korean sign says as much as three."""
+    return 2 * len(_WHOLE_SYLLABLES.findall(text[:LITTLE_TEXT]))
 
 
 def _told(link: Link, host: str) -> dict[str, Fact]:

@@ -1,0 +1,193 @@
+"""What proves good mail holds words and links within bounds, and nothing that convicts by itself."""
+
+import pytest
+
+from mailwarden.errors import ConfigurationError
+from mailwarden.model.judgement import Judgement
+from mailwarden.model.outcome import Verdict
+from mailwarden.policy.judge import RECOGNISED_BULK, judge
+from mailwarden.policy.rule import CONVICTION, Rule
+from mailwarden.policy.rules import Policy, load_policy, make_policy
+from tests.unit.policy.conftest import evidence, finished
+from tests.unit.policy.test_judge import SHIPPED, rule
+from tests.unit.policy.test_rules import odd, write
+
+RESTRAINTS = [each for each in SHIPPED.rules if each.restrains]
+# What no proof of good manners takes anything from.
+HARD = (
+    "html.credential-form",
+    "lookalike.sender-domain",
+    "lookalike.link-domain",
+    "lookalike.link-poses",
+    "lookalike.name-links",
+    "rspamd.known-phishing-url",
+    "rspamd.known-malware-url",
+    "rspamd.lookalike-url",
+    "rspamd.strong-spam",
+    "rspamd.listed-url",
+    "urls.mailing-kit",
+    "urls.userinfo",
+    "urls.data",
+    "urls.hidden-letters",
+    "urls.open-redirection",
+    "sender.disguised-name",
+    "pictures.qr-stranger",
+    "clamav.phishing",
+    "lists.url-block",
+    "lists.vip-impersonation",
+    "yara.phishing",
+)
+NEWSLETTER = ("newsletter.one-click", "newsletter.leave-link")
+WORDS = (
+    "lures.any",
+    "lures.several",
+    "lures.many",
+    "lures.impersonal",
+    "lures.deadline",
+    "lures.prize",
+    "lures.prize-often",
+    "lures.account-trouble",
+    "lures.verify-request",
+    "lures.foreign-links",
+    "urls.one-stranger",
+    "urls.counted",
+    "urls.button",
+    "urls.recipient",
+    "fraud.windfall",
+    "fraud.stranger",
+    "fraud.stranger-often",
+    "fraud.no-link",
+    "fraud.gift-cards",
+    "offers.any",
+    "offers.many",
+    "offers.casino-often",
+    "offers.finance-offer",
+    "offers.finance-offer-often",
+    "wording.shouting",
+    "wording.exclaiming",
+)
+
+
+def said(*names: str, policy: Policy = SHIPPED) -> Judgement:
+    return judge(evidence(finished(*names)), policy)
+
+
+def words(identity: str, weight: int, **more: object) -> Rule:
+    return rule(identity, Verdict.PHISHING, weight, **more)
+
+
+def restraint(identity: str, restrains: tuple[str, ...], cap: int, verdict: Verdict = Verdict.PHISHING) -> Rule:
+    return rule(identity, verdict, 0, restrains=restrains, cap=cap, summary="it is proved")
+
+
+def policy_of(*rules: Rule) -> Policy:
+    return make_policy(rules, {}, SHIPPED.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("restrains", "cap", "points"),
+    [
+        (("tested.a",), 30, 30 + 50 + 40),  # a rule
+        (("content.pressure",), 30, 60 + 30 + 40),  # a tag
+        (("tested",), 30, 30),  # an analyzer
+        (("tested.a", "content.pressure"), 90, 90 + 40),
+        (("tested.a",), 60, 150),  # what is within its bounds stays
+        (("html",), 30, 150),
+    ],
+)
+def test_rules_tags_and_analyzers_are_held_together(restrains, cap, points):
+    rules = (words("a", 60), words("b", 50, tag="content.pressure"), words("c", 40), restraint("r", restrains, cap))
+    judgement = said("tested.a", "tested.b", "tested.c", "tested.r", policy=policy_of(*rules))
+    assert judgement.points[Verdict.PHISHING] == points
+    told = [reason for reason in judgement.reasons if reason.rule == "tested.r"]
+    assert [reason.weight for reason in told] == ([points - 150] if points < 150 else [])
+
+
+def test_another_verdict_is_left_alone():
+    rules = (words("a", 100), restraint("r", ("tested.a",), 30, Verdict.SPAM))
+    assert said("tested.a", "tested.r", policy=policy_of(*rules)).points == {Verdict.PHISHING: 100}
+
+
+def test_what_a_narrow_restraint_took_is_not_taken_again():
+    rules = (
+        words("link", 80),
+        words("word", 120),
+        restraint("narrow", ("tested.link",), 30),
+        restraint("wide", ("tested.link", "tested.word"), 90),
+    )
+    judgement = said("tested.link", "tested.word", "tested.narrow", "tested.wide", policy=policy_of(*rules))
+    assert judgement.points[Verdict.PHISHING] == 90
+    assert {r.rule: r.weight for r in judgement.reasons if r.weight < 0} == {"tested.narrow": -50, "tested.wide": -60}
+
+
+@pytest.mark.parametrize(("weight", "points"), [(-25, 175), (-100, 100)])
+def test_a_restraint_with_a_weight_takes_it_from_those_it_names_alone(weight, points):
+    easing = rule("r", Verdict.PHISHING, weight, restrains=("tested.a",), summary="it is proved")
+    policy = policy_of(words("a", 100), words("c", 100), easing)
+    assert said("tested.a", "tested.c", "tested.r", policy=policy).points[Verdict.PHISHING] == points
+    assert said("tested.c", "tested.r", policy=policy).points[Verdict.PHISHING] == 100
+
+
+def test_easing_counts_beside_a_restraint():
+    rules = (words("a", 200), words("good", -20), restraint("r", ("tested",), 90))
+    assert said("tested.a", "tested.good", "tested.r", policy=policy_of(*rules)).points[Verdict.PHISHING] == 70
+
+
+def test_a_newsletter_is_never_convicted_by_words_and_counted_links_together():
+    loud = said(*WORDS)
+    assert loud.verdict is Verdict.PHISHING
+    assert all(loud.points[verdict] >= CONVICTION for verdict in (Verdict.PHISHING, Verdict.FRAUD, Verdict.SPAM))
+    assert said(*WORDS, *NEWSLETTER).verdict is Verdict.SUSPICIOUS
+    forged = said(*WORDS, *NEWSLETTER, "authentication.spf-fail")
+    assert forged.verdict is Verdict.PHISHING
+
+
+def test_no_single_word_more_convicts_a_newsletter():
+    names = {need for each in SHIPPED.rules for need in each.needs}
+    spoken = sorted(name for name in names if name.partition(".")[0] in {"lures", "offers", "wording"})
+    assert said(*spoken).verdict is Verdict.PHISHING
+    assert said(*spoken, *NEWSLETTER).verdict in {Verdict.SUSPICIOUS, Verdict.BULK}
+
+
+@pytest.mark.parametrize("hard", HARD)
+def test_what_is_hard_counts_in_a_newsletter_as_it_does_elsewhere(hard):
+    alone, beside = said(hard), said(hard, *NEWSLETTER, "authentication.aligned")
+    assert max(alone.points.values()) > 0
+    for verdict, points in alone.points.items():
+        eased = sum(r.weight for r in beside.reasons if r.rule.startswith("newsletter.eases-spam"))
+        assert beside.points[verdict] - (eased if verdict == Verdict.SPAM else 0) == points
+
+
+@pytest.mark.parametrize("hard", ["html.credential-form", "rspamd.known-phishing-url", "clamav.malware", "yara.fraud"])
+def test_no_proof_lifts_a_conviction(hard):
+    proofs = {need for each in RESTRAINTS for need in each.needs} - {RECOGNISED_BULK}
+    assert said(hard, *proofs, *NEWSLETTER).verdict is said(hard).verdict
+
+
+def test_a_lookalike_that_also_lures_is_convicted_in_a_newsletter():
+    assert said(*WORDS, *NEWSLETTER, "lookalike.link-domain", "authentication.aligned").verdict is Verdict.PHISHING
+
+
+@pytest.mark.parametrize("each", RESTRAINTS, ids=lambda each: each.id)
+def test_a_restraint_asks_for_proof_and_leaves_what_is_hard(each):
+    assert each.weight < 0 or each.cap < CONVICTION
+    assert {"newsletter.layout", "authentication.aligned", "rspamd.discussion-list", RECOGNISED_BULK} & set(each.needs)
+    held = {other.id for other in SHIPPED.rules if other.is_restrained_by(each)}
+    assert held, "it restrains nothing"
+    needs = {other.id for other in SHIPPED.rules if set(other.needs) & set(HARD)} & held
+    assert needs <= {"lures.strong-spam", "urls.one-stranger-strong-spam"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"more": "restrains: [nobody]"}, "restrains `nobody`, which is no rule, tag or analyzer"),
+        ({"weight": 5, "more": "restrains: [odd]"}, "belongs to rules that ease or weigh nothing"),
+        ({"verdict": "malware", "weight": 0, "more": "restrains: [odd]"}, "nothing restrains `malware`"),
+    ],
+)
+def test_a_restraint_that_cannot_act_stops_the_start(tmp_path, changes, told):
+    write(tmp_path, odd(**({"weight": 0} | changes)))
+    with pytest.raises(ConfigurationError) as caught:
+        load_policy(tmp_path)
+    assert told in caught.value.message
