@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from html import unescape
 
 from msgspec import Struct
 
@@ -21,18 +22,29 @@ _MAX_MEMBERS = 10_000
 _MAX_OBJECTS = 20
 _MAX_OBJECT = 256 * 1024
 _MAX_STORED = 50
+_MAX_LINKS = 200
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
 _RELATION = re.compile(r"<(?:\w{1,20}:)?Relationship\b[^<>]{1,4000}>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"\b(Type|Target|TargetMode)\s{0,5}=\s{0,5}[\"']([^\"']{0,2000})[\"']", re.IGNORECASE)
 _FIELD_TEXT = re.compile(r"<w:instrText\b[^<>]{0,200}>([^<]{0,2000})<|w:instr=\"([^\"]{0,2000})\"")
+_TEXT = re.compile(r"<w:t(?:\s[^<>]{0,100})?>([^<]{1,10000})<")
 _DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
 _DDE_LINK = re.compile(r"ddeService=\"([^\"]{1,100})\"", re.IGNORECASE)
 _REMOTE = re.compile(
     r"(?:https?:|ftp:|mhtml:|\\\\|file://(?![/\\])[\w.-]{1,100}[/\\]|file:/{0,5}\\{0,2}[\w.-]{1,100}@|file:////)",
     re.IGNORECASE,
 )
-_LOADED = ("attachedtemplate", "oleobject", "frame", "subdocument", "externallinkpath", "vmldrawing", "webvideo")
+_LOADED = (
+    "attachedtemplate",
+    "oleobject",
+    "frame",
+    "subdocument",
+    "externallinkpath",
+    "vmldrawing",
+    "webvideo",
+    "afchunk",
+)
 _COMMANDS = ("cmd", "powershell", "mshta", "wscript", "cscript", "rundll32", "regsvr32", "msbuild", "certutil", "excel")
 
 _OUTSIDE_CALL = re.compile(
@@ -63,6 +75,8 @@ class OfficeDocument(Struct, frozen=True):
     dde: str = ""  # the program that it talks to
     exploit: str = ""
     active: bool = False  # it holds an object that comes alive by itself
+    links: tuple[str, ...] = ()  # what can be clicked
+    letters: int = -1  # of a text; -1 where they are not counted
 
 
 def read_document(content: bytes, kind: str) -> OfficeDocument | None:
@@ -96,6 +110,8 @@ def _read_open_xml(content: bytes) -> OfficeDocument:
     packages: list[str] = []
     remote: list[tuple[str, str]] = []
     dde = ""
+    links: dict[str, None] = {}
+    letters = -1
     for name, data in _members(content):
         macros = macros or name.endswith("vbaproject.bin")
         macro_sheets = macro_sheets or name.startswith("xl/macrosheets/")
@@ -107,15 +123,27 @@ def _read_open_xml(content: bytes) -> OfficeDocument:
         elif name.endswith(".rels"):
             text = data.decode("utf-8", "replace")
             remote += _remote_relations(text)
+            links.update(dict.fromkeys(_hyperlinks(text)))
             dde = dde or _run_by_click(text)
         elif name.startswith("customui/"):
             remote += [("customui", place) for place in _OUTSIDE_CALL.findall(data.decode("utf-8", "replace"))[:5]]
         elif name.endswith(".xml") and name.startswith(("word/", "xl/externallinks/")):
-            dde = dde or _dde(data.decode("utf-8", "replace"))
+            text = data.decode("utf-8", "replace")
+            dde = dde or _dde(text)
+            letters = sum(map(len, _TEXT.findall(text))) if name == "word/document.xml" else letters
         elif "/embeddings/" in name and kind_by_name(name):
             packages.append(name.rpartition("/")[2])
     joined = "\n".join(code)[:MAX_CODE]
-    return OfficeDocument(macros, joined, macro_sheets, False, tuple(packages[:20]), tuple(remote[:20]), dde)
+    return OfficeDocument(
+        macros,
+        joined,
+        macro_sheets,
+        packages=tuple(packages[:20]),
+        remote=tuple(remote[:20]),
+        dde=dde,
+        links=tuple(links)[:_MAX_LINKS],
+        letters=letters,
+    )
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -141,8 +169,18 @@ def _remote_relations(text: str) -> Iterator[tuple[str, str]]:
         facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
         kind = facts.get("type", "").rpartition("/")[2].lower()
         target = facts.get("target", "")
-        if facts.get("targetmode", "").lower() == "external" and kind in _LOADED and _REMOTE.match(target):
+        if facts.get("targetmode", "").lower() != "external" or not _REMOTE.match(target):
+            continue
+        # A picture of the web is counted by who keeps it; one on a share is asked for with the reader's login.
+        if kind in _LOADED or (kind == "image" and not target[:4].lower().startswith(("http", "ftp"))):
             yield kind, target
+
+
+def _hyperlinks(text: str) -> Iterator[str]:
+    for relation in _RELATION.findall(text)[:1_000]:
+        facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
+        if facts.get("type", "").lower().endswith("/hyperlink") and facts.get("target", "")[:4].lower() == "http":
+            yield unescape(facts["target"])
 
 
 def _run_by_click(text: str) -> str:

@@ -13,11 +13,14 @@ from typing import ClassVar
 
 from mailwarden.analysis import file_types
 from mailwarden.analysis.compound_files import MAX_FILE
+from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.office_documents import ONENOTE, OfficeDocument, onenote_files, read_document
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
+from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding
 
 _MAX_FINDINGS = 20
@@ -45,6 +48,18 @@ _CELL_COMMAND = re.compile(
     rb"(?:cmd|powershell|mshta|wscript|rundll32|regsvr32|msexcel)(?:\.exe)?\|",
     re.IGNORECASE,
 )
+# A cell that fetches something from the web, or sends its neighbours there.
+_CELL_REACHES = re.compile(
+    rb"(?:^|[,;\t\"\r\n])[ ]{0,5}[=+@-]{1,2}[ ]{0,5}(?:(WEBSERVICE|IMPORT(?:XML|DATA|HTML|FEED)|IMAGE)"
+    rb"[ ]{0,5}\([\"' ]{0,5}https?:|HYPERLINK[ ]{0,5}\([\"' ]{0,5}https?:[^\"'\r\n]{0,300}[\"' ]{1,5}&)",
+    re.IGNORECASE,
+)
+_REMOTE_FINDINGS = {
+    "attachedtemplate": "remote-template",
+    "externallinkpath": "remote-template",
+    "image": "remote-picture",
+}
+LITTLE_TEXT = 800  # letters of a document that is nothing but a link
 _SCRIPT_STARTS = (b"<script", b"<html", b"<hta", b"@echo", b"powershell", b"cmd ", b"set ", b"dim ", b"var ",
                   b"on error", b"wscript", b"function ", b"<job", b"<package", b"start ", b"curl ")  # fmt: skip
 
@@ -56,6 +71,7 @@ class OfficeAnalyzer:
         return islice(self._look(view), _MAX_FINDINGS)
 
     def _look(self, view: View) -> Iterator[Finding]:
+        read: list[tuple[SeenFile, OfficeDocument]] = []
         trials = _MAX_DECRYPTED
         documents = _MAX_DOCUMENTS
         for file in view.opened_files:
@@ -65,14 +81,20 @@ class OfficeAnalyzer:
                 yield from _look_at_onenote(file)
             elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content[:_MAX_TABLE]):
                 yield _finding("dde", file, program="a command in a cell")
+            elif ending == "csv" and (cell := _CELL_REACHES.search(file.content[:_MAX_TABLE])):
+                yield _finding("reaching-cell", file, formula=(cell[1] or b"HYPERLINK").decode("ascii"))
             elif documents and (document := read_document(file.content, kind)) is not None:
                 documents -= 1
                 yield from _look_at_document(file, document, kind)
+                read.append((file, document))
                 if document.encrypted and kind == "ole" and trials:
                     trials -= 1
                     yield from _look_behind_password(file, find_passwords(f"{view.subject}\n{view.text}"))
             elif file_types.promises_macros(file.name):
                 yield _finding("macro", file)
+        for file, document in read:  # last: links are many, and must not crowd out what a document does
+            if document.links or document.remote:
+                yield from _look_at_places(file, document, ties_of(view))
 
 
 def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> Iterator[Finding]:
@@ -81,8 +103,7 @@ def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> It
     if document.macro_sheets:
         yield _finding("macro-sheet", file)
     for relation, target in document.remote[:3]:
-        what = "remote-template" if relation in {"attachedtemplate", "externallinkpath"} else "remote-object"
-        yield _finding(what, file, target=target)
+        yield _finding(_REMOTE_FINDINGS.get(relation, "remote-object"), file, target=target)
     if document.dde:
         yield _finding("dde", file, program=document.dde)
     if document.exploit:
@@ -96,6 +117,16 @@ def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> It
     disguised = kind != "rtf" and file.name and not file_types.keeps_promise(file.name, kind)
     if document.macros and disguised:
         yield _finding("disguised-macro", file)
+
+
+def _look_at_places(file: SeenFile, document: OfficeDocument, ties: Ties) -> Iterator[Finding]:
+    """Look at whose places a document loads from and leads to."""
+    for relation, target in document.remote[:3]:
+        if relation == "attachedtemplate" and (host := host_of(target)) and ties.is_stranger(host):
+            yield _finding("strange-template", file, host=host)
+    yield from look_at_links_of(file.part.place, document.links, ties)
+    if 0 <= document.letters < LITTLE_TEXT and (host := lone_stranger(document.links, ties)):
+        yield _finding("bait", file, host=host)
 
 
 def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.analyzers.fraud import find_phone
+from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import (
     DANGEROUS,
     HEAD,
@@ -17,18 +18,16 @@ from mailwarden.analysis.file_types import (
     promises_macros,
 )
 from mailwarden.analysis.folding import fold
-from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
+from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_pages import PdfPages, read_pages
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
 from mailwarden.analysis.phrases import load_books
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import PAGE_ENDINGS, View
-from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_FILES = 5
-MAX_LINKS = 20  # that are looked at
 LITTLE_TEXT = 800
 FEW_PAGES = 2
 SMALL = 1024 * 1024
@@ -106,22 +105,9 @@ def _look_at_lock(file: SeenFile, view: View, told: dict[str, Fact]) -> Iterator
 
 
 def _look_at_links(file: SeenFile, scan: PdfScan, ties: Ties) -> Iterator[Finding]:
-    links = [link for link in scan.links if host_of(link)]
-    strangers = [link for link in links if ties.is_stranger(host_of(link))]
-    place = f"link in {file.part.place}"
-    seen: set[str] = set()
-    for link in strangers[:MAX_LINKS]:
-        for what, facts in look_at_address(link, ties):
-            if what not in seen:
-                seen.add(what)
-                cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
-                yield Finding(f"urls.{what}", place, cut | ({"url": link} if len(link) <= _TOLD else {}))
-    domains = {registrable_domain(host_of(link)) for link in links}
-    if strangers and len(domains) == 1:
-        pages = read_pages(file.content)
-        if _is_bait(pages):
-            host = host_of(strangers[0])
-            yield Finding("pdf.bait", file.part.place, {"name": file.name[:_TOLD], "host": host})
+    yield from look_at_links_of(file.part.place, scan.links, ties)
+    if (host := lone_stranger(scan.links, ties)) and _is_bait(read_pages(file.content)):
+        yield Finding("pdf.bait", file.part.place, {"name": file.name[:_TOLD], "host": host})
 
 
 def _is_bait(pages: PdfPages) -> bool:
