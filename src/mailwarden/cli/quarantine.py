@@ -28,6 +28,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.held import HeldMessage, Question, State
 from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.rows import fold
 from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore
 from mailwarden.settings.reader import read
 from mailwarden.wire.quarantine import Listed
@@ -146,7 +147,10 @@ def _release(options: argparse.Namespace) -> int:
     if any(each.in_state(State.RELEASING) for each in messages):
         print("mailwarden: no guard has done it yet; one does as soon as it can.", file=sys.stderr)
         return 1
-    return 1 if any(recipient.failure for each in messages for recipient in each.recipients) else 0
+    # Who is not asked for may have been refused before.
+    asked = None if options.to is None else {fold(each) for each in options.to}
+    recipients = (each for message in messages for each in message.recipients)
+    return 1 if any(each.failure for each in recipients if asked is None or fold(each.address) in asked) else 0
 
 
 def _delete(options: argparse.Namespace) -> int:

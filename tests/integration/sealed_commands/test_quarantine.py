@@ -111,6 +111,10 @@ def test_a_release_is_waited_for_and_what_failed_is_told(run, keep, guard, datab
     assert entries(database_url, "sender-allow") == ["eve@evil.example"]
     seen = run("release", mixed, code=1).out
     assert "held     bob@north.example: 550 no" in seen
+    assert "released ann@north.example" in run("release", mixed, "--to", "Ann@north.example").out, (
+        "bob was not asked for"
+    )
+    run("release", mixed, "--to", "bob@north.example", code=1)
 
 
 def test_without_a_guard_a_release_waits_and_that_is_said(run, keep, monkeypatch):
