@@ -104,6 +104,18 @@ async def test_the_envelope_is_handed_on_with_all_its_parameters() -> None:
     ]
 
 
+async def test_a_yes_without_a_word_is_a_yes() -> None:
+    """RFC 5321, section 4.2: a code by itself is a reply. Not believed, the message would come again and again."""
+    server = Scripted(GREETING="220", MAIL="250", RCPT="250", DATA="354", END="250-\r\n250")
+    async with server.serving() as hop:
+        assert await deliver(hop) == ""
+    assert server.messages == [b"x\r\n"]
+    refusing = Scripted(RCPT="550", END="451")
+    async with refusing.serving() as hop:
+        with pytest.raises(NotTaken, match=r"^550 5\.0\.0"):
+            await deliver(hop)
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
