@@ -1,0 +1,118 @@
+"""Good mail as firms get it is delivered: receipts, resets, dunning, newsletters, talk about phishing, short notes.
+
+Each message is judged as guard does, with the word of authentication put in place of Rspamd's. The
+messages are our own, under names that nobody can have.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
+from mailwarden.model.judgement import Judgement
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.policy.decide import decide
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import load_policy
+
+MESSAGES = sorted(Path(__file__).parent.glob("*.eml"))
+PROVED = ("authentication.aligned", "authentication.spf-pass", "authentication.dkim-pass", "authentication.dmarc-pass")
+UNPROVED = (
+    "authentication.unaligned",
+    "authentication.spf-none",
+    "authentication.dkim-none",
+    "authentication.dmarc-none",
+)
+# Their words are those of attacks; whoever is told to be careful still has them.
+SUSPICIOUS = {
+    "abuse-report",
+    "account-closed-dunning",
+    "dunning-esp",
+    "list-security",
+    "marketing-discount-esp",
+    "payment-reminder-2",
+    "security-newsletter",
+    "security-training",
+    "shipping-missed",
+    "short-call",
+    "survey",
+    "wire-confirmation",
+}
+# A charge, a telephone number and no link: callback frauds read the same, so its sender must be known.
+OF_THE_KNOWN = {"invoice-renewal-nolink"}
+NEWSLETTERS = [path for path in MESSAGES if b"List-Unsubscribe:" in path.read_bytes()]
+ADDRESS = re.compile(r"[\w.+-]+@[\w.-]+")
+
+
+def field(raw: bytes, name: str) -> str:
+    """Return the last address in a header field, or "" where it has none."""
+    found = re.search(rf"^{name}:(.*)$", raw.decode("utf-8"), re.IGNORECASE | re.MULTILINE)
+    return (ADDRESS.findall(found[1]) or [""])[-1] if found else ""
+
+
+def examined(path: Path) -> tuple[Report, ...]:
+    raw = path.read_bytes()
+    sender = field(raw, "Return-Path") if b"Return-Path:" in raw else field(raw, "From")
+    envelope = Envelope(sender, (field(raw, "To"),), "203.0.113.77", "mail.example")
+    return tuple(frame.report for frame in examine(Job(raw, envelope=envelope)))
+
+
+def declared(path: Path) -> tuple[str, ...]:
+    """Return what Rspamd says of a way to unsubscribe."""
+    return ("rspamd.unsubscribe-header",) if b"List-Unsubscribe:" in path.read_bytes() else ()
+
+
+@pytest.fixture(scope="module", params=MESSAGES, ids=lambda path: path.stem)
+def good(request: pytest.FixtureRequest) -> tuple[Path, tuple[Report, ...]]:
+    return request.param, examined(request.param)
+
+
+def judged(reports: Iterable[Report], said: Iterable[str]) -> Judgement:
+    facts: dict[str, Fact] = {"domain": "sender.example", "by": "DKIM"}
+    other = Report("authentication", True, Status.FINISHED, 1.0, tuple(Finding(name, facts=facts) for name in said))
+    return judge(Evidence((*reports, other)), load_policy())
+
+
+def decided(judgement: Judgement, profile: Profile = Profile.BALANCED) -> Decision:
+    return decide(judgement, Assignment(UUID(int=1), AssignedBy.REQUEST, profile), load_policy()).decision
+
+
+def test_an_authenticated_sender_is_heard(good):
+    path, reports = good
+    known = ("relationship.known-sender",) if path.stem in OF_THE_KNOWN else ()
+    judgement = judged(reports, (*PROVED, *declared(path), *known))
+    assert decided(judgement) is Decision.DELIVER, judgement.summary
+    expected = {Verdict.SUSPICIOUS} if path.stem in SUSPICIOUS | OF_THE_KNOWN else {Verdict.CLEAN, Verdict.BULK}
+    assert judgement.verdict in expected, judgement.summary
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("short-call", Verdict.CLEAN), ("invoice-renewal-nolink", Verdict.SUSPICIOUS)]
+)
+def test_a_known_sender_may_call_and_charge(name, verdict):
+    reports = examined(Path(__file__).with_name(f"{name}.eml"))
+    assert judged(reports, (*PROVED, "relationship.known-sender")).verdict is verdict
+    assert judged(reports, (*UNPROVED, "relationship.known-sender")).verdict is judged(reports, UNPROVED).verdict
+    answered_elsewhere = judged(reports, (*PROVED, "relationship.known-sender", "sender.reply-elsewhere"))
+    assert answered_elsewhere.points[Verdict.FRAUD] >= judged(reports, PROVED).points[Verdict.FRAUD]
+
+
+@pytest.mark.parametrize("path", NEWSLETTERS, ids=lambda path: path.stem)
+def test_a_newsletter_that_declares_itself_is_delivered_without_any_proof(path):
+    judgement = judged(examined(path), (*UNPROVED, *declared(path)))
+    assert decided(judgement) is Decision.DELIVER, judgement.summary
+
+
+@pytest.mark.parametrize(
+    "hard", ["html.credential-form", "rspamd.known-phishing-url", "clamav.malware", "yara.phishing"]
+)
+def test_what_convicts_by_itself_convicts_good_mail_too(good, hard):
+    _, reports = good
+    judgement = judged(reports, (*PROVED, "rspamd.unsubscribe-header", hard))
+    assert decided(judgement) is Decision.QUARANTINE
