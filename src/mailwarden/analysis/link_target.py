@@ -46,6 +46,17 @@ _SITE_INSIDES = re.compile(
     r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
 )
 _NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
+# Pages that let another machine in by a code that is typed there.
+_DEVICE_LOGIN = re.compile(
+    r"https?://(?:(?:www\.|login\.)?microsoft\.com/device(?:login)?\b|login\.microsoftonline\.com/[\w.-]{1,60}/oauth2/"
+    r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
+    re.IGNORECASE,
+)
+# Known organisations that lead on to a place which their address does not tell.
+_BLIND = re.compile(
+    r"https?://(?:(?:[a-z]{2,3}\.)?linkedin\.com/slink\?|(?:www\.)?baidu\.com/link\?|share\.google/|search\.app/)",
+    re.IGNORECASE,
+)
 _VOWELS = frozenset("aeiouy0123456789-")
 
 
@@ -125,6 +136,10 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield what, {"host": host}
     elif host == "docs.google.com" and "/forms/" in url:
         yield "form-service", {"host": host}
+    if _DEVICE_LOGIN.match(url):
+        yield "device-login", {"host": host}
+    if _BLIND.match(url) and _domain(host) not in ties.own:
+        yield "blind-redirection", {"host": host}
     if load_link_words().kits.search(url):
         yield "mailing-kit", {"host": host}
     if len(_HIDDEN_LETTER.findall(url[:2_000])) >= 6:

@@ -9,6 +9,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from mailwarden.analysis.bodies import is_body
+from mailwarden.analysis.calendar_entries import read_entries
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
@@ -97,9 +98,18 @@ class View:
 
     @cached_property
     def text(self) -> str:
-        """What a person reads in the body: that of the page where there is one, else the plain text."""
+        """What a person reads: the body's page or else its plain text, and what an invitation says beyond it."""
         shown = [page.document.text for page in self.pages if not page.attached]
-        return ("\n".join(shown) if any(shown) else self.plain_text)[:MAX_TEXT]
+        text = "\n".join(shown) if any(shown) else self.plain_text
+        if self.entries:
+            known = " ".join(text.split())
+            text = "\n".join((text, *(entry for entry in self.entries if " ".join(entry.split()) not in known)))
+        return text[:MAX_TEXT]
+
+    @cached_property
+    def entries(self) -> tuple[str, ...]:
+        """What the entries of attached calendars say, field by field."""
+        return read_entries(self.message.parts)
 
     @cached_property
     def plain_text(self) -> str:
@@ -135,6 +145,8 @@ class View:
                 yield link.href, link.text, page.part.place
         for url in find_urls(self.plain_text):
             yield url, "", "the text"
+        for url in find_urls("\n".join(self.entries)[:MAX_TEXT]) if self.entries else ():
+            yield url, "", "the calendar"
 
 
 def is_page(part: Part) -> bool:

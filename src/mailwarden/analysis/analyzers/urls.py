@@ -42,6 +42,9 @@ _OPENING = re.compile(
 _FILE = re.compile(
     r"\s*+(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE
 )
+# Of these, what no honest message links to: searches on other machines, and doors that were closed since.
+_ATTACKS = frozenset({"search-ms", "ms-search", "ms-msdt", "ms-appinstaller", "ms-officecmd"})
+_INNER = re.compile(r"https?://[^\s|\"'<>]{4,2000}", re.IGNORECASE)
 _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
 
 
@@ -68,7 +71,7 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
     for noticed in look_homewards(view):
         yield noticed, ""
     for page in view.pages:
-        for noticed in _look_at_schemes(page.document.links, page.document.data_uris):
+        for noticed in _look_at_schemes(page.document.links, page.document.data_uris, ties):
             yield noticed, page.part.place
     for page in view.pages:
         if not page.attached:
@@ -108,17 +111,22 @@ def look_homewards(view: View) -> Iterator[Noticed]:
         yield "sending-house", {"host": house}
 
 
-def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...]) -> Iterator[Noticed]:
+def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], ties: Ties) -> Iterator[Noticed]:
     for link in links:
         if _SCRIPT.match(link.href) and not _IDLE.match(link.href):
             yield "script", {}
             break
     for link in links:
         if match := _OPENING.match(link.href):
-            yield "opening-scheme", {"scheme": match[1].lower()}
+            scheme, inner = match[1].lower(), _INNER.search(link.href)
+            yield "opening-scheme", {"scheme": scheme}
+            if scheme in _ATTACKS or (inner and ties.is_stranger(host_of(inner[0]))):
+                yield "attack-scheme", {"scheme": scheme}
             break
         if (match := _FILE.match(link.href)) and (public_ip(match[1]) or registrable_domain(match[1].lower())):
             yield "file-elsewhere", {"host": match[1][:_TOLD]}
+            if ties.is_stranger(match[1].lower()):
+                yield "strange-file", {"host": match[1][:_TOLD]}
             break
     for uri in data:
         if match := _CARRIED.match(uri):

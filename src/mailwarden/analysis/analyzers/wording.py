@@ -1,4 +1,4 @@
-"""How subject and text are written, whatever they say: shouting, pictures, tails of rubbish, source code shown.
+"""How subject and text are written: shouting, pictures, tails of rubbish, split words, source code, keys to press.
 
 Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
 """
@@ -11,6 +11,7 @@ from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Fact, Finding
 
 SHOUT = 8  # letters; shorter subjects are names and numbers
+SPLIT = 3  # words in pieces that are no accident
 _TOLD = 80
 _READ = 4_000
 _PICTURE = re.compile(r"[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
@@ -22,6 +23,19 @@ _SOURCE = re.compile(
 )
 _SPACED = re.compile(r"(?:\b\w\s){6,}\w\b")
 _LEET = re.compile(r"\b(?=\w{0,20}[A-Za-z])[A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}\b")
+# Words whose letters are held apart, so that programs do not read them.
+_SPLIT = re.compile(r"\b(?:[A-Za-z] ){4,20}[A-Za-z]\b|\b(?:[A-Za-z][.\-_*]){4,20}[A-Za-z]\b")
+# The keys that open the window for commands, and those that put in what was copied.
+_RUN_KEYS = re.compile(
+    r"\bwin(?:dows)?(?:[ -]?(?:key|button|taste|logo))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?[rx]\b"
+)
+_PASTE_KEYS = re.compile(
+    r"\b(?:ctrl|control|strg|cmd|command)(?:[ -]?(?:key|taste))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?v\b"
+)
+_COMMAND = re.compile(
+    r"\bpowershell|\bmshta\b|\bmsiexec\b|\bcmd(?:\.exe)? ?/[ck]\b|\brundll32\b|\binvoke-|\biwr\b|\biex\b|\bcurl\b"
+    r"|\| ?(?:ba|z)?sh\b"
+)
 
 
 class WordingAnalyzer:
@@ -66,3 +80,10 @@ def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
         yield "source-shown", {}
     if view.pages and not text.strip():
         yield "no-text", {}
+    if len(split := _SPLIT.findall(text)) >= SPLIT:
+        yield "split-words", {"words": ", ".join(split[:3])[:_TOLD]}
+    folded = view.folded_text[:_READ]
+    if (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
+        yield "pasted-command", {"keys": keys[0]}
+        if command := _COMMAND.search(folded):
+            yield "shown-command", {"command": command[0]}
