@@ -1,7 +1,8 @@
 """A policy with other weights: some rules weigh more or less, everything else stays.
 
 A tenant may let a rule count for anything between nothing and its double. What speaks for malware never counts for
-less, and what forces quarantine stays as it is: a tenant cannot talk itself out of either.
+less, and what forces quarantine stays as it is: a tenant cannot talk itself out of either. What was learned never
+counts for more: alone it neither convicts nor clears.
 """
 
 import difflib
@@ -39,6 +40,8 @@ def bounds_of(rule: Rule) -> tuple[int, int]:
     """Return the least and the most that a tenant may let a rule weigh."""
     if rule.forces_quarantine:
         return rule.weight, rule.weight
+    if rule.joins_leading:
+        return min(0, rule.weight), max(0, rule.weight)
     double = max(-CONVICTION, min(CONVICTION, 2 * rule.weight))
     least = rule.weight if rule.verdict is Verdict.MALWARE else min(0, double)
     return least, max(0, double)

@@ -59,6 +59,18 @@ def test_no_weights_of_a_tenant_take_malware_away_or_a_tripped_limit(names, weig
     assert after.forces_quarantine is before.forces_quarantine
 
 
+@pytest.mark.parametrize("wish", [-100, -61, 61, 100])
+def test_what_was_learned_neither_convicts_nor_clears_alone_whatever_a_tenant_lets_it_weigh(wish):
+    learned = [rule for rule in POLICY.rules if rule.joins_leading]
+    changed = for_tenant(POLICY, {rule.id: wish for rule in learned})
+    for name in sorted({need for rule in learned for need in rule.needs}):
+        found = judge(Evidence((finished(name),)), changed)
+        assert found.verdict is Verdict.CLEAN
+        assert -60 <= sum(reason.weight for reason in found.reasons) <= 60
+    assert all(list(tenant_problems(POLICY, {rule.id: 2 * rule.weight})) for rule in learned)
+    assert not list(tenant_problems(POLICY, {rule.id: 0 for rule in learned}))
+
+
 def test_what_is_wrong_is_said_and_a_rule_that_is_gone_later_is_left_out():
     malware = next(rule for rule in POLICY.rules if rule.verdict is Verdict.MALWARE and rule.weight > 1)
     told = " ".join(tenant_problems(POLICY, {"html.gone": 1, malware.id: 1, RULE.id: -1}))
