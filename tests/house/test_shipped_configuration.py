@@ -1,9 +1,12 @@
 """What is shipped as configuration is good configuration."""
 
+import re
+
 import pytest
 
 from mailwarden.abby import config as abby
 from mailwarden.guard import config as guard
+from mailwarden.guard.smtp_config import Smtp
 from mailwarden.settings.reader import read
 from tests.house.tree import ROOT
 
@@ -18,3 +21,13 @@ def test_a_shipped_file_is_read(path: str, kind: type[object]) -> None:
 def test_nothing_else_is_shipped_as_yaml() -> None:
     found = {str(file.relative_to(SHIPPED)) for file in SHIPPED.rglob("*.yml")}
     assert found == {abby.PATH, guard.PATH}
+
+
+@pytest.mark.parametrize("way", ["before-queue", "after-queue"])
+def test_postfix_takes_nothing_that_guard_finds_too_large(way: str) -> None:
+    """Postfix adds a field of some hundred bytes for guard, and guard some thousand for Postfix."""
+    room = 65_536
+    folder = SHIPPED.parent / "postfix" / way
+    (front,) = re.findall(r"-o message_size_limit=(\d+)", (folder / "master.cf").read_text("ascii"))
+    (back,) = re.findall(r"(?m)^message_size_limit = (\d+)", (folder / "main.cf").read_text("ascii"))
+    assert int(front) + room <= Smtp().max_message_size <= int(back) - room
