@@ -9,8 +9,8 @@ from mailwarden.message.message import Part
 from mailwarden.message.parser import parse_message
 
 CALENDAR = (
-    b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY;LANGUAGE=en:Boats\\, again\r\nDESCRIPTION:See\\nhttps://a.exa\r\n mple/"
-    b"\r\nUID:1\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY;LANGUAGE=en:Boats\\, again\r\nDESCRIPTION:See\\nhttps://a.exa\r\n mpl"
+    b"e/\r\nUID:1\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
 )
 
 
