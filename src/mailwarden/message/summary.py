@@ -17,6 +17,7 @@ _SUBJECT = 998
 _HOSTS = 256
 _SHOWN_ADDRESSES = 100
 # The host of a link needs no HTML parser: this finds it in attributes and in text alike.
+_PAGES = frozenset({"application/xhtml+xml", "image/svg+xml"})  # text all the same, with links in it
 _HOST = re.compile(rb"://([^\s<>\"'/?#\\]{1,300}+)")
 
 
@@ -48,7 +49,7 @@ def _hosts(message: Message, limits: Limits) -> tuple[str, ...]:
     found: set[bytes] = set()
     room = limits.urls
     for part in message.parts:
-        if part.media_type.startswith("text/") and room > 0:
+        if (part.media_type.startswith("text/") or part.media_type in _PAGES) and room > 0:
             hosts = _HOST.findall(_readable(part))[:room]
             room -= len(hosts)
             found.update(hosts)

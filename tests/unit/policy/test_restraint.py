@@ -143,7 +143,7 @@ def test_a_newsletter_is_never_convicted_by_words_and_counted_links_together():
 
 
 def test_no_single_word_more_convicts_a_newsletter():
-    names = {need for each in SHIPPED.rules for need in each.needs}
+    names = {need for each in SHIPPED.rules if each.verdict is not Verdict.MALWARE for need in each.needs}
     spoken = sorted(name for name in names if name.partition(".")[0] in {"lures", "offers", "wording"})
     assert said(*spoken).verdict is Verdict.PHISHING
     assert said(*spoken, *NEWSLETTER).verdict in {Verdict.SUSPICIOUS, Verdict.BULK}
