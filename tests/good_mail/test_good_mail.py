@@ -1,7 +1,7 @@
 """Good mail as firms get it is delivered: receipts, resets, dunning, newsletters, talk about phishing, short notes.
 
 Each message is judged as guard does, with the word of authentication put in place of Rspamd's. The
-messages are our own, under names that nobody can have.
+messages are our own.
 """
 
 import re
@@ -64,8 +64,10 @@ def examined(path: Path) -> tuple[Report, ...]:
 
 
 def declared(path: Path) -> tuple[str, ...]:
-    """Return what Rspamd says of a way to unsubscribe."""
-    return ("rspamd.unsubscribe-header",) if b"List-Unsubscribe:" in path.read_bytes() else ()
+    """Return what Rspamd says of headers for many readers."""
+    raw = path.read_bytes()
+    told = {b"List-Unsubscribe:": "rspamd.unsubscribe-header", b"List-Id:": "rspamd.discussion-list"}
+    return tuple(name for text, name in told.items() if text in raw)
 
 
 @pytest.fixture(scope="module", params=MESSAGES, ids=lambda path: path.stem)

@@ -68,7 +68,7 @@ def _structure(view: View) -> Iterator[Finding]:
     links = [link for link in view.links if link.host]
     own = registrable_domain(normalize_host(view.sender.domain))
     way_out = [link.host for link in _ways_out(links)]
-    if not way_out and len(links) >= SOME_LINKS:
+    if not way_out and (len(links) >= SOME_LINKS or view.message.header("list-unsubscribe")):
         way_out = _ways_out_of_text(view)
     if way_out:
         yield Finding("newsletter.leave-link", facts={"host": way_out[0][:100]})
