@@ -4,8 +4,9 @@ Security: options of Rspamd hold names that strangers chose; a finding is droppe
 """
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -25,7 +26,11 @@ _LINK_FINDINGS = frozenset(
 )  # fmt: skip
 _TOLD_OF_A_KIND = 20  # where an analyzer tells so many findings of one kind, it may have left out some
 _OPTIONS_WHOLE = 200  # where the text of the options was cut, some name may be missing
-_ABOUT_FILES = frozenset({"attachments", "html"})
+# What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
+_ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
+_IN_FILE = re.compile(r"(?:link|QR code) in (?:page \d+ of )?")
+# Findings about all files together that these tell at most: what comes behind as many was left out.
+MOST_ABOUT_FILES = {"office": 20, "shortcuts": 10}
 _HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
 
 
@@ -77,8 +82,17 @@ def without_allowed_files(
     kept = {file.place for file in files if file.sha256 not in listing.allowed_files}
     places = {file.place for file in files} - kept
     gone = frozenset({"clamav"}) if engines_clear else frozenset()
-    rest = _without(evidence, lambda f: f.place in places and f.name.partition(".")[0] in _ABOUT_FILES)
-    return Evidence(tuple(replace(r, findings=()) if r.analyzer in gone else r for r in rest.reports))
+    full = [r for r in evidence.reports if len(r.findings) >= MOST_ABOUT_FILES.get(r.analyzer, sys.maxsize)]
+    rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, places))
+    return Evidence((*(replace(r, findings=()) if r.analyzer in gone else r for r in rest.reports), *full))
+
+
+def _is_about(finding: Finding, places: Collection[str]) -> bool:
+    """Tell whether a finding is about a file at one of the places, or about a link or a code in it."""
+    analyzer = finding.name.partition(".")[0]
+    inside = _IN_FILE.match(finding.place)
+    place = finding.place[inside.end() :] if inside else finding.place
+    return place in places and (analyzer in _ABOUT_FILES or (analyzer == "urls" and inside is not None))
 
 
 def _without(evidence: Evidence, is_dropped: Callable[[Finding], bool]) -> Evidence:

@@ -1,0 +1,81 @@
+"""A file that a list allows is cleared whatever was found in it by our own analyzers, and no other is with it."""
+
+from pathlib import Path
+
+import pytest
+
+from mailwarden.analysis.analyzers import office, shortcuts
+from mailwarden.analysis.collection import Examination
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.lists.findings import MOST_ABOUT_FILES, without_allowed_files
+from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.listing import Listing
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.sightings import Sight
+from mailwarden.policy.judge import judge
+from tests.unit.guard.listing_case import FILE, POLICY
+
+SAMPLES = Path(__file__).parents[2] / "analyzers"
+OTHER = type(FILE)("part 3 (plan.docm)", "plan.docm", FILE.media_type, "e" * 64)
+ALLOWED = Listing(allowed_files=frozenset({FILE.sha256}))
+
+
+def examined(path: Path) -> Examination:
+    examination = Examination(tuple(Sight))
+    for frame in examine(Job(path.read_bytes(), wanted=tuple(Sight))):
+        examination.take(frame)
+    return examination
+
+
+def macro(place: str) -> Finding:
+    return Finding("office.auto-macro", place, {"name": "plan.docm", "word": "AutoOpen"})
+
+
+@pytest.mark.contract("2 malware floor")
+@pytest.mark.parametrize("analyzer", ["attachments", "office", "pdf", "shortcuts"])
+def test_the_exact_file_is_cleared_whichever_analyzer_convicts_it(analyzer):
+    convicted = 0
+    for path in sorted((SAMPLES / analyzer).glob("*.eml")):
+        found = examined(path)
+        evidence = Evidence(tuple(found.reports.values()))
+        files = [file for file in found.sightings.files if not file.is_body]
+        if judge(evidence, POLICY).verdict is Verdict.MALWARE and files:
+            convicted += 1
+            listing = Listing(allowed_files=frozenset(file.sha256 for file in files))
+            rest = without_allowed_files(evidence, listing, found.sightings.files, engines_clear=False)
+            assert judge(rest, POLICY).verdict is not Verdict.MALWARE, path.name
+    assert convicted
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "stays"),
+    [
+        ("pdf.launch", FILE.place, False),
+        ("urls.credential-path", f"link in {FILE.place}", False),
+        ("pictures.qr-stranger", f"QR code in page 2 of {FILE.place}", False),
+        ("urls.credential-path", f"QR code in {FILE.place}", False),
+        ("urls.credential-path", FILE.place, True),  # the same link may stand in the message as well
+        ("urls.credential-path", f"link in {OTHER.place}", True),
+        ("office.auto-macro", OTHER.place, True),
+        ("yara.malware", FILE.place, True),  # of the files that a rule matches it tells the first
+        ("structure.limit", FILE.place, True),
+        ("html.smuggling", "", True),
+    ],
+)
+def test_what_an_allowed_file_leads_to_goes_with_it_and_all_else_stays(name, place, stays):
+    evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0, (Finding(name, place),)),))
+    rest = without_allowed_files(evidence, ALLOWED, (FILE, OTHER), engines_clear=False)
+    assert bool(list(rest.findings)) is stays
+
+
+@pytest.mark.parametrize(("copies", "cleared"), [(19, True), (20, False)])
+def test_copies_of_an_allowed_file_crowd_no_other_out(copies, cleared):
+    """So many findings are told and no more: behind them may stand one about a file that nobody allows."""
+    findings = tuple(macro(FILE.place) for _ in range(copies))
+    evidence = Evidence((Report("office", True, Status.FINISHED, 1.0, findings),))
+    rest = without_allowed_files(evidence, ALLOWED, (FILE, OTHER), engines_clear=False)
+    assert (not rest.reports[0].findings) is cleared
+
+
+def test_the_most_that_analyzers_tell_is_known():
+    assert {"office": office._MAX_FINDINGS, "shortcuts": shortcuts._MAX_FINDINGS} == MOST_ABOUT_FILES
