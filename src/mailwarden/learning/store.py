@@ -50,9 +50,10 @@ SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND ($3::timesta
 ORDER BY reported_at DESC, uid DESC LIMIT $4
 """
 _OF_MESSAGE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND ggrid = $2 ORDER BY reported_at DESC LIMIT {MAX_PAGE}"
+# One that waits may be on its way to Rspamd, or have come there in an answer that never came back.
 _TAKE_BACK = f"""
-DELETE FROM lessons USING learning WHERE learning.tenant = lessons.tenant AND {_MINE} AND uid = $2
-RETURNING lessons.tenant, kind, subject, learned_in >= generation AND NOT refused AS learned, remembered
+DELETE FROM lessons WHERE {_MINE} AND uid = $2
+RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered
 """  # noqa: S608 -- put together from the constants above
 _REBUILD = "UPDATE learning SET wanted = wanted + 1 WHERE tenant = $1"
 _CLEAR = "DELETE FROM lessons WHERE tenant = $1"
@@ -142,7 +143,7 @@ class LessonStore:
             if row is None:
                 raise LessonNotFound("There is no such report.")
             tenant = cast("UUID", row["tenant"])
-            if row["learned"]:
+            if row["learned"]:  # or may be
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
             await record_deed(connection, actor, "learning.withdraw", str(row["subject"])[:200], details, tenant=tenant)

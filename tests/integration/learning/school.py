@@ -75,3 +75,12 @@ def keys_of(engines: Engines, learner: str) -> int:
 
     with redis.Redis.from_url(engines.redis.url) as connection:
         return sum(1 for _ in connection.scan_iter(match=f"RS{learner}*", count=1_000))
+
+
+def learned_by(engines: Engines, learner: str) -> tuple[int, int]:
+    """Return how many threats and how many good messages Rspamd has learned for a learner."""
+    import redis
+
+    with redis.Redis.from_url(engines.redis.url) as connection:
+        kept = connection.hmget(f"RS{learner}", ["learns_spam", "learns_ham"])
+    return int(kept[0] or 0), int(kept[1] or 0)
