@@ -13,6 +13,8 @@ from mailwarden.model.evidence import Fact
 
 LITTLE_TEXT = 200  # characters that a page shows which leaves everything to another
 NO_TEXT = 40
+SMALL = 300_000  # characters of a page; reports that carry their library within are larger
+_NAME = 300  # characters of the address of a script
 _START = 4_096
 _SOURCE = 2_000_000
 
@@ -28,6 +30,11 @@ _COPIES = re.compile(r"clipboard\.writetext|execcommand\(\s{0,5}[\"']copy[\"']")
 _COMMAND = re.compile(
     r"\bpowershell|\bmshta\b|\bmsiexec\b|\bcmd(?:\.exe)? {0,5}/[ck]\b|\brundll32\b|\binvoke-(?:webrequest|expression)"
     r"|\|\s{0,5}(?:ba|z)?sh\b|win(?:dows)?(?:[ -]key)? {0,5}\+ {0,5}(?:<[^<>]{0,50}>)?r\b"
+)
+# Libraries by which programs draw charts and maps on pages without a word.
+_DRAWS = re.compile(
+    r"^(?:https?:)?//[^\s]{0,250}(?:plotly|plot\.ly|leaflet|folium|bokeh|vega|d3(?:js|\.|@|/)|chart|echarts|three|vis-network"
+    r"|mathjax|mermaid|reveal|openlayers|cytoscape)"
 )
 # What a field is called that takes a password without saying so to the browser.
 _PASSWORD_FIELD = re.compile(
@@ -51,10 +58,23 @@ def look_at_conduct(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noti
         yield "framing-page", {"host": host}
     if len(page.text) < NO_TEXT and (host := _stranger(page.scripts, ties)) and not _is_library(host):
         yield "loaded-page", {"host": host}
+    if len(page.text) < NO_TEXT and len(lower) < SMALL and not is_drawing(lower) and (how := _how_it_acts(page, lower)):
+        yield "hollow-page", {"how": how}
     if _REPORTS.search(lower[:_SOURCE]):
         yield "reporting-page", {}
     if _COPIES.search(lower[:_SOURCE]) and (command := _COMMAND.search(lower[:_SOURCE])):
         yield "clipboard-command", {"command": command[0]}
+
+
+def _how_it_acts(page: HtmlDocument, lower: str) -> str:
+    """Say what a page does that shows nothing itself, or "" where it does nothing, or draws by a known library."""
+    if page.scripts:
+        return "" if any(_DRAWS.search(script[:_NAME].lower()) for script in page.scripts[:50]) else "it runs a script"
+    if page.handlers:
+        return "it runs something when it is shown"
+    if any(host_of(target) or target[:5].lower() == "data:" for target in page.refreshes):
+        return "it leads on at once"
+    return "it holds another page" if "srcdoc" in lower else ""
 
 
 def asks_by_text(page: HtmlDocument, lower: str) -> dict[str, Fact] | None:

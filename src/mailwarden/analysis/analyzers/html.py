@@ -28,10 +28,13 @@ _SAVES = ("createobjecturl", "mssaveoropenblob", "mssaveblob", "readasdataurl", 
 _LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
 
 _SENDS_ON = re.compile(
-    r"(?:window|document|top|self|parent)\.location(?:\.href)?\s{0,5}+=(?!=)|location\.(?:replace|assign)\("
+    r"(?<![\w$])location(?:\.href)?\s{0,5}+=(?!=)|location\.(?:replace|assign)\(|\[[\"']location[\"']\]"
+    r"|window\.open\([^()]{0,2000}_self"
 )
 _HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}+=\s{0,5}+[\"'][^\"']{0,200}location")
 _ANCHOR = re.compile(r"<a\s([^<>]{1,4000000}+)")
+_FEW = 3  # an archive of so few files is made around one of them
+_HOLLOW = "html.hollow-page"
 _PACKED_PAGES = 5  # pages inside of archives that are looked at
 _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 
@@ -41,8 +44,11 @@ class HtmlAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         ties = ties_of(view)
+        crowds = {one.part.path for one in view.unpacked if one.archive and len(one.archive.members) > _FEW}
         for page in (*view.pages, *islice(_packed_pages(view), _PACKED_PAGES)):
-            yield from examine_page(page, ties)
+            found = examine_page(page, ties)
+            # The first page of a manual only leads to the others that lie beside it.
+            yield from (each for each in found if each.name != _HOLLOW or page.part.path not in crowds)
             if page.attached and any(each.lower() in page.lower for each in view.recipients[:20] if "@" in each):
                 yield Finding("html.victim-page", page.part.place, {"name": page.part.name[:_TOLD] or "without a name"})
 

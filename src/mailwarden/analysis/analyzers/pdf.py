@@ -8,6 +8,7 @@ from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.analyzers.fraud import find_phone
+from mailwarden.analysis.coins import find_bitcoin_address
 from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import (
     DANGEROUS,
@@ -86,14 +87,17 @@ def _look_at_opening(scan: PdfScan, place: str, told: dict[str, Fact]) -> Iterat
 
 
 def _look_at_text(file: SeenFile, told: dict[str, Fact]) -> Iterator[Finding]:
-    """Tell a charge and a telephone number that stand in a small document, where the message itself says nothing."""
+    """Tell charges and threats that stand in a small document, where the message itself says nothing."""
     pages = read_pages(file.content)
-    text = fold(pages.text) if 0 < pages.number <= FEW_PAGES else ""
-    if not find_phone(text):
-        return
-    heard = load_books().find(text)
-    if "fraud.charge-notice" in heard and "fraud.call-us" in heard:
+    text = pages.text if 0 < pages.number <= FEW_PAGES else ""
+    folded = fold(text)
+    phone, coins = find_phone(folded), find_bitcoin_address(text)
+    heard = load_books().find(folded) if phone or coins else {}
+    if phone and "fraud.charge-notice" in heard and "fraud.call-us" in heard:
         yield Finding("pdf.callback", file.part.place, {**told, "words": heard["fraud.charge-notice"].words})
+    threats = [each for family, each in heard.items() if family.startswith("fraud.blackmail")]
+    if coins and threats:
+        yield Finding("pdf.blackmail", file.part.place, {**told, "words": threats[0].words})
 
 
 def _look_at_lock(file: SeenFile, view: View, told: dict[str, Fact]) -> Iterator[Finding]:
