@@ -19,6 +19,7 @@ from mailwarden.telemetry.logs import get_logger
 
 PERIOD, HOUR = 2.0, 3_600.0
 ROUND = 50  # lessons between two looks at who speaks
+FAILURES = 2  # tenants whose lessons Rspamd does not take: of one it may be the message, of two it is Rspamd
 _ALL = Scope.deployment()
 _log = get_logger("guard.learning")
 
@@ -76,19 +77,24 @@ class Learning:
     async def _round(self) -> bool:
         """Teach a few lessons and tell whether there was anything to do."""
         lessons = await self._store.due(_ALL, ROUND)
-        try:
-            for lesson in lessons:
+        failed: set[UUID] = set()
+        for lesson in lessons:
+            if lesson.tenant in failed:
+                continue
+            try:
                 await self._teach(lesson)
-        except EngineFailed as error:
-            _log.warning("lessons_wait", reason=error.sentence, lessons=len(lessons))
-            return False
+            except EngineFailed as error:
+                _log.warning("lessons_wait", tenant=str(lesson.tenant), reason=error.sentence, lessons=len(lessons))
+                failed.add(lesson.tenant)
+                if len(failed) >= FAILURES:
+                    return False
         switched = await self._store.switch(_ALL)
         if switched:
             await self._look()
         for tenant, done_with in switched:
             for generation in done_with:  # several, where more was taken back before the first was whole
                 await self._forget(tenant, generation)
-        return bool(lessons)
+        return bool(lessons) and not failed
 
     async def expire(self) -> None:
         """Forget the lessons that are too old."""

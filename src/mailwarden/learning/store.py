@@ -69,11 +69,15 @@ FROM learning LEFT JOIN LATERAL (
 WHERE $1::uuid[] IS NULL OR learning.tenant = ANY ($1)
 GROUP BY learning.tenant, generation, wanted
 """
+# Tenants take turns, so that none waits for all that another has to learn.
 _DUE = f"""
-SELECT uid, lessons.tenant, kind, contents, wanted {_FROM}
-WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
-ORDER BY reported_at, uid LIMIT $2
-"""
+WITH due AS (
+    SELECT uid, wanted, row_number() OVER (PARTITION BY lessons.tenant ORDER BY reported_at, uid) AS turn {_FROM}
+    WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
+)
+SELECT uid, tenant, kind, contents, wanted FROM due JOIN lessons USING (uid)
+ORDER BY turn, reported_at, uid LIMIT $2
+"""  # noqa: S608 -- put together from the constants above
 _LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
 _SWITCH = """
 WITH whole AS (
@@ -198,7 +202,7 @@ class LessonStore:
             yield bool(await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _TURN))
 
     async def due(self, scope: Scope, limit: int) -> Sequence[DueLesson]:
-        """Return lessons that are to be learned, the oldest first."""
+        """Return lessons that are to be learned, of each tenant the oldest first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_DUE, uids_of(scope), limit)
         return [_due(row) for row in rows]

@@ -1,0 +1,57 @@
+"""Tenants learn in turns: none waits for all that another has to learn, or for what cannot be learned of another's."""
+
+import pytest
+
+from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.teacher import Teacher
+from mailwarden.learning.lesson import Kind
+from mailwarden.model.evidence import FailureKind
+from tests.integration.learning.school import ALL, BAD, GOOD, School
+
+BROKEN = EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller broke off.")
+
+
+async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(school: School):
+    north, south = school.tenants
+    await school.report_many(north, Kind.SPAM, BAD, 12)
+    await school.report_many(south, Kind.FINE, GOOD, 2)
+    due = await school.lessons.due(ALL, 6)
+    assert [lesson.tenant for lesson in due] == [north, south, north, south, north, north]
+    assert [lesson.uid for lesson in await school.lessons.due(ALL, 50) if lesson.tenant == north] == [
+        lesson.uid for lesson in reversed(await school.teaching.reports(ALL, north))
+    ], "the oldest of each first"
+
+
+async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(school: School, monkeypatch: pytest.MonkeyPatch):
+    north, south = school.tenants
+    await school.learning.work()
+    await school.report_many(north, Kind.SPAM, BAD, 3)
+    await school.report_many(south, Kind.FINE, GOOD, 3)
+    teach = Teacher.teach
+
+    async def break_on_north(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> bool:
+        if threat:
+            raise BROKEN
+        return await teach(self, raw, learner, threat=threat)
+
+    monkeypatch.setattr(Teacher, "teach", break_on_north)
+    await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 3
+    standing = await school.teaching.standing(ALL, south)
+    assert (standing.fine, standing.waiting) == (3, 0)
+
+
+async def test_an_rspamd_that_is_away_is_not_asked_for_every_tenant(school: School, monkeypatch: pytest.MonkeyPatch):
+    north, south = school.tenants
+    await school.learning.work()
+    await school.report_many(north, Kind.SPAM, BAD, 3)
+    await school.report_many(south, Kind.FINE, GOOD, 3)
+    asked: list[str] = []
+
+    async def be_away(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> bool:
+        asked.append(learner)
+        raise BROKEN
+
+    monkeypatch.setattr(Teacher, "teach", be_away)
+    await school.learning.work()
+    assert len(asked) == 2
