@@ -9,8 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+import re2
+
 from mailwarden.analysis.coins import find_bitcoin_address
 from mailwarden.analysis.dilution import hear_densely
+from mailwarden.analysis.literals import SENTENCE_ENDS
+from mailwarden.analysis.phrases import load_books
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -39,11 +43,23 @@ _ACCOUNT = re.compile(
 )
 
 
+BANK_CHANGE = "fraud.bank-change"
+AROUND = 60  # characters about a denial that belong to it
+# The word for changing itself is denied; "do not use the old account, it has changed" denies nothing. Text is folded.
+_DENIAL = re2.compile(
+    r"\b(?:never|not|won't|don't|doesn't|hasn't|haven't|wouldn't) (?:ever |be |been )?(?:chang|updat|amend|alter)"
+    r"|\b(?:andern|andert|geandert|wechseln)\b.{0,40}\b(?:nie|niemals|nicht)\b"
+    r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b|\b(?:nunca|no) cambia"
+)
+
+
 class FraudAnalyzer:
     name: ClassVar[str] = "fraud"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        yield from hear_densely(view, self.name, OFTEN)
+        for finding in hear_densely(view, self.name, OFTEN):
+            if finding.name != BANK_CHANGE or not _is_denied(view.folded_text):
+                yield finding
         if not any(link.host for link in view.links):
             yield Finding("fraud.no-link")
             if len(view.text) <= SHORT:
@@ -54,6 +70,16 @@ class FraudAnalyzer:
             yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
         if address := find_bitcoin_address(view.text[:_COIN_TEXT]):
             yield Finding("fraud.bitcoin-address", facts={"address": address})
+
+
+def _is_denied(text: str) -> bool:
+    """Tell whether all that is said of other bank details is that there are none, as lawyers write below their mail."""
+    rest, at = [], 0
+    for found in _DENIAL.finditer(text):
+        begin = max(at, found.start() - AROUND, *(text.rfind(end, 0, found.start()) + 1 for end in SENTENCE_ENDS))
+        rest.append(text[at:begin])
+        at = max(at, found.end() + AROUND)
+    return at > 0 and BANK_CHANGE not in load_books().find(" . ".join((*rest, text[at:])))
 
 
 def find_phone(text: str) -> str:
