@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.guard.relationship import Relationship
+from mailwarden.guard.relationship import KNOWN_AGE, Relationship
 from mailwarden.history.acquaintance import Acquaintance, Acquainted, pair_of
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.partitions import today
@@ -89,9 +89,15 @@ async def test_a_young_memory_knows_no_strangers(store: RelationshipStore) -> No
 
 
 async def test_a_ripe_memory_tells_strangers_from_those_it_knows(store: RelationshipStore) -> None:
-    await have_seen(store, ADA, 3, 8)
+    await have_seen(store, ADA, 3, KNOWN_AGE)
     assert await names(store, "new@north.example") == ["relationship.first-contact"]
     assert await names(store, ADA) == ["relationship.known-sender"]
+
+
+async def test_who_began_to_write_a_few_days_ago_is_not_known_however_much_it_writes(store: RelationshipStore) -> None:
+    """An address that was made for an attack is no acquaintance after three harmless messages."""
+    await have_seen(store, ADA, 100, KNOWN_AGE - 2)
+    assert await names(store, ADA) == []
 
 
 async def test_another_tenant_knows_nothing_of_it(store: RelationshipStore) -> None:

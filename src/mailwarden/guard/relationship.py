@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from mailwarden.history.acquaintance import Acquaintance, Acquainted
+from mailwarden.history.relationship_store import Bond
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.summary import MessageSummary
@@ -13,6 +14,7 @@ RELATIONSHIP = "relationship"
 # A memory younger or emptier than this has heard from nobody, which says nothing about a sender.
 RIPE_DAYS, RIPE_MESSAGES = 7, 200
 KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
+KNOWN_AGE = 14  # days since the first of them: an address that was made for an attack is seldom kept so long
 
 
 class Relationship:
@@ -34,5 +36,9 @@ def findings_of(known: Acquainted, sender: str) -> Iterator[Finding]:
     if known.sender.messages == 0 and known.answer.messages == 0:
         if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
             yield Finding("relationship.first-contact", "From", {"address": sender[:200]})
-    elif known.sender.days >= KNOWN_DAYS and known.sender.messages >= KNOWN_MESSAGES:
+    elif _is_known(known.sender):
         yield Finding("relationship.known-sender", "From", {"address": sender[:200], "count": known.sender.messages})
+
+
+def _is_known(sender: Bond) -> bool:
+    return sender.days >= KNOWN_DAYS and sender.messages >= KNOWN_MESSAGES and sender.age >= KNOWN_AGE

@@ -8,7 +8,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.database.pool import Database
+from mailwarden.database.pool import Database, Row
+from mailwarden.history.partitions import today
 from mailwarden.model.scope import Scope
 
 MOST = 1_000_000  # beyond which nobody counts
@@ -16,7 +17,7 @@ FORGET_BATCH = 5_000
 
 _SALT = "SELECT salt FROM relationship_salt"
 _KNOWN = """
-SELECT pair, messages, days FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant, pair)
+SELECT pair, messages, days, $3::date - first_seen AS age FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant, pair)
 JOIN relationships USING (tenant, pair)
 """
 _LEARN = """
@@ -55,10 +56,11 @@ WHERE tenant = $1 AND pair = ANY ($2::bytea[])
 
 
 class Bond(Struct, frozen=True, order=True):
-    """How often, and on how many days, a pair has been seen."""
+    """How often, on how many days, and since how many days a pair has been seen."""
 
     messages: int = 0
     days: int = 0
+    age: int = 0
 
 
 class Sighting(Struct, frozen=True, order=True):
@@ -96,8 +98,9 @@ class RelationshipStore:
         if not seen:
             return {}
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_KNOWN, [tenant for tenant, _ in seen], [pair for _, pair in seen])
-        return {bytes(row["pair"]): Bond(int(row["messages"]), int(row["days"])) for row in rows}  # type: ignore[call-overload]
+            columns = [tenant for tenant, _ in seen], [pair for _, pair in seen]
+            rows = await connection.fetch(_KNOWN, *columns, today())
+        return {bytes(row["pair"]): _bond(row) for row in rows}  # type: ignore[call-overload]
 
     async def learn(self, scope: Scope, sightings: Sequence[Sighting]) -> None:
         """Count the sightings; in the same order in every guard, so that two cannot wait for each other."""
@@ -152,3 +155,7 @@ class RelationshipStore:
                 gone += done
                 if done < FORGET_BATCH:
                     return gone
+
+
+def _bond(row: Row) -> Bond:
+    return Bond(*(cast("int", row[name]) for name in ("messages", "days", "age")))
