@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.downloads import fetched_name, is_archive
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
 from mailwarden.analysis.link_words import load_link_words
 from mailwarden.analysis.links import public_ip, shown_host
+from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument, Link
@@ -70,6 +72,9 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
             yield noticed, link[1]
     for noticed in look_homewards(view):
         yield noticed, ""
+    locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
+    if locked and find_passwords(f"{view.subject}\n{view.text}"):
+        yield ("locked-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
     for page in view.pages:
         for noticed in _look_at_schemes(page.document.links, page.document.data_uris, ties):
             yield noticed, page.part.place
