@@ -33,7 +33,10 @@ UNPROVED = (
 SUSPICIOUS = {
     "abuse-report",
     "account-closed-dunning",
+    "bank-phish-warning",
     "dunning-esp",
+    "ja-bank",
+    "ja-login",
     "list-security",
     "marketing-discount-esp",
     "payment-reminder-2",
