@@ -31,3 +31,10 @@ def test_postfix_takes_nothing_that_guard_finds_too_large(way: str) -> None:
     (front,) = re.findall(r"-o message_size_limit=(\d+)", (folder / "master.cf").read_text("ascii"))
     (back,) = re.findall(r"(?m)^message_size_limit = (\d+)", (folder / "main.cf").read_text("ascii"))
     assert int(front) + room <= Smtp().max_message_size <= int(back) - room
+
+
+@pytest.mark.parametrize("way", ["before-queue", "after-queue"])
+def test_postfix_itself_refuses_addresses_outside_ascii_without_smtputf8(way: str) -> None:
+    """Else it takes them, and behind the queue bounces what guard refuses."""
+    front = (SHIPPED.parent / "postfix" / way / "master.cf").read_text("ascii").partition("\n\n127.0.0.1")[0]
+    assert "    -o strict_smtputf8=yes\n" in front

@@ -63,6 +63,8 @@ def test_a_recipient_is_read_with_its_parameters() -> None:
     argument = "TO:<bob@company.example> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;bob@company.example"
     expected = Recipient("bob@company.example", ("NOTIFY=SUCCESS,FAILURE", "ORCPT=rfc822;bob@company.example"))
     assert read_recipient(argument, utf8=False) == expected
+    long = f"ORCPT=rfc822;{'x' * 1_500}"
+    assert read_recipient(f"TO:<bob@company.example> {long}", utf8=False).notification == (long,)
     assert read_recipient("TO:<Postmaster>", utf8=False) == Recipient("Postmaster")
 
 

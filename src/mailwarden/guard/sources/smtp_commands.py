@@ -18,8 +18,9 @@ _ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*+")?[^"\\<>\s]*+')
 _RECIPIENT = re.compile(
     r'(?:"(?:[^"\\]|\\.)*+"|[^\s"\\()<>@,;:\[\]]++)@(?:[^\s"\\()<>@,;:\[\]%!]++|\[[^\s"\\()<>@,;\[\]]++\])'
 )
-# Postfix takes a value with an equals sign, as of base64 in ENVID, and hands it on.
-_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]{1,512}))?")
+# Postfix takes values that are long or have an equals sign, and hands them on. Behind the queue it would bounce what is
+# refused here, to whomever a stranger named as the sender.
+_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]++))?")
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
 _OF_RECIPIENT = frozenset({"NOTIFY", "ORCPT"})
