@@ -3,9 +3,9 @@
 import pytest
 
 from mailwarden.analysis.teacher import Teacher
-from mailwarden.learning.lesson import Kind, learner_of
+from mailwarden.learning.lesson import ENOUGH, Kind, learner_of
 from rig.engines import Engines
-from tests.integration.learning.school import ALL, ANN, BAD, School, keys_of, learned_by, message
+from tests.integration.learning.school import ALL, ANN, BAD, GOOD, School, keys_of, learned_by, message
 
 
 async def test_a_message_that_is_given_again_is_not_learned_again(school: School, engines: Engines):
@@ -44,3 +44,17 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
     assert learned_by(engines, standing.learner) == (1, 0)
     assert standing.generation == 2
     assert keys_of(engines, learner_of(north, 1)) == 0
+
+
+async def test_the_same_text_many_times_is_not_enough_to_speak(school: School, engines: Engines):
+    """Rspamd learns a text once, however many messages bring it; what it says rests on as many texts as are asked for."""
+    north, _ = school.tenants
+    await school.report_many(north, Kind.SPAM, BAD, ENOUGH - 50)
+    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    for number in range(50):
+        again = message(BAD, 1).replace(b"Message-ID: <", b"Message-ID: <%d." % number)
+        await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=again)
+    await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).threats == ENOUGH
+    assert learned_by(engines, learner_of(north, 1)) == (ENOUGH - 50, ENOUGH)
+    assert await school.found(north, message(BAD, 5_000)) == set()
