@@ -47,7 +47,7 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
 
 
 async def test_the_same_text_many_times_is_not_enough_to_speak(school: School, engines: Engines):
-    """Rspamd learns a text once, however many messages bring it; what it says rests on as many texts as are asked for."""
+    """Rspamd learns a text once, however many messages bring it, and says nothing before it has enough texts."""
     north, _ = school.tenants
     await school.report_many(north, Kind.SPAM, BAD, ENOUGH - 50)
     await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
