@@ -74,6 +74,11 @@ def settle(parts: Sequence[Part]) -> list[Part]:
     ]
 
 
+def answered(parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that an answer speaks of: while one is undecided, nothing happens to the others."""
+    return [part for part in parts if part.decision is Decision.UNDECIDED] or list(parts)
+
+
 class Delivery:
     def __init__(self, hop: NextHop, seal: ResultSeal, keeper: QuarantineKeeper | None, metrics: Metrics) -> None:
         self._hop = hop

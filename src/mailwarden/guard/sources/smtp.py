@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, settle
+from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, answered, settle
 from mailwarden.guard.passes import Passes
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.smtp_config import Smtp as Settings
@@ -85,8 +85,10 @@ class Smtp:
         parts = settle([Part(each.finished, group) for each, group in zip(examined, groups, strict=True)])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # else the message comes again, and what becomes of it then is what is remembered
+            done = {part.finished.ggrid for part in answered(parts)}
             for each, part in zip(examined, parts, strict=True):
-                self._processing.keep(replace(each, finished=part.finished))
+                if part.finished.ggrid in done:
+                    self._processing.keep(replace(each, finished=part.finished))
         return answer.reply
 
     def _full(self) -> Refusal:

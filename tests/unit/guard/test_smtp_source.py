@@ -1,0 +1,96 @@
+"""The scan source `smtp`: what history is told is what happened."""
+
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.guard.admission import Admission
+from mailwarden.guard.comparison import Compared
+from mailwarden.guard.delivery import Delivery
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.processing import Examined, GuardRequest
+from mailwarden.guard.smtp_config import Smtp as Settings
+from mailwarden.guard.sources.smtp import Smtp
+from mailwarden.guard.sources.smtp_commands import Recipient, Sender
+from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.model.outcome import Decision
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.serving.spool import Spooled
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.UNDECIDED, Decision.DROP
+
+
+class Judge:
+    """Decides for each tenant what it was told to, and remembers what it is told to keep."""
+
+    def __init__(self, decisions: list[Decision]) -> None:
+        self._decisions = iter(decisions)
+        self.kept: list[Decision] = []
+
+    async def examine(self, request: GuardRequest) -> Examined:
+        finished = finished_request(request.assignment.tenant, request.ggrid)
+        ruling = replace(finished.ruling, decision=next(self._decisions))
+        return Examined(replace(finished, ruling=ruling), cast("Compared", None), stored=True)
+
+    def keep(self, examined: Examined) -> None:
+        self.kept.append(examined.finished.ruling.decision)
+
+
+class Passes:
+    async def admit(self, *_: object) -> None:
+        return None
+
+
+class Shelf:
+    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+        pass
+
+
+async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
+    """Return the answer to a message for as many tenants, and the decisions that history is told of."""
+    judge = Judge(decisions)
+    nobody = NextHop(("127.0.0.1", 1), 1.0, "guard.example")
+    source = Smtp(
+        Settings(),
+        admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=1_000),
+        processing=cast("Any", judge),
+        tenants=cast("Any", None),
+        delivery=Delivery(nobody, ResultSeal(b"k" * 32), Shelf(), Metrics()),
+        passes=cast("Any", Passes()),
+        spool=Path(),
+        analysis_timeout=1.0,
+    )
+    transaction = Transaction()
+    transaction.sender = Sender("")
+    for number in range(len(decisions)):
+        recipient = Recipient(f"a@t{number}.example")
+        transaction.recipients.append(recipient)
+        transaction.tenants[UUID(int=number)] = (Assignment(UUID(int=number), AssignedBy.DOMAINS), [recipient])
+    reply = await source.take(transaction, Spooled.of(b"Subject: x\r\n\r\n"))
+    return reply[:9], judge.kept
+
+
+@pytest.mark.parametrize(
+    ("decisions", "reply", "told"),
+    [
+        ([Q], "250 2.0.0", [Q]),
+        ([B, Q], "250 2.0.0", [Q, Q]),
+        ([B, B], "550 5.7.1", [B, B]),
+        ([X, Q], "250 2.0.0", [X, Q]),
+        ([U], "451 4.7.1", [U]),
+        ([Q, U], "451 4.7.1", [U]),
+        ([U, D, B, X, U], "451 4.7.1", [U, U]),
+        ([D], "451 4.4.1", []),
+    ],
+)
+async def test_history_is_told_of_what_was_carried_out(
+    decisions: list[Decision], reply: str, told: list[Decision]
+) -> None:
+    assert await taken(decisions) == (reply, told)
