@@ -1,20 +1,27 @@
 """Several tenants and one answer, for clients that carry it out themselves; and what Rspamd's clients are shown."""
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.errors import BadRequest, InternalError, Overloaded, PayloadTooLarge
+from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded, PayloadTooLarge
 from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.appraisal import Answer, Appraisal, answer_of, join
+from mailwarden.guard.sources.appraisal import Answer, Appraisal, Appraiser, answer_of, join
 from mailwarden.guard.sources.result_fields import OWN, result_fields
 from mailwarden.guard.sources.rspamd_answer import make_answer
+from mailwarden.model.envelope import Envelope
 from mailwarden.model.judgement import Reason
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.serving.spool import Spooled
 from tests.samples.finished import finished_request
 
@@ -26,6 +33,44 @@ def finished(decision: Decision, verdict: Verdict = Verdict.SPAM, *tags: str) ->
     request = finished_request()
     judgement = replace(request.judgement, verdict=verdict)
     return replace(request, judgement=judgement, ruling=replace(request.ruling, decision=decision, tags=tags))
+
+
+class Tenants:
+    """Every recipient has a tenant of its own."""
+
+    def assign(self, _: object, recipients: Sequence[str]) -> Assignment:
+        return Assignment(UUID(int=int(recipients[0])), AssignedBy.DOMAINS)
+
+
+class Judge:
+    def __init__(self, outcomes: list[Decision | Exception]) -> None:
+        self._outcomes = iter(outcomes)
+        self.kept: list[Decision] = []
+
+    async def examine(self, _: GuardRequest) -> Examined:
+        outcome = next(self._outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Examined(finished(outcome), cast("Any", None), stored=True)
+
+    def keep(self, examined: Examined) -> None:
+        self.kept.append(examined.finished.ruling.decision)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "told"),
+    [([D], [D]), ([D, Q], [D, Q]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
+)
+async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undecided(
+    outcomes: list[Decision | Exception], told: list[Decision]
+) -> None:
+    judge, tenants = Judge(outcomes), Tenants()
+    appraiser = Appraiser(
+        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", tenants), patience=1.0, quarantine_as="reject"
+    )
+    with suppress(EngineUnavailable):
+        await appraiser.appraise(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)
+    assert judge.kept == told
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Appraiser:
         """Judge the message for one tenant after the other; the time for the analysis is theirs together."""
         groups = self._groups(envelope.recipients)
         until = time.monotonic() + self._patience
-        parts = []
+        examined = []
         for assignment, recipients in groups:
             ggrid = new_ggrid()
             structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
@@ -79,8 +79,13 @@ class Appraiser:
                 deadline=max(until - time.monotonic(), 0.0),
                 session_open=True,
             )
-            parts.append(await self._processing.process(request))
-        return join(parts, self._quarantine_as)
+            examined.append(await self._processing.examine(request))
+        appraisal = join([each.finished for each in examined], self._quarantine_as)
+        for each in examined:
+            # A message that comes again is remembered for what was undecided alone: nothing happens to the rest of it.
+            if appraisal.answer is not Answer.LATER or each.finished.ruling.decision is Decision.UNDECIDED:
+                self._processing.keep(each)
+        return appraisal
 
     def _groups(self, recipients: Sequence[str]) -> Sequence[tuple[Assignment, list[str]]]:
         """Return the recipients of each tenant; a message for nobody is the default tenant's."""
