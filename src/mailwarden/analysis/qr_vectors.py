@@ -1,4 +1,4 @@
-"""QR codes that are drawn with the shapes of SVG: rectangles, and paths of straight lines.
+"""QR codes that are drawn with the shapes of SVG: rectangles, paths of straight lines, and strokes as wide as a field.
 
 Security: works on hostile source; shapes, points and sides are bounded, every pattern is linear, and it never raises.
 """
@@ -26,7 +26,8 @@ Shape = tuple[Point, ...]
 _SVG = re.compile(r"<svg\b", re.IGNORECASE)
 _ELEMENT = re.compile(r"<(rect|path)\b([^<>]{1,1500000}+)>", re.IGNORECASE)
 _FIELD = re.compile(
-    r"(?<![\w-])(x|y|width|height|d|fill|style)\s{0,3}=\s{0,3}[\"']([^\"']{1,1400000}+)[\"']", re.IGNORECASE
+    r"(?<![\w-])(x|y|width|height|d|fill|style|stroke|stroke-width)\s{0,3}=\s{0,3}[\"']([^\"']{1,1400000}+)[\"']",
+    re.IGNORECASE,
 )
 _LIGHT = re.compile(r"(?:^|fill\s{0,3}:)\s{0,3}(?:#f{3}\b|#f{6}|white|none|transparent)", re.IGNORECASE)
 _STEP = re.compile(r"([MmLlHhVvZz])|([-+]?(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:e[-+]?\d{1,2})?)|([A-DF-Za-df-z])")
@@ -48,9 +49,12 @@ def _shapes(drawing: str) -> list[Shape]:
     points = 0
     for name, attributes in _ELEMENT.findall(drawing)[:MAX_SHAPES]:
         fields = {key.lower(): value for key, value in _FIELD.findall(attributes)}
-        if _LIGHT.search(fields.get("fill", "")) or _LIGHT.search(fields.get("style", "")):
+        if stroke := _stroke(fields):
+            found = [_bar(line, stroke) for line in _outlines(fields.get("d", ""))]
+        elif _LIGHT.search(fields.get("fill", "")) or _LIGHT.search(fields.get("style", "")):
             continue
-        found = [_rectangle(fields)] if name.lower() == "rect" else list(_outlines(fields.get("d", "")))
+        else:
+            found = [_rectangle(fields)] if name.lower() == "rect" else list(_outlines(fields.get("d", "")))
         for shape in found:
             points += len(shape)
             if points > MAX_POINTS:
@@ -64,6 +68,27 @@ def _rectangle(fields: dict[str, str]) -> Shape:
     left, top = _number(fields.get("x", "0")), _number(fields.get("y", "0"))
     right, bottom = left + _number(fields.get("width", "")), top + _number(fields.get("height", ""))
     return ((left, top), (right, top), (right, bottom), (left, bottom)) if right > left and bottom > top else ()
+
+
+def _stroke(fields: dict[str, str]) -> float:
+    """Return how wide the strokes of a path are that is drawn by them, or 0."""
+    colour = fields.get("stroke", "")
+    if not colour or _LIGHT.search(colour) or "d" not in fields:
+        return 0.0
+    return _number(fields.get("stroke-width", "1"))
+
+
+def _bar(line: Shape, width: float) -> Shape:
+    """Return the rectangle that a straight stroke along one axis fills, or nothing."""
+    if len(line) != 2:
+        return ()
+    (left, top), (right, bottom) = line
+    half = width / 2
+    if top == bottom:
+        return ((left, top - half), (right, top - half), (right, top + half), (left, top + half))
+    if left == right:
+        return ((left - half, top), (left + half, top), (left + half, bottom), (left - half, bottom))
+    return ()
 
 
 def _number(text: str) -> float:

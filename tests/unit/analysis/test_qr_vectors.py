@@ -34,6 +34,15 @@ def test_paths_are_read_however_they_are_written(fields, outline):
 
 
 @pytest.mark.parametrize(
+    ("step", "width"), [("M{x} {m}h1", ""), ("M{c} {y}v1", ' stroke-width="1"'), ("M{x} {m}H{r}", ' fill="none"')]
+)
+def test_strokes_as_wide_as_a_field_are_read(fields, step, width):
+    path = "".join(step.format(x=x, y=y, m=y + 0.5, c=x + 0.5, r=x + 1) for x, y in fields)
+    assert list(read_vectors(drawn(f'<path stroke="#000"{width} d="{path}"/>'))) == [ADDRESS]
+    assert list(read_vectors(drawn(f'<path stroke="#fff"{width} d="{path}"/>'))) == []
+
+
+@pytest.mark.parametrize(
     "source",
     [
         "",
