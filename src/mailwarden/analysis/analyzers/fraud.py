@@ -76,7 +76,7 @@ def _is_denied(text: str) -> bool:
     """Tell whether all that is said of other bank details is that there are none, as lawyers write below their mail."""
     rest, at = [], 0
     for found in _DENIAL.finditer(text):
-        begin = max(at, found.start() - AROUND, *(text.rfind(end, 0, found.start()) + 1 for end in SENTENCE_ENDS))
+        begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))
         rest.append(text[at:begin])
         at = max(at, found.end() + AROUND)
     return at > 0 and BANK_CHANGE not in load_books().find(" . ".join((*rest, text[at:])))
