@@ -24,8 +24,9 @@ from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
-MAX_CONTENTS = 50
+MAX_CONTENTS = 200  # asked about one after the other
 MAX_CONTENTS_BYTES = 16 * 1024 * 1024
+_TOO_MUCH = "it can be read in several ways, and has more in it than an engine can be shown part by part"
 
 
 class Job(Struct, frozen=True, array_like=True):
@@ -65,12 +66,12 @@ def examine(job: Job) -> Iterator[Frame]:
     yield Frame(report)
     started = time.perf_counter()
     message = parse_message(raw, report=structure)
-    doubts = tuple(_doubt(text) for text in message.ambiguities if text not in structure.ambiguities)
+    contents, whole = _contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else ((), True)
+    doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
+    if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
+        doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
     yield Frame(
-        _finished(MESSAGE, started, doubts),
-        summary=summarize(message),
-        contents=_contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else (),
-        last=not LOCAL,
+        _finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents, last=not LOCAL
     )
     if job.wanted:
         yield _sight(message, job.wanted)
@@ -88,15 +89,22 @@ def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
     return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)
 
 
-def _contents(message: Message) -> tuple[bytes, ...]:
-    """Return the decoded parts, within bounds: where readers may disagree, the engine shall see what we see."""
-    chosen: list[bytes] = []
-    room = MAX_CONTENTS_BYTES
+def _contents(message: Message) -> tuple[tuple[bytes, ...], bool]:
+    """Return the decoded parts, each once, and whether they are all.
+
+    Where readers may disagree, the engine shall see what we see.
+    """
+    chosen: dict[str, bytes] = {}
+    whole, room = True, MAX_CONTENTS_BYTES
     for part in message.parts:
-        if part.content and len(part.content) <= room and len(chosen) < MAX_CONTENTS:
-            chosen.append(part.content)
+        if not part.content or part.sha256 in chosen:
+            continue
+        if len(part.content) <= room and len(chosen) < MAX_CONTENTS:
+            chosen[part.sha256] = part.content
             room -= len(part.content)
-    return tuple(chosen)
+        else:
+            whole = False
+    return tuple(chosen.values()), whole
 
 
 def _structure_findings(structure: StructureReport) -> Iterator[Finding]:

@@ -1,0 +1,61 @@
+"""What an engine is shown of a message that can be read in several ways: all of its parts, or it is held."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from mailwarden.analysis import examination
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.model.evidence import Evidence, Report
+from mailwarden.model.outcome import Verdict
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import load_policy
+
+TWICE = b"--b\r\nContent-Type: text/plain\r\nContent-Type: text/html\r\n\r\nhello\r\n"  # readers take one or the other
+
+
+def message(parts: Sequence[bytes], *, ambiguous: bool = True) -> bytes:
+    head = b"From: ada@north.example\r\nSubject: figures\r\nMIME-Version: 1.0\r\n"
+    body = b"".join(b"--b\r\nContent-Type: application/octet-stream\r\n\r\n" + part + b"\r\n" for part in parts)
+    opening = b"Content-Type: multipart/mixed; boundary=b\r\n\r\n" + (TWICE if ambiguous else b"")
+    return head + opening + body + b"--b--\r\n"
+
+
+def look(raw: bytes) -> tuple[tuple[bytes, ...], list[Report]]:
+    frames = list(examine(Job(raw)))
+    return next((frame.contents for frame in frames if frame.contents), ()), [frame.report for frame in frames]
+
+
+def held(reports: list[Report]) -> bool:
+    judgement = judge(Evidence(tuple(reports)), load_policy())
+    return judgement.forces_quarantine and judgement.verdict is Verdict.SUSPICIOUS
+
+
+def test_every_part_is_shown():
+    parts = [b"part %d" % number for number in range(120)]
+    contents, reports = look(message(parts))
+    assert set(parts) <= {content.strip() for content in contents}
+    assert not held(reports)
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_CONTENTS", 3), ("MAX_CONTENTS_BYTES", 30)])
+def test_a_message_with_more_than_can_be_shown_is_held(monkeypatch: pytest.MonkeyPatch, bound: str, most: int):
+    monkeypatch.setattr(examination, bound, most)
+    parts = [b"part %d is long" % number for number in range(5)]
+    contents, reports = look(message(parts))
+    assert len(contents) < 5
+    assert held(reports)
+
+
+def test_the_same_part_is_shown_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
+    contents, reports = look(message([b"the same"] * 50))
+    assert len(contents) <= 3
+    assert not held(reports)
+
+
+def test_a_message_that_all_read_alike_is_not_held_for_its_parts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
+    contents, reports = look(message([b"part %d" % number for number in range(9)], ambiguous=False))
+    assert not contents
+    assert not held(reports)
