@@ -189,6 +189,5 @@ async def _stream(fields: bytes, message: Cleaned) -> AsyncIterator[bytes]:
 
 
 def _bounce(finished: FinishedRequest) -> str:
-    """Say no in the words of the judgement, as one line of ASCII."""
-    words = "".join(character for character in finished.judgement.summary if " " <= character <= "~")[:200]
-    return f"550 5.7.1 {words or 'Refused'} ({finished.ggrid})"
+    """Say no, and under which id to ask: the judgement's own words may name entries of a tenant's lists."""
+    return f"550 5.7.1 Refused: {finished.judgement.verdict} ({finished.ggrid})"

@@ -131,6 +131,21 @@ def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answe
     assert ("smtp_message" in made.messages) == (action in ("reject", "soft reject"))
 
 
+@pytest.mark.parametrize(
+    ("decision", "said"), [(Q, "Refused: blocked ("), (B, "Refused: blocked ("), (U, "The message ")]
+)
+def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision, said: str) -> None:
+    request = finished(decision, Verdict.BLOCKED)
+    request = replace(request, judgement=replace(request.judgement, summary="Blocked: by the tenant entry secret."))
+    appraisal = join([request], Answer.REFUSE)
+    hook = stalwart_hook.make_answer(appraisal, [], [])
+    assert hook.response is not None
+    for told in (make_answer(appraisal, []).messages["smtp_message"], hook.response.message):
+        assert told.startswith(said)
+        assert told.endswith(f"({request.ggrid})")
+        assert "secret" not in told
+
+
 async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:
     seal, request = ResultSeal(b"k" * 32), finished(D)
     fields = await result_fields(seal, request, RAW)

@@ -54,6 +54,13 @@ def test_a_bounce_stands_only_where_all_bounce() -> None:
     assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome
 
 
+async def test_a_sender_is_told_the_verdict_and_not_why() -> None:
+    refused = part(B)
+    delivery = Delivery(NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(b"k" * 32), None, Metrics())
+    answer = await delivery.carry_out([refused], Sender(""), Forwarded(), RAW)
+    assert answer.reply == f"550 5.7.1 Refused: phishing ({refused.finished.ggrid})"
+
+
 @pytest.mark.parametrize(
     ("decisions", "reply", "done"),
     [

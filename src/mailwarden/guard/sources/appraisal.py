@@ -127,6 +127,10 @@ def answer_of(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
 
 
 def sentence_of(finished: FinishedRequest) -> str:
-    """Return what a sender is told, as one line of ASCII: the judgement's words, and the id to ask by."""
-    words = "".join(character for character in finished.judgement.summary if " " <= character <= "~")[:200]
-    return f"{words or 'Refused'} ({finished.ggrid})"
+    """Return what a sender is told, as one line of ASCII: the verdict, and the id to ask by.
+
+    The judgement's own words may name entries of a tenant's lists and tell how to pass next time: they are not for it.
+    """
+    if finished.ruling.decision is Decision.UNDECIDED:
+        return f"The message could not be judged; try again later ({finished.ggrid})"
+    return f"Refused: {finished.judgement.verdict} ({finished.ggrid})"
