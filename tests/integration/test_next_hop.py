@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.delivery import Delivery, Part
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.next_hop import NextHop, NotTaken
@@ -213,6 +214,44 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
     seal = ResultSeal(b"k" * 32)
     assert all(seal.read(message) is not None for message in server.messages)
     assert seal.read(server.messages[0]).signed <= datetime.now(UTC).timestamp()  # type: ignore[union-attr]
+
+
+class Shelf:
+    """A quarantine that remembers, or that has no room."""
+
+    def __init__(self, *, full: bool) -> None:
+        self.kept = 0
+        self._full = full
+
+    async def keep(self, _: object, __: object) -> None:
+        if self._full:
+            raise StorageUnavailable("The disk is full.")
+        self.kept += 1
+
+
+@pytest.mark.parametrize(
+    ("full", "script", "reply", "kept", "sent"),
+    [
+        (False, {}, "250 2.0.0", 1, 1),
+        (True, {}, "451 4.3.0", 0, 0),
+        (False, {"RCPT": "450 4.2.1 Later"}, "450 4.2.1", 0, 0),
+        (False, {"GREETING": "CLOSE"}, "451 4.4.1", 0, 0),
+        (False, {"END": "451 4.3.0 No room"}, "451 4.3.0", 1, 1),
+    ],
+)
+async def test_what_is_held_is_kept_once_the_rest_is_accepted_and_before_it_is_sent(
+    full: bool, script: Mapping[str, str], reply: str, kept: int, sent: int
+) -> None:
+    server, shelf = Scripted(**script), Shelf(full=full)
+    held, delivered = parts("ann@north.example", "bob@company.example")
+    held = replace(
+        held, finished=replace(held.finished, ruling=replace(held.finished.ruling, decision=Decision.QUARANTINE))
+    )
+    async with server.serving() as hop:
+        delivery = Delivery(hop, ResultSeal(b"k" * 32), shelf, Metrics())
+        answer = await delivery.carry_out([held, delivered], ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n"))
+    assert answer.reply.startswith(reply)
+    assert (shelf.kept, len(server.messages)) == (kept, sent)
 
 
 async def test_a_next_hop_that_crawls_is_given_up_as_a_whole() -> None:

@@ -98,13 +98,9 @@ class Delivery:
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._keeper is None:
             return self._answer("not_kept", f"{NOT_KEPT} ({held[0].finished.ggrid})", done=True)
+        delivered = [part for part in parts if part.decision is Decision.DELIVER]
         try:
-            # Kept before delivered: should the rest fail, a second copy in quarantine harms less than one in a mailbox.
-            for part in held:
-                await self._keep(part, raw)
-            delivered = [part for part in parts if part.decision is Decision.DELIVER]
-            async with asyncio.timeout(PATIENCE * self._hop.timeout):
-                said = await self._deliver(delivered, sender, forwarded, raw)
+            said = await self._do(held, delivered, sender, forwarded, raw)
         except NotHeld:
             return self._answer("not_held", NOT_HELD, done=False)
         except NotTaken as failure:
@@ -129,41 +125,59 @@ class Delivery:
             return self._too_slow()
         return self._answer("passed", f"250 2.0.0 Ok: {said}".rstrip(), done=True)
 
-    async def _keep(self, part: Part, raw: Spooled) -> None:
-        assert self._keeper is not None
-        try:
-            await self._keeper.keep(part.finished, raw)
-        except MailwardenError as error:  # no room, or no database
-            log.warning("not_held", sentence=error.message)
-            raise NotHeld from error
-        except Exception as error:
-            log.exception("not_held")
-            raise NotHeld from error
+    async def _keep_all(self, parts: Sequence[Part], raw: Spooled) -> None:
+        for part in parts:
+            assert self._keeper is not None
+            try:
+                await self._keeper.keep(part.finished, raw)
+            except MailwardenError as error:  # no room, or no database
+                log.warning("not_held", sentence=error.message)
+                raise NotHeld from error
+            except Exception as error:
+                log.exception("not_held")
+                raise NotHeld from error
 
-    async def _deliver(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> str:
-        """Hand the parts on; every envelope is accepted before any data is sent. Return what the next hop said."""
-        if not parts:
+    async def _do(
+        self, held: Sequence[Part], delivered: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled
+    ) -> str:
+        """Keep some parts and hand others on; return what the next hop said.
+
+        Every envelope is accepted before anything is kept, so that no copies gather in quarantine while the next hop is
+        away; and everything is kept before any data is sent, as a second copy there harms less than one in a mailbox.
+        """
+        if not delivered:
+            await self._keep_all(held, raw)
             return ""
-        message = clean(raw)
-        digest = await message.digest()
-        waiting: list[tuple[Connection, bytes]] = []
+        message, waiting = clean(raw), list[tuple[Connection, bytes]]()
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(PATIENCE * self._hop.timeout) as patience:
+                digest = await message.digest()
+                for part in delivered:
+                    fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
+                    size = len(fields) + message.size
+                    waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
+                left = (patience.when() or 0.0) - clock()
+                patience.reschedule(None)  # keeping is not the next hop's time
+                await self._keep_all(held, raw)
+                patience.reschedule(clock() + left)
+                return await self._send(waiting, message)
+        finally:
+            for connection, _ in waiting:
+                connection.close()
+
+    async def _send(self, waiting: list[tuple[Connection, bytes]], message: Cleaned) -> str:
+        """Send the data of one part after the other, each taken from those that wait."""
         said = ""
         try:
-            for part in parts:
-                fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
-                size = len(fields) + message.size
-                waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
             while waiting:
                 connection, fields = waiting.pop(0)
-                said = (await self._hop.send(connection, _stream(fields, message))).text
+                said = (await self._hop.send(connection, _stream(fields, message))).text or "taken"
         except NotTaken:
             if said:  # another try will deliver a part twice; better than not at all
                 self.count("delivered_in_part")
             raise
-        finally:
-            for connection, _ in waiting:
-                connection.close()
-        return said or "taken"
+        return said
 
     def _not_delivered(self, failure: NotTaken) -> Answer:
         # The code alone: what a next hop says may hold an address.
