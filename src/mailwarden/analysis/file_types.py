@@ -69,11 +69,12 @@ _PROGRAM_WORDS = ("dosexec", "portable-executable", "x-executable", "x-pie", "x-
 
 _ENDINGS = {
     PROGRAM: "exe ex_ scr com pif cpl msi msp mst msix msixbundle dll sys ocx drv jar apk app deb rpm appx appxbundle "
-    "xll gadget appinstaller application diagcab diagpkg xbap wll msu ade adp mda mde accde shs",
+    "pkg mpkg xpi appref-ms vsto xll gadget appinstaller application diagcab diagpkg xbap wll msu ade adp mda mde "
+    "accde shs",
     SCRIPT: "js jse mjs vb vbs vbe wsf wsh wsc hta bat cmd ps1 psm1 psc1 sct shb reg inf ins isp chm msc scf jnlp iqy "
     "slk settingcontent-ms ppkg vxd nsh ps1xml ps2 ps2xml psc2 psd1 pssc cdxml msh msh1 msh2 mshxml ws hlp pyw pyz "
     "vsmacros vsw webpnp printerexport xnk mcf osd fxp pcd plg hpj command workflow scpt applescript oqy rqy dqy rdp "
-    "au3 a3x ahk",
+    "au3 a3x ahk terminal mobileconfig",
     SHORTCUT: "lnk url webloc inetloc fileloc desktop website search-ms searchconnector-ms library-ms theme themepack "
     "deskthemepack",
     DISK_IMAGE: "iso img vhd vhdx udf dmg vmdk wim daa nrg",
@@ -82,7 +83,8 @@ _ENDINGS = {
 _ATTACKS = (
     "scr pif cpl xll gadget appinstaller application diagcab diagpkg jse vbe wsf wsh wsc hta sct shb scf chm msc jnlp "
     "iqy slk settingcontent-ms ppkg lnk website search-ms searchconnector-ms library-ms theme themepack deskthemepack "
-    "vhd vhdx shs xbap wll ps1xml ps2 psc2 ws xnk vsmacros webpnp oqy rqy dqy rdp inetloc fileloc a3x"
+    "vhd vhdx shs xbap wll ps1xml ps2 psc2 ws xnk vsmacros webpnp oqy rqy dqy rdp inetloc fileloc a3x terminal "
+    "appref-ms vsto"
 )
 _ATTACK_ENDINGS = frozenset(_ATTACKS.split())
 # Archives that no program of today makes; they are chosen because scanners do not open them.

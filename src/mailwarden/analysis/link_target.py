@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from mailwarden.analysis.downloads import fetched_name, is_program, lets_others_in
+from mailwarden.analysis.file_types import has_double_ending
 from mailwarden.analysis.hosts import HostKind, has_cheap_ending, kind_of
 from mailwarden.analysis.link_words import load_link_words
 from mailwarden.analysis.links import false_name, public_ip
@@ -139,6 +140,8 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "form-service", {"host": host}
     if (name := fetched_name(url)) and _domain(host) not in ties.own and is_program(name):
         yield "program-link", {"file": name, "host": host}
+        if has_double_ending(name):
+            yield "disguised-program", {"file": name, "host": host}
         if lets_others_in(name):
             yield "remote-control", {"file": name, "host": host}
     if _DEVICE_LOGIN.match(url):

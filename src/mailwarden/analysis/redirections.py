@@ -19,10 +19,13 @@ _INNER = re.compile(r"(?:https?|ftp):[/\\]{1,4}+[^\s<>\"']{4,4096}+", re.IGNOREC
 _BASE64_INNER = re.compile(r"[=/#?](?:a1)?+(aHR0c[A-Za-z0-9+/_-]{8,2000}+)")
 # Services that write the address after their own number, without its scheme.
 _BARE_INNER = re.compile(
-    r"https?://(?:[a-z0-9-]{1,63}\.){0,3}(?:pstmrk\.it/3s|mandrillapp\.com/track/click/\d{1,20})/([a-z0-9-]{1,63}\.[^\s?&]{2,500}+)",
+    r"https?://(?:[a-z0-9-]{1,63}\.){0,3}(?:(?:pstmrk\.it/3s|mandrillapp\.com/track/click/\d{1,20})/"
+    r"|tiktok\.com/link/[^\s?]{0,20}\?[^\s]{0,500}?target=|mail\.adobe\.com/r/\?[^\s]{0,500}?p1=)"
+    r"([a-z0-9-]{1,63}\.[^\s?&]{2,500}+)",
     re.IGNORECASE,
 )
-_AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}+/(?:amp/)(?:s/)?+([a-z0-9-][^\s]{3,2000}+)", re.IGNORECASE)
+_SCHEMELESS = re.compile(r"=//((?:[a-z0-9-]{1,63}\.){1,10}[a-z]{2,24}(?:[/?#:][^\s<>\"'&]{0,2000})?)", re.IGNORECASE)
+_AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}+/(?:amp/)(?:s/)?+([a-z0-9%-][^\s]{3,2000}+)", re.IGNORECASE)
 _PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
 
 
@@ -30,18 +33,30 @@ def inner_address(url: str) -> str:
     """Return the address that another carries in its path, query or fragment, or ""."""
     url = url[:_LONGEST]
     if amp := _AMP.match(url):
-        return f"https://{amp[1]}"
+        return f"https://{unquote(amp[1])}"
     if bare := _BARE_INNER.match(url):
         return f"https://{unquote(bare[1])}"
     tail = url[9:]
     if "__;" in tail and (match := _PROOFPOINT.search(tail)):
         return match[1]
-    for text in (tail, unquote(tail)) if "%" in tail else (tail,):
+    for text in _decoded(tail):
         if ":" in text and (match := _INNER.search(text)):
             return match.group().split("&", 1)[0] if "?" in text[: match.start()] else match.group()
+        if "=//" in text and (match := _SCHEMELESS.search(text)):
+            return f"https://{match[1]}"
     if "aHR0c" in tail and (match := _BASE64_INNER.search(tail)):
         return _decode(match[1])
     return ""
+
+
+def _decoded(tail: str) -> Iterator[str]:
+    """Yield a text as it is written, and as it is meant where signs of it are written as codes, once or twice."""
+    yield tail
+    for _ in range(2):
+        if "%" not in tail:
+            return
+        tail = unquote(tail)
+        yield tail
 
 
 def follow(url: str) -> Iterator[str]:

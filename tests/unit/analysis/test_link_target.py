@@ -48,6 +48,10 @@ def test_cheap_endings_are_those_of_one_or_two_names():
         ("https://www.bing.com/ck/a?!&&p=1&u=a1aHR0cHM6Ly90aGllZi5leGFtcGxlL2E&ntb=1", "https://thief.example/a"),
         ("https://track.pstmrk.it/3s/thief.example%2Fa/3TIB/x", "https://thief.example/a/3TIB/x"),
         ("https://far.example/?u=%68%74%74%70://thief.example/", "http://thief.example/"),
+        ("https://www.google.com/url?sa=t&url=https%253A%252F%252Fthief.example%252Fa", "https://thief.example/a"),
+        ("https://www.google.com/url?q=//thief.example/a&sa=D", "https://thief.example/a"),
+        ("https://www.google.co.uk/amp/s/%74hief.example/a", "https://thief.example/a"),
+        ("https://www.tiktok.com/link/v2?aid=1&target=thief.example/a", "https://thief.example/a"),
     ],
 )
 def test_the_address_inside_an_address_is_found(url, inner):
@@ -56,6 +60,7 @@ def test_the_address_inside_an_address_is_found(url, inner):
 
 def test_an_address_of_the_same_organisation_inside_is_no_redirection():
     assert list(follow("https://www.north.example/?next=https://shop.north.example/")) == []
+    assert list(follow("https://www.google.com/search?q=thief.example")) == []
 
 
 def test_a_gateway_is_taken_off_and_a_known_organisation_is_passed():
