@@ -3,6 +3,7 @@
 One guard of a deployment teaches at a time. A lesson that cannot be learned now waits; nothing of a scan waits for it.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -13,11 +14,13 @@ from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.contents import BrokenContents, ContentsSeal
 from mailwarden.learning.lesson import DueLesson, learner_of
 from mailwarden.learning.store import LessonStore
+from mailwarden.model.evidence import FailureKind
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 PERIOD, HOUR = 2.0, 3_600.0
+TRUSTED = HOUR  # between two looks at whether Rspamd keeps learners apart: its configuration may become another
 ROUND = 50  # lessons between two looks at who speaks
 FAILURES = 2  # tenants whose lessons Rspamd does not take: of one it may be the message, of two it is Rspamd
 _ALL = Scope.deployment()
@@ -34,6 +37,7 @@ class Learning:
         self._retention = timedelta(days=retention_days)
         self._learners: Mapping[UUID, str] = {}
         self._trusted = False  # to keep what one tenant teaches from another
+        self._check_at = 0.0
         self._chores = (
             Chore("learning", self.work, PERIOD),
             Chore("lessons too old", self.expire, HOUR, quiet=True),
@@ -55,7 +59,7 @@ class Learning:
     async def work(self) -> None:
         """Teach what is due, one round after the other, and take up what came of it."""
         await self._look()
-        if not self._trusted:
+        if not self._trusted or time.monotonic() >= self._check_at:
             await self._trust()
         async with self._store.turn(_ALL) as mine:
             while mine and await self._round():
@@ -66,8 +70,10 @@ class Learning:
         try:
             await self._teacher.check()
         except EngineFailed as error:
+            if error.kind is FailureKind.UNFINISHED:  # it answers, and not as it should
+                self._trusted, self._learners = False, {}
             raise EngineUnavailable(error.sentence) from error
-        self._trusted = True
+        self._trusted, self._check_at = True, time.monotonic() + TRUSTED
         await self._look()
 
     async def _look(self) -> None:

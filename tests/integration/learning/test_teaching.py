@@ -3,16 +3,18 @@
 import pytest
 
 from mailwarden.analysis import teacher as teacher_module
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.errors import (
     EngineUnavailable,
     LessonNotFound,
 )
-from mailwarden.guard.learning import Learning
+from mailwarden.guard.learning import TRUSTED, Learning
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import ENOUGH, Kind, State, learner_of
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.teaching import Teaching
+from mailwarden.model.evidence import FailureKind
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
 from tests.integration.learning.school import ALL, ANN, BAD, GOOD, LITTLE, SEAL, School, keys_of, message, teacher_of
@@ -121,6 +123,42 @@ async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
         await school.learning.work()
     assert (await school.teaching.standing(ALL, north)).waiting == 1
     assert school.learning.learner(north) == ""
+
+
+async def test_an_rspamd_that_no_longer_keeps_learners_apart_is_taught_and_asked_nothing_more(
+    school: School, monkeypatch: pytest.MonkeyPatch
+):
+    """As after an upgrade that put another configuration in the place of ours, while guard goes on."""
+    north, _ = school.tenants
+    await school.report_many(north, Kind.SPAM, BAD, ENOUGH)
+    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    await school.learning.work()
+    assert school.learning.learner(north)
+    monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, ENOUGH))
+    school.learning._check_at -= TRUSTED
+    with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
+        await school.learning.work()
+    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert school.learning.learner(north) == ""
+
+
+async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_learned(
+    school: School, monkeypatch: pytest.MonkeyPatch
+):
+    north, _ = school.tenants
+    await school.report_many(north, Kind.SPAM, BAD, ENOUGH)
+    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    await school.learning.work()
+
+    async def be_away(_: Teacher) -> None:
+        raise EngineFailed(FailureKind.UNREACHABLE, "Rspamd's controller cannot be reached.")
+
+    monkeypatch.setattr(Teacher, "check", be_away)
+    school.learning._check_at -= TRUSTED
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        await school.learning.work()
+    assert school.learning.learner(north) == learner_of(north, 1)
 
 
 async def test_only_one_guard_teaches_at_a_time(school: School):
