@@ -43,13 +43,18 @@ _ACCOUNT = re.compile(
 )
 
 
-BANK_CHANGE = "fraud.bank-change"
-AROUND = 60  # characters about a denial that belong to it
-# The word for changing itself is denied; "do not use the old account, it has changed" denies nothing. Text is folded.
-_DENIAL = re2.compile(
+# What firms warn of below all their mail, so that it must be said elsewhere in the text too.
+WARNED_OF = frozenset({"fraud.bank-change", "fraud.transfer-request", "fraud.gift-cards", "fraud.payroll"})
+AROUND = 90  # characters about a warning that belong to it, in its sentence
+# A change that is denied, and what belongs to a warning; "do not use the old account, it has changed" denies nothing.
+# Text is folded.
+_WARNING = re2.compile(
     r"\b(?:never|not|won't|don't|doesn't|hasn't|haven't|wouldn't) (?:ever |be |been )?(?:chang|updat|amend|alter)"
     r"|\b(?:andern|andert|geandert|wechseln)\b.{0,40}\b(?:nie|niemals|nicht)\b"
     r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b|\b(?:nunca|no) cambia"
+    r"|\b(?:never|not) ask(?:s|ed)? (?:you )?(?:for|to)\b"
+    r"|\b(?:criminals|fraudsters|scammers|betruger|kriminelle|fraudeurs)\b"
+    r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
 )
 
 
@@ -58,7 +63,7 @@ class FraudAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         for finding in hear_densely(view, self.name, OFTEN):
-            if finding.name != BANK_CHANGE or not _is_denied(view.folded_text):
+            if finding.name not in WARNED_OF or not _is_warning(view.folded_text, finding.name):
                 yield finding
         if not any(link.host for link in view.links):
             yield Finding("fraud.no-link")
@@ -72,14 +77,17 @@ class FraudAnalyzer:
             yield Finding("fraud.bitcoin-address", facts={"address": address})
 
 
-def _is_denied(text: str) -> bool:
-    """Tell whether all that is said of other bank details is that there are none, as lawyers write below their mail."""
+def _is_warning(text: str, family: str) -> bool:
+    """Tell whether phrases of the family stand in warnings and denials alone, as lawyers put below their mail."""
+    if not _WARNING.search(text):
+        return False
     rest, at = [], 0
-    for found in _DENIAL.finditer(text):
+    for found in _WARNING.finditer(text):
         begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))
         rest.append(text[at:begin])
-        at = max(at, found.end() + AROUND)
-    return at > 0 and BANK_CHANGE not in load_books().find(" . ".join((*rest, text[at:])))
+        ends = (text.find(end, found.end(), found.end() + AROUND) for end in SENTENCE_ENDS)
+        at = max(at, min((end for end in ends if end >= 0), default=found.end() + AROUND))
+    return family not in load_books().find(" . ".join((*rest, text[at:])))
 
 
 def find_phone(text: str) -> str:
