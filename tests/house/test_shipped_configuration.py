@@ -38,3 +38,11 @@ def test_postfix_itself_refuses_addresses_outside_ascii_without_smtputf8(way: st
     """Else it takes them, and behind the queue bounces what guard refuses."""
     front = (SHIPPED.parent / "postfix" / way / "master.cf").read_text("ascii").partition("\n\n127.0.0.1")[0]
     assert "    -o strict_smtputf8=yes\n" in front
+
+
+@pytest.mark.parametrize(("way", "off"), [("before-queue", False), ("after-queue", True)])
+def test_the_operators_own_checks_of_header_and_body_act_once(way: str, off: bool) -> None:
+    """Before the queue no port but the one behind guard makes them: switched off there, they would be off."""
+    back = (SHIPPED.parent / "postfix" / way / "master.cf").read_text("ascii").partition("\n127.0.0.1:10026")[2]
+    assert ("no_header_body_checks" in back) is off
+    assert "no_milters" in back
