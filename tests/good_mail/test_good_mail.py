@@ -33,8 +33,10 @@ UNPROVED = (
 SUSPICIOUS = {
     "abuse-report",
     "account-closed-dunning",
+    "backup-report",
     "bank-phish-warning",
     "dunning-esp",
+    "googlegroup",
     "ja-bank",
     "ja-login",
     "list-security",
