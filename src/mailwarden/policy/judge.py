@@ -80,17 +80,25 @@ def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
     """
     if not any(rule.restrains for rule, _, _ in spoken):
         return spoken
-    held = [item for item in spoken if not item[0].restrains]
-    reach = [(_reach(item[0], held), item) for item in spoken if item[0].restrains]
-    acting: list[tuple[frozenset[int], int]] = []
-    left = list(held)
+    left = [item for item in spoken if not item[0].restrains]
+    reach = [(_reach(item[0], left), item) for item in spoken if item[0].restrains]
+    rest = {place: left[place][1].weight for those, _ in reach for place in those}
     for those, (rule, reason, body) in sorted(reach, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)):
-        brought = sum(held[n][1].weight for n in those) + sum(less for inner, less in acting if inner <= those)
-        taken = min(brought, -reason.weight if reason.weight else brought - rule.cap)
+        brought = sum(rest[place] for place in those)
+        # One that eases and that a tenant lets weigh nothing has the widest cap there is, and is no other restraint.
+        taken = min(brought, -reason.weight if reason.weight or rule.cap == CONVICTION else brought - rule.cap)
         if taken > 0:
-            acting.append((those, -taken))
             left.append((rule, replace(reason, weight=-taken), body))
+            _take(taken, those, rest)
     return left
+
+
+def _take(points: int, those: Iterable[int], rest: dict[int, int]) -> None:
+    """Note from which reasons so many points are taken, so that none gives more than it brought."""
+    for place in sorted(those):
+        given = min(points, rest[place])
+        rest[place] -= given
+        points -= given
 
 
 def _reach(rule: Rule, spoken: Sequence[Spoken]) -> frozenset[int]:

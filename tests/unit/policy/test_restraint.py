@@ -1,6 +1,8 @@
 """What proves good mail holds words and links within bounds, and nothing that convicts by itself."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
 from mailwarden.model.judgement import Judgement
@@ -8,10 +10,12 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import RECOGNISED_BULK, judge
 from mailwarden.policy.rule import CONVICTION, Rule
 from mailwarden.policy.rules import Policy, load_policy, make_policy
+from mailwarden.policy.weights import for_tenant
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED, rule
 from tests.unit.policy.test_rules import odd, write
 
+RULES = {each.id: each for each in SHIPPED.rules}
 RESTRAINTS = [each for each in SHIPPED.rules if each.restrains]
 # What no proof of good manners takes anything from.
 HARD = (
@@ -118,6 +122,46 @@ def test_what_a_narrow_restraint_took_is_not_taken_again():
     judgement = said("tested.link", "tested.word", "tested.narrow", "tested.wide", policy=policy_of(*rules))
     assert judgement.points[Verdict.PHISHING] == 90
     assert {r.rule: r.weight for r in judgement.reasons if r.weight < 0} == {"tested.narrow": -50, "tested.wide": -60}
+
+
+def test_what_two_restraints_share_is_not_taken_twice():
+    """Else what is taken too much would be taken from what neither of them names."""
+    rules = (
+        words("link", 60),
+        words("lure", 10),
+        words("word", 10),
+        words("form", 100),
+        restraint("one", ("tested.link", "tested.lure"), 25),
+        restraint("two", ("tested.link", "tested.word"), 25),
+    )
+    names = ("link", "lure", "word", "form", "one", "two")
+    judgement = said(*(f"tested.{name}" for name in names), policy=policy_of(*rules))
+    assert judgement.points[Verdict.PHISHING] >= 100
+    assert judgement.verdict is Verdict.PHISHING
+
+
+@given(st.sets(st.sampled_from(sorted({need for each in SHIPPED.rules for need in each.needs})), max_size=80))
+def test_restraints_take_no_more_than_what_they_name_brings(names):
+    told = said(*names, *NEWSLETTER, "authentication.aligned", "urls.home", "urls.sending-house").reasons
+    for verdict in {each.verdict for each in RESTRAINTS}:
+        acting = [reason for reason in told if reason.verdict is verdict and RULES[reason.rule].restrains]
+        brought = sum(
+            reason.weight
+            for reason in told
+            if reason.verdict is verdict
+            and reason.weight > 0
+            and any(RULES[reason.rule].is_restrained_by(RULES[each.rule]) for each in acting)
+        )
+        assert brought + sum(reason.weight for reason in acting) >= 0
+
+
+def test_a_restraint_that_a_tenant_lets_weigh_nothing_takes_nothing():
+    easing = [each for each in RESTRAINTS if each.weight < 0]
+    policy = for_tenant(SHIPPED, {each.id: 0 for each in easing})
+    for each in easing:
+        held = {need for other in SHIPPED.rules if other.is_restrained_by(each) for need in other.needs}
+        told = said(*held, *each.needs, policy=policy).reasons
+        assert each.id not in {reason.rule for reason in told if reason.weight}
 
 
 @pytest.mark.parametrize(("weight", "points"), [(-25, 175), (-100, 100)])
