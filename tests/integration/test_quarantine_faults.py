@@ -138,6 +138,26 @@ async def test_a_database_that_is_away_is_told_and_the_message_is_still_the_call
     await away.close()
 
 
+@pytest.mark.parametrize(("server", "row"), [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")])
+async def test_the_row_is_on_the_disk_even_where_the_server_does_not_wait_for_it(
+    house: House, database_url: str, server: str, row: str
+):
+    async with house.database.connection() as connection:
+        name = await connection.fetchval("SELECT current_database()")
+        await connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = {server}')
+        await connection.execute("CREATE TABLE seen (setting text)")
+        await connection.execute(
+            "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
+        )
+        await connection.execute("CREATE TRIGGER look AFTER INSERT ON quarantine EXECUTE FUNCTION look()")
+    anew = Database(database_url)
+    await House(anew, house.folder.parent, [house.north, house.south]).keep()
+    async with anew.connection() as connection:
+        assert await connection.fetchval("SELECT setting FROM seen") == row
+    await anew.close()
+
+
 async def test_a_message_that_is_held_again_while_its_bytes_are_removed_keeps_them(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,6 +28,8 @@ FROM quarantine WHERE {MINE}
 """  # noqa: S608 -- put together from the constant above
 _DEED = "SELECT record_deed($1, $2, $3, $4, $5, $6, $7)"
 _LOCK = "SELECT pg_advisory_xact_lock($1, $2)"
+# A server may be set to say yes before its disk has it. One that waits for more than its disk is left alone.
+_DURABLY = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _BODIES = 0x6D77_7162  # the class of the locks of bodies
 
 _recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
@@ -55,6 +57,11 @@ def require(scope: Scope, tenant: UUID) -> None:
 async def lock_body(connection: Connection, address: bytes) -> None:
     """Hold the body until the transaction ends: nobody removes it meanwhile, and nobody relies on it."""
     await connection.fetchval(_LOCK, _BODIES, int.from_bytes(address[:4], "big", signed=True))
+
+
+async def commit_durably(connection: Connection) -> None:
+    """Have this transaction's commit wait for the server's disk, whatever the server is set to."""
+    await connection.fetchval(_DURABLY)
 
 
 async def record(connection: Connection, actor: Actor, deed: Deed) -> None:

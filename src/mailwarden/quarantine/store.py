@@ -15,6 +15,7 @@ from mailwarden.quarantine.rows import (
     MESSAGE,
     MINE,
     Deed,
+    commit_durably,
     fold,
     lock_body,
     message_of,
@@ -117,6 +118,7 @@ class QuarantineStore:
         summary, verdict = finished.summary, finished.judgement.verdict
         recipients = [plain(each) for each in finished.envelope.recipients]
         async with self._database.connection() as connection, connection.transaction():
+            await commit_durably(connection)
             await lock_body(connection, address)
             if not await is_there():
                 raise BodyGone
