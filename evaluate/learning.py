@@ -104,7 +104,7 @@ class School:
         async def teach_one(lesson: tuple[str, Sample]) -> None:
             name, sample = lesson
             raw = self._corpus.post(sample, self._now).raw
-            await self._teacher.teach(raw, name, threat=sample.kind != HAM)
+            await self._teacher.teach(raw, name, threat=sample.kind != HAM, alone=False)
 
         await side_by_side(lessons, teach_one, meter.step)
 

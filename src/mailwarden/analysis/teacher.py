@@ -21,7 +21,9 @@ BATCH = 1_000
 LEARNER_HEADER = "X-Mailwarden-Learner"
 NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
 _REGISTER = "RS_keys"
-_LEARNED = frozenset({200, 208})  # now, or before
+_ROOM = "mailwarden-room"
+_NOW = 200
+_LEARNED = frozenset({_NOW, 208})  # now, or before
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
@@ -33,8 +35,23 @@ class Teacher:
         self._password = password
         self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
 
-    async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
-        """Have a message learned; False where Rspamd will not, for want of text above all."""
+    async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
+        """Have a message learned; False where Rspamd will not, for want of text above all.
+
+        Rspamd says that it learned what its Redis did not take, being full or not to be written to. So the count in
+        Redis is compared, but where others teach the same learner at the same time.
+        """
+        before = await self._count(learner, threat=threat) if alone else -1
+        status, reason = await self._ask(message, learner, threat=threat)
+        if status == _NOW and alone and await self._count(learner, threat=threat) <= before:
+            raise EngineFailed(FailureKind.UNFINISHED, "Rspamd learned a lesson of which nothing came into Redis.")
+        if status in _LEARNED:
+            return True
+        if status in _REFUSED:
+            return False
+        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
+
+    async def _ask(self, message: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
         question = (self._head(message, learner, threat=threat), message)
         try:
             async with asyncio.timeout(PATIENCE):
@@ -42,17 +59,13 @@ class Teacher:
         except TimeoutError:
             sentence = f"Rspamd's controller did not answer within {PATIENCE:.0f} s."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
-        status, reason = status_of(answer)
-        if status in _LEARNED:
-            return True
-        if status in _REFUSED:
-            return False
-        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
+        return status_of(answer)
 
     async def check(self) -> None:
         """Raise EngineFailed where Rspamd does not keep learners apart, before one tenant's mail teaches another's."""
+        await self._require_room()
         probe = f"probe-{uuid4().hex}"
-        await self.teach(_probe(), probe, threat=False)
+        await self.teach(_probe(), probe, threat=False, alone=False)
         if not await self._knows(probe):
             raise EngineFailed(
                 FailureKind.UNFINISHED,
@@ -100,11 +113,26 @@ class Teacher:
     async def close(self) -> None:
         await self._redis.aclose()
 
+    async def _require_room(self) -> None:
+        """See that Redis takes something: what is not found in one that is full says nothing of Rspamd."""
+        try:
+            await self._redis.set(_ROOM, b"", ex=60)
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis takes nothing more: {error}.") from error
+
     async def _knows(self, learner: str) -> bool:
         try:
             return bool(await self._redis.exists(f"{NAMESPACE}{learner}"))
         except RedisError as error:
             raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+
+    async def _count(self, learner: str, *, threat: bool) -> int:
+        """Return how many messages of one side were learned for a learner."""
+        try:
+            kept = await self._redis.hget(f"{NAMESPACE}{learner}", "learns_spam" if threat else "learns_ham")
+        except RedisError as error:
+            raise EngineFailed(FailureKind.UNREACHABLE, f"Redis did not answer: {error}.") from error
+        return int(kept or 0)
 
     async def _remove(self, keys: Iterable[bytes]) -> int:
         return int(await self._redis.unlink(*keys))

@@ -92,6 +92,7 @@ class Learning:
             except EngineFailed as error:
                 _log.warning("lessons_wait", tenant=str(lesson.tenant), reason=error.sentence, lessons=len(lessons))
                 failed.add(lesson.tenant)
+                self._check_at = 0.0  # it may be that learners are no longer kept apart
                 if len(failed) >= FAILURES:
                     return False
         switched = await self._store.switch(_ALL)

@@ -1,6 +1,8 @@
 """Everything about learning, put together as abby and guard do, and messages to learn from."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -84,3 +86,16 @@ def learned_by(engines: Engines, learner: str) -> tuple[int, int]:
     with redis.Redis.from_url(engines.redis.url) as connection:
         kept = connection.hmget(f"RS{learner}", ["learns_spam", "learns_ham"])
     return int(kept[0] or 0), int(kept[1] or 0)
+
+
+@contextmanager
+def full(engines: Engines) -> Iterator[None]:
+    """Let Redis have no room for anything more."""
+    import redis
+
+    with redis.Redis.from_url(engines.redis.url) as connection:
+        connection.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            connection.config_set("maxmemory", 0)

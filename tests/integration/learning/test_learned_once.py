@@ -3,9 +3,10 @@
 import pytest
 
 from mailwarden.analysis.teacher import Teacher
+from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.lesson import ENOUGH, Kind, learner_of
 from rig.engines import Engines
-from tests.integration.learning.school import ALL, ANN, BAD, GOOD, School, keys_of, learned_by, message
+from tests.integration.learning.school import ALL, ANN, BAD, GOOD, School, full, keys_of, learned_by, message
 
 
 async def test_a_message_that_is_given_again_is_not_learned_again(school: School, engines: Engines):
@@ -26,8 +27,10 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
     teach = Teacher.teach
     taught: list[str] = []
 
-    async def teach_and_think_again(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> bool:
-        learned = await teach(self, raw, learner, threat=threat)
+    async def teach_and_think_again(
+        self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True
+    ) -> bool:
+        learned = await teach(self, raw, learner, threat=threat, alone=alone)
         if learner == learner_of(north, 1) and len(taught) == 1:
             await school.teaching.take_back(ALL, goes, ANN)
         taught.append(learner)
@@ -58,3 +61,20 @@ async def test_the_same_text_many_times_is_not_enough_to_speak(school: School, e
     assert (await school.teaching.standing(ALL, north)).threats == ENOUGH
     assert learned_by(engines, learner_of(north, 1)) == (ENOUGH - 50, ENOUGH)
     assert await school.found(north, message(BAD, 5_000)) == set()
+
+
+async def test_what_a_full_redis_did_not_take_is_not_said_to_be_learned(school: School, engines: Engines):
+    north, _ = school.tenants
+    await school.learning.work()
+    await school.report_many(north, Kind.SPAM, BAD, 2)
+    with full(engines):
+        await school.learning.work()
+        with pytest.raises(EngineUnavailable, match="Redis takes nothing more"):
+            await school.learning.work()
+        assert school.learning._trusted, "what was learned before is still there, and goes on being asked for"
+        standing = await school.teaching.standing(ALL, north)
+        assert (standing.threats, standing.waiting) == (0, 2)
+    await school.learning.work()
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.waiting) == (2, 0)
+    assert learned_by(engines, learner_of(north, 1)) == (2, 0)

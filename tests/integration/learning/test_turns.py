@@ -29,10 +29,10 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(school: Sch
     await school.report_many(south, Kind.FINE, GOOD, 3)
     teach = Teacher.teach
 
-    async def break_on_north(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> bool:
+    async def break_on_north(self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         if threat:
             raise BROKEN
-        return await teach(self, raw, learner, threat=threat)
+        return await teach(self, raw, learner, threat=threat, alone=alone)
 
     monkeypatch.setattr(Teacher, "teach", break_on_north)
     await school.learning.work()
@@ -48,7 +48,7 @@ async def test_an_rspamd_that_is_away_is_not_asked_for_every_tenant(school: Scho
     await school.report_many(south, Kind.FINE, GOOD, 3)
     asked: list[str] = []
 
-    async def be_away(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> bool:
+    async def be_away(self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         asked.append(learner)
         raise BROKEN
 
