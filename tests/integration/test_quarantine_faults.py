@@ -17,7 +17,7 @@ from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import State
+from mailwarden.quarantine.held import BY_RECIPIENT, State
 from mailwarden.quarantine.keeping import Keeping
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
@@ -26,6 +26,7 @@ from tests.integration.held_messages import RAW, finished
 from tests.integration.test_quarantine import ALL, ANN, House
 
 NO_GRACE = timedelta(seconds=-60)
+AWAY = "451 4.4.1 The next hop does not answer"
 
 
 @pytest.fixture
@@ -107,6 +108,34 @@ async def test_bytes_that_come_back_from_a_backup_can_be_released(house: House):
     assert await house.retention.find_missing() == 0
     await house.store.ask_release(ALL, uid, None, ANN)
     assert await house.releasing.release_all() == 1
+
+
+async def test_what_a_recipient_asked_for_waits_for_the_next_hop_and_what_others_did_is_told(house: House):
+    mine, theirs = await house.keep(), await house.keep(raw=b"other")
+    house.sink.refused = {"ann@north.example": AWAY}
+    await house.store.ask_release(ALL, mine, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
+    await house.store.ask_release(ALL, theirs, None, ANN)
+    assert await house.releasing.release_all() == 0
+    (waiting,), (told,) = [(await house.store.find(ALL, each)).recipients for each in (mine, theirs)]
+    assert (waiting.state, waiting.failure) == (State.RELEASING, "")
+    assert (told.state, told.failure) == (State.HELD, AWAY)
+
+    house.sink.refused = {}
+    assert await house.releasing.release_all() == 0, "not at once"
+    async with house.database.connection() as connection:
+        await connection.execute(
+            "UPDATE quarantine_recipients SET claimed_until = claimed_until - interval '15 minutes'"
+        )
+    assert await house.releasing.release_all() == 1
+    assert (await house.store.find(ALL, mine)).in_state(State.RELEASED) == ("ann@north.example",)
+
+
+async def test_what_the_next_hop_refuses_is_held_again_whoever_asked(house: House):
+    uid = await house.keep()
+    house.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
+    await house.store.ask_release(ALL, uid, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
+    assert await house.releasing.release_all() == 0
+    assert (await house.store.find(ALL, uid)).in_state(State.HELD) == ("ann@north.example",)
 
 
 async def test_a_full_disk_is_told_and_leaves_nothing_behind(house: House, monkeypatch: pytest.MonkeyPatch):

@@ -25,6 +25,7 @@ from mailwarden.telemetry.logs import get_logger
 
 INTERVAL = 1.0
 CLAIM = 900.0  # seconds in which a release is done, or another guard may take it on
+NO_ANSWER = "451 4.4.1"  # the reply of a next hop that is away (RFC 3463, section 3.5)
 STOP = 20.0  # seconds for the release in hand, when guard stops
 PAUSES = (0.5, 2.0, 8.0, 30.0)  # seconds between tries to note a release, while the database is away
 ALL = Scope.deployment()
@@ -92,6 +93,9 @@ class Releasing:
             return await self._note(release, dict.fromkeys(release.recipients, "The message itself cannot be read."))
         try:
             failures = await self._inject(release, raw)
+            if _waits(release, failures):
+                _log.warning("release_waits", uid=str(message.uid), tenant=str(message.tenant))
+                return ()
             taken = await self._note(release, failures)
             if taken and self._listener is not None and _teaches(release):
                 await self._tell(self._listener, release, raw)
@@ -130,6 +134,12 @@ class Releasing:
             await listener.hear(release.message, raw, release.asked_by)
         except MailwardenError as error:  # what is not learned from was released all the same
             _log.warning("release_not_learned", uid=str(release.message.uid), reason=str(error))
+
+
+def _waits(release: Release, failures: Mapping[str, str]) -> bool:
+    """Tell whether it is tried again once its claim is over: nobody tells a recipient that there was no answer."""
+    silent = all(failures.get(each, "").startswith(NO_ANSWER) for each in release.recipients)
+    return silent and release.asked_by.startswith(BY_RECIPIENT)
 
 
 def _teaches(release: Release) -> bool:
