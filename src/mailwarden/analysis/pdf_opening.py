@@ -11,9 +11,11 @@ from itertools import islice
 _MAX_ACTIONS = 20
 _MAX_ACTION = 16_384
 _MAX_SCRIPT = 256 * 1024
+_MAX_MENTIONS = 5_000  # of a number in the file, until it is given up to find its object
 
 # Of a page's own actions, O is the one that happens when it is shown.
 _OPENING = re.compile(rb"/(?:OpenAction|AA\s{0,4}<<\s{0,4}/O)\s{0,4}(?:(<<)|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b)")
+_BEGINS = re.compile(rb"\s{1,4}\d{1,5}\s{1,4}obj\b")
 _KIND = re.compile(rb"/S\s{0,4}/([A-Za-z]{2,20})")
 _SCRIPT = re.compile(rb"/JS\s{0,4}(?:(\()|<([0-9a-fA-F\s]{2,65536}+)>|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b)")
 _MARK = re.compile(rb"\\.|[()]|<<|>>", re.DOTALL)
@@ -39,15 +41,16 @@ def opening_actions(content: bytes, packed: Sequence[bytes]) -> frozenset[str]:
 
 
 def _kinds(content: bytes, packed: Sequence[bytes]) -> Iterator[str]:
+    seen: set[bytes] = set()
     for text in (content, *packed):
         for match in islice(_OPENING.finditer(text), _MAX_ACTIONS):
+            if match[2] in seen:
+                continue
+            seen.update([match[2]] if match[2] else [])
             action = _dictionary(text, match.start(1)) if match[1] else _find_object(match[2], content, packed)
             if kind := _KIND.search(action):
-                yield (
-                    "PrintScript"
-                    if kind[1] == b"JavaScript" and _is_harmless(action, content, packed)
-                    else str(kind[1], "ascii")
-                )
+                is_harmless = kind[1] == b"JavaScript" and _is_harmless(action, content, packed)
+                yield "PrintScript" if is_harmless else kind[1].decode("ascii")
 
 
 def _dictionary(text: bytes, start: int) -> bytes:
@@ -65,9 +68,9 @@ def _dictionary(text: bytes, start: int) -> bytes:
 
 def _find_object(number: bytes, content: bytes, packed: Sequence[bytes]) -> bytes:
     """Return an object by its number, from the file itself or from a stream of objects."""
-    if found := re.search(rb"(?:^|[\s>])" + number + rb"\s{1,4}\d{1,5}\s{1,4}obj\b", content):
-        end = content.find(b"endobj", found.end(), found.end() + _MAX_SCRIPT)
-        return content[found.end() : end if end >= 0 else found.end() + _MAX_ACTION]
+    if start := _find_start(number, content):
+        end = content.find(b"endobj", start, start + _MAX_SCRIPT)
+        return content[start : end if end >= 0 else start + _MAX_ACTION]
     for text in packed:
         if head := _NUMBERS.match(text):
             pairs = head[0].split()
@@ -76,6 +79,21 @@ def _find_object(number: bytes, content: bytes, packed: Sequence[bytes]) -> byte
                     start = head.end() + int(offset)
                     return text[start : start + _MAX_ACTION]
     return b""
+
+
+def _find_start(number: bytes, content: bytes) -> int:
+    """Return where the object of a number begins, or 0: as programs write it, then as readers take it too."""
+    if (place := content.find(b"\n" + number + b" 0 obj")) >= 0:
+        return place + len(number) + 7
+    place = content.find(number)
+    for _ in range(_MAX_MENTIONS):
+        if place < 0:
+            break
+        match = _BEGINS.match(content, place + len(number))
+        if match and not content[place - 1 : place].isdigit():
+            return match.end()
+        place = content.find(number, place + 1)
+    return 0
 
 
 def _is_harmless(action: bytes, content: bytes, packed: Sequence[bytes]) -> bool:
