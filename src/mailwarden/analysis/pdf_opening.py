@@ -37,20 +37,20 @@ _HARMLESS = frozenset(
 
 def opening_actions(content: bytes, packed: Sequence[bytes]) -> frozenset[str]:
     """Return the kinds of what happens at opening; a script that only prints or fills in is `PrintScript`."""
-    return frozenset(islice(_kinds(content, packed), _MAX_ACTIONS))
+    return frozenset(_kinds(content, packed))
 
 
 def _kinds(content: bytes, packed: Sequence[bytes]) -> Iterator[str]:
     seen: set[bytes] = set()
-    for text in (content, *packed):
-        for match in islice(_OPENING.finditer(text), _MAX_ACTIONS):
-            if match[2] in seen:
-                continue
-            seen.update([match[2]] if match[2] else [])
-            action = _dictionary(text, match.start(1)) if match[1] else _find_object(match[2], content, packed)
-            if kind := _KIND.search(action):
-                is_harmless = kind[1] == b"JavaScript" and _is_harmless(action, content, packed)
-                yield "PrintScript" if is_harmless else kind[1].decode("ascii")
+    found = ((text, match) for text in (content, *packed) for match in _OPENING.finditer(text))
+    for text, match in islice(found, _MAX_ACTIONS):
+        if match[2] in seen:
+            continue
+        seen.update([match[2]] if match[2] else [])
+        action = _dictionary(text, match.start(1)) if match[1] else _find_object(match[2], content, packed)
+        if kind := _KIND.search(action):
+            is_harmless = kind[1] == b"JavaScript" and _is_harmless(action, content, packed)
+            yield "PrintScript" if is_harmless else kind[1].decode("ascii")
 
 
 def _dictionary(text: bytes, start: int) -> bytes:
