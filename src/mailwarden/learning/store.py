@@ -56,6 +56,7 @@ DELETE FROM lessons WHERE {_MINE} AND uid = $2
 RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered
 """  # noqa: S608 -- put together from the constants above
 _REBUILD = "UPDATE learning SET wanted = wanted + 1 WHERE tenant = $1"
+_TRY_AGAIN = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
 _CLEAR = "DELETE FROM lessons WHERE tenant = $1"
 _STANDINGS = """
 SELECT learning.tenant, generation, wanted,
@@ -164,11 +165,12 @@ class LessonStore:
         return gone
 
     async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
-        """Want all lessons of a tenant learned anew."""
+        """Want all lessons of a tenant learned anew, those too that were refused: a guard may have had another key."""
         _require(scope, tenant)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_BEGIN, tenant)
             await connection.execute(_REBUILD, tenant)
+            await connection.execute(_TRY_AGAIN, tenant)
             await record_deed(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(

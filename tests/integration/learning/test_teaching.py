@@ -180,3 +180,20 @@ async def test_a_lesson_sealed_with_another_key_is_refused_and_holds_up_no_other
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
     assert states == [State.LEARNED, State.REFUSED]
+
+
+async def test_what_was_refused_is_tried_again_when_all_is_learned_anew(school: School, engines: Engines):
+    """A guard that had another key for a while refused every lesson; with the right one nothing is lost."""
+    north, _ = school.tenants
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
+    mistaken = Learning(school.lessons, teacher_of(engines), ContentsSeal(b"o" * 32), 365)
+    await mistaken.work()
+    await mistaken.stop()
+    await school.learning.work()
+    assert {lesson.state for lesson in await school.teaching.reports(ALL, north)} == {State.REFUSED}
+    await school.teaching.rebuild(ALL, north, ANN)
+    await school.learning.work()
+    states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
+    assert states == [State.REFUSED, State.LEARNED]
+    assert not (await school.teaching.standing(ALL, north)).rebuilding
