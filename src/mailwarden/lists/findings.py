@@ -31,6 +31,7 @@ _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "s
 _IN_FILE = re.compile(r"(?:link|QR code) in (?:page \d+ of )?")
 # Findings about all files together that these tell at most: what comes behind as many was left out.
 MOST_ABOUT_FILES = {"office": 20, "shortcuts": 10}
+MOST_OF_A_KIND = {"pdf": 5}
 _HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
 
 
@@ -82,9 +83,17 @@ def without_allowed_files(
     kept = {file.place for file in files if file.sha256 not in listing.allowed_files}
     places = {file.place for file in files} - kept
     gone = frozenset({"clamav"}) if engines_clear else frozenset()
-    full = [r for r in evidence.reports if len(r.findings) >= MOST_ABOUT_FILES.get(r.analyzer, sys.maxsize)]
+    full = [report for report in evidence.reports if _is_full(report)]
     rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, places))
     return Evidence((*(replace(r, findings=()) if r.analyzer in gone else r for r in rest.reports), *full))
+
+
+def _is_full(report: Report) -> bool:
+    """Tell whether an analyzer told as much as it ever does, so that something about another file may be missing."""
+    most = Counter(finding.name for finding in report.findings).most_common(1)
+    of_a_kind = most[0][1] if most else 0
+    analyzer, told = report.analyzer, len(report.findings)
+    return told >= MOST_ABOUT_FILES.get(analyzer, sys.maxsize) or of_a_kind >= MOST_OF_A_KIND.get(analyzer, sys.maxsize)
 
 
 def _is_about(finding: Finding, places: Collection[str]) -> bool:

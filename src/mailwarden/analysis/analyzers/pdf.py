@@ -3,8 +3,9 @@
 Security: works on hostile files inside a killable worker; files, pages, bytes and time are bounded, nothing is run.
 """
 
+import time
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.analyzers.fraud import find_phone
@@ -28,7 +29,9 @@ from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import PAGE_ENDINGS, View
 from mailwarden.model.evidence import Fact, Finding
 
-MAX_FILES = 5
+SECONDS = 3.0  # for all files of a message; what is left then is a failure, never a message without findings
+MAX_READ = 50  # files whose pages are read; what the others do is looked at all the same
+TOLD_OF_A_KIND = 5
 LITTLE_TEXT = 800
 FEW_PAGES = 2
 SMALL = 1024 * 1024
@@ -43,12 +46,28 @@ class PdfAnalyzer:
     name: ClassVar[str] = "pdf"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        documents = (file for file in view.opened_files if kind_by_content(file.content[:HEAD]) == "pdf")
-        for file in islice(documents, MAX_FILES):
-            yield from _look_at(file, view)
+        deadline = time.monotonic() + SECONDS
+        told: Counter[str] = Counter()
+        for number, file in enumerate(_documents(view)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the PDF files took longer than {SECONDS:g} s")
+            for finding in _look_at(file, view, reads=number < MAX_READ):
+                told[finding.name] += 1
+                if told[finding.name] <= TOLD_OF_A_KIND:
+                    yield finding
 
 
-def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
+def _documents(view: View) -> Iterator[SeenFile]:
+    """Yield each PDF file, and a copy of one in another part too: what lists allow is told by its place."""
+    seen: set[tuple[str, bytes]] = set()
+    for file in view.opened_files:
+        known = (file.part.path, file.content)
+        if kind_by_content(file.content[:HEAD]) == "pdf" and known not in seen:
+            seen.add(known)
+            yield file
+
+
+def _look_at(file: SeenFile, view: View, *, reads: bool) -> Iterator[Finding]:
     scan = scan_pdf(file.content)
     told: dict[str, Fact] = {"name": file.name[:_TOLD] or "without a name"}
     place = file.part.place
@@ -69,6 +88,9 @@ def _look_at(file: SeenFile, view: View) -> Iterator[Finding]:
             yield Finding("pdf.embedded-page", place, {**told, "member": hiding[0][:_TOLD]})
         else:
             yield Finding("pdf.embedded-file", place, told)
+    if not reads:
+        yield from look_at_links_of(place, scan.links, ties_of(view))
+        return
     if "encrypted" in scan.actions:
         yield from _look_at_lock(file, view, told)
         return

@@ -1,0 +1,83 @@
+"""However many PDF files a message has, each is looked at: harmless ones in front hide none behind them."""
+
+import email
+import email.policy
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from mailwarden.analysis.analyzers import pdf
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.lists.findings import MOST_OF_A_KIND, without_allowed_files
+from mailwarden.model.evidence import Evidence, Status
+from mailwarden.model.listing import Listing
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.sightings import Sight, SightedFile
+from mailwarden.policy.judge import judge
+from mailwarden.policy.rules import load_policy
+
+SAMPLES = Path(__file__).parents[2] / "analyzers" / "pdf"
+LAUNCH = ("actions.eml", "opening-script.eml", "packed-objects.eml")
+
+
+def document(name: str) -> bytes:
+    """Return the PDF file of a sample."""
+    sample = email.message_from_bytes((SAMPLES / name).read_bytes(), policy=email.policy.default)
+    (found,) = [part.get_payload(decode=True) for part in sample.walk() if part.get_filename()]
+    assert isinstance(found, bytes)
+    return found
+
+
+def look(*documents: bytes) -> tuple[Evidence, tuple[SightedFile, ...]]:
+    message = EmailMessage()
+    message["From"], message["Subject"] = "ada@north.example", "papers"
+    message.set_content("Here are the papers that we spoke of on Thursday.")
+    for number, content in enumerate(documents):
+        message.add_attachment(content, maintype="application", subtype="pdf", filename=f"paper-{number}.pdf")
+    frames = list(examine(Job(message.as_bytes(policy=email.policy.SMTP), wanted=tuple(Sight))))
+    files = next(frame.sightings.files for frame in frames if frame.sightings)
+    return Evidence(tuple(frame.report for frame in frames)), files
+
+
+def verdict(evidence: Evidence) -> Verdict:
+    return judge(evidence, load_policy()).verdict
+
+
+@pytest.mark.parametrize("name", LAUNCH)
+@pytest.mark.parametrize("before", [5, 80])
+def test_harmless_files_in_front_hide_nothing(name: str, before: int):
+    harmless = [document("ordinary.eml") + b"\n%% %d" % number for number in range(before)]
+    assert verdict(look(*harmless)[0]) is Verdict.CLEAN
+    assert verdict(look(*harmless, document(name))[0]) is Verdict.MALWARE
+
+
+def test_bait_is_found_behind_others():
+    harmless = [document("ordinary.eml") + b"\n%% %d" % number for number in range(20)]
+    found = {finding.name for _, finding in look(*harmless, document("bait.eml"))[0].findings}
+    assert "pdf.bait" in found
+
+
+def test_what_many_files_do_is_told_a_few_times():
+    evidence, _ = look(*(document("actions.eml") + b"\n%% %d" % number for number in range(30)))
+    told = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
+    assert max(map(told.count, told)) == pdf.TOLD_OF_A_KIND
+
+
+def test_copies_of_an_allowed_file_hide_no_other():
+    allowed = document("actions.eml")
+    evidence, files = look(*(allowed for _ in range(30)), document("actions.eml") + b"\n%another")
+    listing = Listing(allowed_files=frozenset({files[1].sha256}))
+    assert files[1].name == "paper-0.pdf"
+    assert verdict(without_allowed_files(evidence, listing, files, engines_clear=False)) is Verdict.MALWARE
+
+
+def test_files_that_take_too_long_are_a_failure_and_never_clean(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pdf, "SECONDS", -1.0)
+    evidence, _ = look(document("ordinary.eml"))
+    assert [report.analyzer for report in evidence.reports if report.status is Status.FAILED] == ["pdf"]
+    assert verdict(evidence) is Verdict.UNKNOWN
+
+
+def test_what_is_told_at_most_is_known():
+    assert {"pdf": pdf.TOLD_OF_A_KIND} == MOST_OF_A_KIND
