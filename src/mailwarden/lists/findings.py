@@ -4,7 +4,6 @@ Security: options of Rspamd hold names that strangers chose; a finding is droppe
 """
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from uuid import UUID
@@ -29,9 +28,9 @@ _OPTIONS_WHOLE = 200  # where the text of the options was cut, some name may be 
 # What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
 _IN_FILE = re.compile(r"(?:link|QR code) in (?:page \d+ of )?")
-# Findings about all files together that these tell at most: what comes behind as many was left out.
-MOST_ABOUT_FILES = {"office": 20, "shortcuts": 10}
-MOST_OF_A_KIND = {"pdf": 5}
+# Findings of a kind that these tell of all files at most: what comes behind as many was left out.
+ABOUT_ALL_FILES = frozenset({"office", "pdf", "shortcuts"})
+MOST_OF_A_KIND = 5
 _HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
 
 
@@ -90,10 +89,8 @@ def without_allowed_files(
 
 def _is_full(report: Report) -> bool:
     """Tell whether an analyzer told as much as it ever does, so that something about another file may be missing."""
-    most = Counter(finding.name for finding in report.findings).most_common(1)
-    of_a_kind = most[0][1] if most else 0
-    analyzer, told = report.analyzer, len(report.findings)
-    return told >= MOST_ABOUT_FILES.get(analyzer, sys.maxsize) or of_a_kind >= MOST_OF_A_KIND.get(analyzer, sys.maxsize)
+    told = Counter(finding.name for finding in report.findings)
+    return report.analyzer in ABOUT_ALL_FILES and max(told.values(), default=0) >= MOST_OF_A_KIND
 
 
 def _is_about(finding: Finding, places: Collection[str]) -> bool:

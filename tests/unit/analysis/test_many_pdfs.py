@@ -9,7 +9,8 @@ import pytest
 
 from mailwarden.analysis.analyzers import pdf
 from mailwarden.analysis.examination import Job, examine
-from mailwarden.lists.findings import MOST_OF_A_KIND, without_allowed_files
+from mailwarden.analysis.moderation import OF_A_KIND
+from mailwarden.lists.findings import without_allowed_files
 from mailwarden.model.evidence import Evidence, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
@@ -61,7 +62,7 @@ def test_bait_is_found_behind_others():
 def test_what_many_files_do_is_told_a_few_times():
     evidence, _ = look(*(document("actions.eml") + b"\n%% %d" % number for number in range(30)))
     told = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
-    assert max(map(told.count, told)) == pdf.TOLD_OF_A_KIND
+    assert max(map(told.count, told)) == OF_A_KIND
 
 
 def test_copies_of_an_allowed_file_hide_no_other():
@@ -77,7 +78,3 @@ def test_files_that_take_too_long_are_a_failure_and_never_clean(monkeypatch: pyt
     evidence, _ = look(document("ordinary.eml"))
     assert [report.analyzer for report in evidence.reports if report.status is Status.FAILED] == ["pdf"]
     assert verdict(evidence) is Verdict.UNKNOWN
-
-
-def test_what_is_told_at_most_is_known():
-    assert {"pdf": pdf.TOLD_OF_A_KIND} == MOST_OF_A_KIND

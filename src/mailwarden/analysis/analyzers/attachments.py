@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from mailwarden.analysis import file_types
 from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
@@ -19,7 +20,7 @@ from mailwarden.message.archives import ArchiveReport, Member, archive_kind
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
-MEMBERS_TOLD = 10  # findings about the files of one archive; more of them say nothing new
+MEMBERS_TOLD = 10  # findings of a kind about the files of one archive; more of them say nothing new
 FEW = 3  # an archive of so few files is made around one of them
 TURNING = frozenset("\u202b\u202d\u202e\u2067")
 
@@ -156,7 +157,7 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
         yield _finding("executable-in-archive", part, member=part.name.rpartition(".")[0], type=inner)
         yield _finding("lone-executable", part, member=part.name.rpartition(".")[0])
     found = (finding for member in archive.members for finding in _look_at_member(part, member))
-    yield from islice(found, MEMBERS_TOLD)
+    yield from few_of_each_kind(found, MEMBERS_TOLD)
     dangerous = [member for member in archive.members if _kind_of(member) in DANGEROUS]
     if dangerous and len(archive.members) <= FEW:
         yield _finding("lone-executable", part, member=_name_of(dangerous[0]))

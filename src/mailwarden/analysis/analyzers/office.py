@@ -8,7 +8,6 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
@@ -16,6 +15,7 @@ from mailwarden.analysis.compound_files import MAX_FILE
 from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.link_target import Ties, ties_of
+from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.office_documents import ONENOTE, OfficeDocument, onenote_files, read_document
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import SeenFile
@@ -23,7 +23,6 @@ from mailwarden.analysis.view import View
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding
 
-_MAX_FINDINGS = 20
 _MAX_DOCUMENTS = 200
 _MAX_TABLE = 2 * 1024 * 1024
 _MAX_DECRYPTED = 2  # documents of one message; a single trial costs a tenth of a second by design
@@ -68,7 +67,7 @@ class OfficeAnalyzer:
     name: ClassVar[str] = "office"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        return islice(self._look(view), _MAX_FINDINGS)
+        return few_of_each_kind(self._look(view))
 
     def _look(self, view: View) -> Iterator[Finding]:
         read: list[tuple[SeenFile, OfficeDocument]] = []

@@ -4,7 +4,6 @@ Security: works on hostile files inside a killable worker; files, pages, bytes a
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from mailwarden.analysis.file_types import (
 )
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.link_target import Ties, ties_of
+from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_pages import PdfPages, read_pages
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
@@ -31,7 +31,6 @@ from mailwarden.model.evidence import Fact, Finding
 
 SECONDS = 3.0  # for all files of a message; what is left then is a failure, never a message without findings
 MAX_READ = 50  # files whose pages are read; what the others do is looked at all the same
-TOLD_OF_A_KIND = 5
 LITTLE_TEXT = 800
 FEW_PAGES = 2
 SMALL = 1024 * 1024
@@ -46,15 +45,15 @@ class PdfAnalyzer:
     name: ClassVar[str] = "pdf"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        deadline = time.monotonic() + SECONDS
-        told: Counter[str] = Counter()
-        for number, file in enumerate(_documents(view)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the PDF files took longer than {SECONDS:g} s")
-            for finding in _look_at(file, view, reads=number < MAX_READ):
-                told[finding.name] += 1
-                if told[finding.name] <= TOLD_OF_A_KIND:
-                    yield finding
+        return few_of_each_kind(_look(view))
+
+
+def _look(view: View) -> Iterator[Finding]:
+    deadline = time.monotonic() + SECONDS
+    for number, file in enumerate(_documents(view)):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the PDF files took longer than {SECONDS:g} s")
+        yield from _look_at(file, view, reads=number < MAX_READ)
 
 
 def _documents(view: View) -> Iterator[SeenFile]:

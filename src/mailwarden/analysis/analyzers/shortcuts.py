@@ -6,17 +6,16 @@ facts are cut.
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.file_types import kind_by_name
+from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.shortcut_files import Shortcut, read_shortcut
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding
 
-_MAX_FINDINGS = 10
 _INTERPRETERS = re.compile(
     r"(?i)\b(?:cmd|powershell|pwsh|mshta|wscript|cscript|rundll32|regsvr32|msiexec|certutil|bitsadmin|curl|forfiles"
     r"|conhost|schtasks|installutil|msbuild|wmic|hh|explorer|bash|sh|python\d?|ftp|ssh)(?:\.exe)?\b"
@@ -31,7 +30,7 @@ class ShortcutsAnalyzer:
     name: ClassVar[str] = "shortcuts"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        return islice(_look(view), _MAX_FINDINGS)
+        return few_of_each_kind(_look(view))
 
 
 def _look(view: View) -> Iterator[Finding]:

