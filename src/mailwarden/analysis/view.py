@@ -5,6 +5,7 @@ Security: works on hostile content inside a killable worker; text, pages and lin
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 
 from msgspec import Struct
 
@@ -23,7 +24,7 @@ from mailwarden.model.envelope import Envelope
 
 MAX_TEXT = 200_000
 MAX_FOLDED = 30_000
-MAX_PAGES = 20
+MAX_PAGES = 50
 PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
 PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".xht", ".shtml", ".mht", ".mhtml", ".svg")
 
@@ -94,7 +95,12 @@ class View:
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:
-        return tuple(_page(part) for part in self.message.parts if is_page(part))[:MAX_PAGES]
+        return tuple(_page(part) for part in islice(filter(is_page, self.message.parts), MAX_PAGES))
+
+    @property
+    def pages_left_out(self) -> int:
+        """How many pages nobody looks at."""
+        return max(0, sum(map(is_page, self.message.parts)) - MAX_PAGES)
 
     @cached_property
     def text(self) -> str:

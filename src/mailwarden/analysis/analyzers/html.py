@@ -35,7 +35,7 @@ _HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}
 _ANCHOR = re.compile(r"<a\s([^<>]{1,4000000}+)")
 _FEW = 3  # an archive of so few files is made around one of them
 _HOLLOW = "html.hollow-page"
-_PACKED_PAGES = 5  # pages inside of archives that are looked at
+_PACKED_PAGES = 100  # pages inside of archives that are looked at
 _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 
 
@@ -44,6 +44,8 @@ class HtmlAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         ties = ties_of(view)
+        if left_out := view.pages_left_out:
+            yield Finding("html.limit", facts={"sentence": f"it has {left_out} more pages than are looked at"})
         crowds = {one.part.path for one in view.unpacked if one.archive and len(one.archive.members) > _FEW}
         for page in (*view.pages, *islice(_packed_pages(view), _PACKED_PAGES)):
             found = examine_page(page, ties)
