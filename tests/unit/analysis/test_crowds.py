@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 
 import pytest
+import segno
+from PIL import Image
 
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.moderation import OF_A_KIND, few_of_each_kind
@@ -21,6 +23,12 @@ def packed(files: Sequence[tuple[str, bytes]]) -> bytes:
     with zipfile.ZipFile(made, "w") as archive:
         for name, content in files:
             archive.writestr(name, content)
+    return made.getvalue()
+
+
+def code(text: str, *, scale: int) -> bytes:
+    made = io.BytesIO()
+    segno.make(text, micro=False).save(made, kind="png", scale=scale)
     return made.getvalue()
 
 
@@ -59,6 +67,21 @@ def test_pages_in_front_hide_none_behind_them():
     assert "html.limit" not in found([*pages[:40], form])
     assert "html.limit" in found([*pages, form]), "what is not looked at is not delivered"
     assert "html.credential-form" in found([("pages.zip", packed([*pages, form]))])
+
+
+def test_photographs_and_codes_in_front_hide_no_code_behind_them():
+    def drawn(what: Image.Image) -> bytes:
+        made = io.BytesIO()
+        what.save(made, "PNG")
+        return made.getvalue()
+
+    photographs = [(f"{each}.png", drawn(Image.effect_noise((200, 200), 50 + each))) for each in range(12)]
+    codes = [(f"own{each}.png", code(f"https://www.north.example/{each}", scale=9)) for each in range(8)]
+    last = ("last.png", code("https://thief.example/verify", scale=3))
+    assert "pictures.qr-stranger" not in found([*photographs, *codes])
+    assert "pictures.qr-stranger" in found([*photographs, last])
+    assert "pictures.qr-stranger" in found([*codes, last])
+    assert "pictures.qr-stranger" in found([*[photographs[0]] * 60, last]), "the same picture counts once"
 
 
 @pytest.mark.parametrize("number", [1, 4, 5, 100])

@@ -18,7 +18,8 @@ from ruamel.yaml import YAML
 from mailwarden.analysis.file_types import HEAD, kind_by_content
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
-from mailwarden.analysis.qr_codes import PIECES, Budget, read_drawing, read_pdf, read_picture, read_pieces
+from mailwarden.analysis.moderation import few_of_each_kind
+from mailwarden.analysis.qr_codes import Budget, read_drawing, read_pdf, read_picture, read_pieces
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
 from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.analysis.view import View
@@ -26,9 +27,9 @@ from mailwarden.message.charsets import decode_text
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
 
-MAX_PICTURES = 10
-MAX_DRAWINGS = 5
-MAX_CODES = 5
+MAX_PICTURES = 50  # within the time; equal ones are looked at once
+MAX_DRAWINGS = 20
+MAX_CODES = 20
 SECONDS = 1.5
 LITTLE_TEXT = 700
 _TOLD = 200
@@ -60,22 +61,26 @@ class PicturesAnalyzer:
     name: ClassVar[str] = "pictures"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        ties: Ties | None = None
-        seen: set[str] = set()
-        for text, place in _codes(view):
-            url = _address(text)
-            if (url or text) in seen:
-                continue
-            seen.add(url or text)
-            if url:
-                ties = ties or ties_of(view)
-                yield from _judge(url, f"QR code in {place}", ties, view)
-            else:
-                yield from _judge_other(text, f"QR code in {place}", view)
-            if len(seen) >= MAX_CODES:
-                return
-        if not seen and _asks_to_scan(view):
-            yield Finding("pictures.qr-not-read")
+        return few_of_each_kind(_look(view))
+
+
+def _look(view: View) -> Iterator[Finding]:
+    ties: Ties | None = None
+    seen: set[str] = set()
+    for text, place in _codes(view):
+        url = _address(text)
+        if (url or text) in seen:
+            continue
+        seen.add(url or text)
+        if url:
+            ties = ties or ties_of(view)
+            yield from _judge(url, f"QR code in {place}", ties, view)
+        else:
+            yield from _judge_other(text, f"QR code in {place}", view)
+        if len(seen) >= MAX_CODES:
+            return
+    if not seen and _asks_to_scan(view):
+        yield Finding("pictures.qr-not-read")
 
 
 def _judge_other(text: str, place: str, view: View) -> Iterator[Finding]:
@@ -129,7 +134,7 @@ def _address(text: str) -> str:
 
 def _codes(view: View) -> Iterator[tuple[str, str]]:
     budget = Budget(SECONDS)
-    pieces: list[bytes] = []
+    pieces: set[bytes] = set()
     found = False
     for content, place, is_pdf in islice(_pictures(view), MAX_PICTURES):
         if budget.spent:
@@ -144,8 +149,8 @@ def _codes(view: View) -> Iterator[tuple[str, str]]:
             found = True
             yield text, place
         if not texts:
-            pieces.append(content)
-    if not found and len(pieces) in PIECES and not budget.spent and _patterns()[0].search(view.lower_text[:20_000]):
+            pieces.add(content)
+    if not found and pieces and not budget.spent and _patterns()[0].search(view.lower_text[:20_000]):
         for text in read_pieces([part.content for part in view.message.parts if part.content in pieces]):
             yield text, "pictures put together"
     yield from _drawn(view)
@@ -157,8 +162,10 @@ def _pictures(view: View) -> Iterator[tuple[bytes, str, bool]]:
     parts += [(file.content, file.part.place) for file in view.opened_files if file.inside]
     known = [(content, place, kind_by_content(content[:HEAD])) for content, place in parts]
     known.sort(key=lambda each: -len(each[0]))
+    seen: set[bytes] = set()
     for content, place, kind in known:
-        if kind in _PICTURES or kind == "pdf":
+        if (kind in _PICTURES or kind == "pdf") and content not in seen:
+            seen.add(content)
             yield content, place, kind == "pdf"
     for page in view.pages:
         if "data:image/" in page.lower:
