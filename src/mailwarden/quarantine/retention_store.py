@@ -23,14 +23,19 @@ UPDATE quarantine SET expires = dated.expires FROM (
 ) AS dated WHERE dated.uid = quarantine.uid AND quarantine.expires <> dated.expires
 """  # noqa: S608 -- put together from the constants above
 # What is being released stays until that is done, unless nobody who has its bytes does it.
+_NOT_RELEASING = """NOT EXISTS (
+    SELECT FROM quarantine_recipients
+    WHERE message = uid AND state = 'releasing' AND changed_at > now() - interval '7 days'
+)"""
+_EXPIRING = f"""
+SELECT uid FROM quarantine WHERE {MINE} AND expires < now() AND {_NOT_RELEASING}
+ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
+"""  # noqa: S608 -- put together from the constants above
+# Asked again once the rows are locked: a release may have been asked for just before.
 _EXPIRE = f"""
 WITH gone AS (
-    DELETE FROM quarantine WHERE uid IN (
-        SELECT uid FROM quarantine WHERE {MINE} AND expires < now()
-        AND NOT EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state = 'releasing'
-                        AND changed_at > now() - interval '7 days')
-        ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
-    ) RETURNING vault, tenant, address
+    DELETE FROM quarantine WHERE {MINE} AND uid = ANY ($2::uuid[]) AND {_NOT_RELEASING}
+    RETURNING vault, tenant, address
 ), left_over AS (
     INSERT INTO quarantine_leavings SELECT DISTINCT vault, tenant, address FROM gone WHERE address IS NOT NULL
     ON CONFLICT DO NOTHING
@@ -67,8 +72,9 @@ class RetentionStore:
 
     async def expire(self, scope: Scope) -> int:
         """Forget messages whose time is over, so many at once; return how many that were."""
-        async with self._database.connection() as connection:
-            return cast("int", await connection.fetchval(_EXPIRE, uids_of(scope), BATCH))
+        async with self._database.connection() as connection, connection.transaction():
+            uids = [row["uid"] for row in await connection.fetch(_EXPIRING, uids_of(scope), BATCH)]
+            return cast("int", await connection.fetchval(_EXPIRE, uids_of(scope), uids)) if uids else 0
 
     async def forget_passes(self, scope: Scope) -> int:
         async with self._database.connection() as connection:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -22,19 +21,11 @@ from mailwarden.quarantine.keeping import Keeping
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
+from tests.integration.held.house import ALL, ANN, House
 from tests.integration.held_messages import RAW, finished
-from tests.integration.test_quarantine import ALL, ANN, House
 
 NO_GRACE = timedelta(seconds=-60)
 AWAY = "451 4.4.1 The next hop does not answer"
-
-
-@pytest.fixture
-async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    database = Database(database_url)
-    tenants = [(await TenantStore(database).create(ALL, name)).uid for name in ("North", "South")]
-    yield House(database, tmp_path, tenants)
-    await database.close()
 
 
 async def crash(*_: object, **__: object) -> NoReturn:
