@@ -4,30 +4,29 @@ import asyncio
 
 import pytest
 
-from mailwarden.model.actor import Actor
 from mailwarden.quarantine import retention_store
 from mailwarden.quarantine.held import State
 from mailwarden.quarantine.retention_store import RetentionStore
-from tests.integration.held.house import ALL, House
+from tests.integration.held.house import ALL, ANN, House
 
-_ASLEEP = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+_WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
 
 
 async def test_a_release_that_is_asked_for_while_messages_expire_is_kept(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, other = await house.keep(), await house.keep()
-    slow = retention_store._EXPIRING.replace("AND expires < now()", "AND pg_sleep(2) IS NOT NULL AND expires < now()")
-    monkeypatch.setattr(retention_store, "_EXPIRING", slow)
+    halted = retention_store._EXPIRING.replace("WHERE", "WHERE pg_advisory_xact_lock_shared(42) IS NOT NULL AND", 1)
+    monkeypatch.setattr(retention_store, "_EXPIRING", halted)
     async with house.database.connection() as connection:
         await connection.execute("UPDATE quarantine SET expires = now() - interval '1 second'")
+        await connection.execute("SELECT pg_advisory_lock(42)")
         expiring = asyncio.create_task(RetentionStore(house.database).expire(ALL))
         async with asyncio.timeout(60):
-            while not await connection.fetchval(_ASLEEP):
+            while not await connection.fetchval(_WAITS):
                 await asyncio.sleep(0.05)
-    await house.store.ask_release(ALL, asked, None, Actor("user:ann"))
-    assert not expiring.done(), "the release comes while it looks"
-    assert await expiring == 1
-    assert (await house.store.find(ALL, asked)).in_state(State.RELEASING)
-    async with house.database.connection() as connection:
+        await house.store.ask_release(ALL, asked, None, ANN)
+        await connection.execute("SELECT pg_advisory_unlock(42)")
+        assert await expiring == 1
         assert await connection.fetchval("SELECT count(*) FROM quarantine WHERE uid = $1", other) == 0
+    assert (await house.store.find(ALL, asked)).in_state(State.RELEASING)
