@@ -110,6 +110,12 @@ def test_a_known_sender_may_call_and_charge(name, verdict):
     assert answered_elsewhere.points[Verdict.FRAUD] >= judged(reports, PROVED).points[Verdict.FRAUD]
 
 
+def test_a_known_service_that_presses_for_a_call_is_not_heard():
+    reports = examined(Path(__file__).with_name("invoice-renewal-nolink.eml"))
+    pressing = judged(reports, (*PROVED, "relationship.known-sender", "fraud.call-us-often"))
+    assert decided(pressing) is Decision.QUARANTINE, "anybody can have such a service send an invoice"
+
+
 @pytest.mark.parametrize("path", NEWSLETTERS, ids=lambda path: path.stem)
 def test_a_newsletter_that_declares_itself_is_delivered_without_any_proof(path):
     judgement = judged(examined(path), (*UNPROVED, *declared(path)))
