@@ -112,8 +112,10 @@ def test_a_known_sender_may_call_and_charge(name, verdict):
 
 def test_a_known_service_that_presses_for_a_call_is_not_heard():
     reports = examined(Path(__file__).with_name("invoice-renewal-nolink.eml"))
-    pressing = judged(reports, (*PROVED, "relationship.known-sender", "fraud.call-us-often"))
-    assert decided(pressing) is Decision.QUARANTINE, "anybody can have such a service send an invoice"
+    pressing = judged(reports, (*PROVED, "fraud.call-us-often"))
+    known = judged(reports, (*PROVED, "fraud.call-us-often", "relationship.known-sender"))
+    assert decided(known) is Decision.QUARANTINE, "anybody can have such a service send an invoice"
+    assert known.points[Verdict.FRAUD] == pressing.points[Verdict.FRAUD]
 
 
 @pytest.mark.parametrize("path", NEWSLETTERS, ids=lambda path: path.stem)
