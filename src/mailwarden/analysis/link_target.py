@@ -106,9 +106,8 @@ def _domains(addresses: Iterable[str]) -> frozenset[str]:
 def destination(url: str) -> str:
     """Return where a link leads in truth, past gateways and past known organisations that lead on to anybody."""
     url = unwrap(url[:_LONGEST])
-    for inner in follow(url):
-        if kind_of(host_of(url)) is not HostKind.KNOWN:
-            break
+    further = follow(url)
+    while kind_of(host_of(url)) is HostKind.KNOWN and (inner := next(further, "")):
         url = inner
     return url
 

@@ -104,9 +104,15 @@ def look_homewards(view: View) -> Iterator[Noticed]:
     """
     own = registrable_domain(normalize_host(view.sender.domain))
     house = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
-    hosts = {host_of(destination(link.url)) for link in view.links if link.host}
-    domains = {registrable_domain(host) or host for host in hosts}
-    if not domains or "" in domains or len(view.links) >= LIMITS.urls or not domains <= {own, house}:
+    domains: set[str] = set()
+    for link in view.links:
+        if link.host:
+            host = host_of(destination(link.url))
+            domain = registrable_domain(host) or host
+            if not domain or domain not in {own, house}:
+                return
+            domains.add(domain)
+    if not domains or len(view.links) >= LIMITS.urls:
         return
     if any(domain in free_mail_domains() or kind_of(domain) in _ANYBODYS for domain in {own, *domains}):
         return

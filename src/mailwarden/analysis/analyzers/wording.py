@@ -83,7 +83,7 @@ def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if len(split := _SPLIT.findall(text)) >= SPLIT:
         yield "split-words", {"words": ", ".join(split[:3])[:_TOLD]}
     folded = view.folded_text[:_READ]
-    if (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
+    if "win" in folded and (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
         yield "pasted-command", {"keys": keys[0]}
         if command := _COMMAND.search(folded):
             yield "shown-command", {"command": command[0]}
