@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mailwarden.database.pool import Database
+from mailwarden.history import postgresql
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.store import HistoryStore
@@ -16,10 +17,11 @@ def url(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture
-async def store(url: str | None) -> AsyncIterator[HistoryStore]:
+async def store(url: str | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HistoryStore]:
     if url is None:
         yield MemoryHistoryStore()
         return
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 60.0)  # a busy machine shall not end a search
     database = Database(url)
     yield PostgresqlHistoryStore(database)
     await database.close()
