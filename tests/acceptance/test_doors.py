@@ -36,8 +36,8 @@ def doors(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Doors]:
         "engines": {"clamav": {"address": sluice.address}},
         "scanSources": {
             "restApi": {},
-            "rspamdApi": {"listen": {"port": rspamd}, "password": PASSWORD, "bodyTimeout": 1_000},
-            "stalwartHook": {"listen": {"port": stalwart}, "token": TOKEN, "bodyTimeout": 1_000},
+            "rspamdApi": {"listen": {"port": rspamd}, "password": PASSWORD, "bodyTimeout": 5_000},
+            "stalwartHook": {"listen": {"port": stalwart}, "token": TOKEN, "bodyTimeout": 5_000},
         },
     }
     with open_house(engines, town, tmp_path_factory.mktemp("doors"), guards=(guard,)) as house:
