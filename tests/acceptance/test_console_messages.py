@@ -118,7 +118,7 @@ def test_new_messages_appear_to_whoever_follows(house: House, sent: dict[str, st
     other = submit(house, plain_message(), "bob@bank.example")
     began = time.monotonic()
     assert wait_until(lambda: ggrid in guest.get(html.unescape(address)).text, pause=0.1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     wait_for(house, other)
     rows = guest.get(html.unescape(address)).text
     assert other not in rows
