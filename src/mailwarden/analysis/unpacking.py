@@ -30,8 +30,6 @@ _PAGE = "text.html"  # what the body of an attached message is called
 
 _CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
 _MAILS = frozenset({"eml", "mht", "mhtml"})  # a saved page is written as a message is
-_ZIP_END = b"PK\x05\x06"
-_ZIP_TAIL = 65_557
 _EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
 _MAIL_STREAM = "__substg1.0_3701"  # the content of an attachment in a message that Outlook saved
 _NAME_STREAMS = ("__substg1.0_3707001F", "__substg1.0_3704001F", "__substg1.0_3707001E", "__substg1.0_3704001E")
@@ -109,7 +107,7 @@ def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | 
 
 def has_zip_behind(kind: str, content: bytes) -> bool:
     """Tell whether a file that is no archive ends as a zip does, which other programs open."""
-    return kind in _CLOSED and kind != "ole" and _ZIP_END in content[-_ZIP_TAIL:] and archive_kind(content) == "zip"
+    return kind in _CLOSED and kind != "ole" and archive_kind(content) == "zip"
 
 
 def _with_archives(report: ArchiveReport | None) -> ArchiveReport | None:

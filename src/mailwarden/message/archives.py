@@ -28,6 +28,8 @@ _SEALED = (
     (0, b"\x60\xea", "arj"), (32_769, b"CD001", "iso"), (0, b"xar!", "xar"), (2, b"-lh", "lzh"),
     (0, b"\x28\xb5\x2f\xfd", "zstandard"), (0, b"\x1f\x9d", "compress"), (0, b"LZIP", "lzip"),
 )  # fmt: skip
+_ZIP_END = b"PK\x05\x06"
+_ZIP_TAIL = 65_557  # bytes of a zip in which its end stands
 _CHUNK = 262_144
 _KEPT = 16 * 1024 * 1024  # of a member's content for type detection and nested archives
 _MAX_PASSWORDS = 5
@@ -83,7 +85,7 @@ def archive_kind(content: bytes) -> str:
         if content[offset : offset + len(magic)] == magic and (kind != "arj" or len(content) > 40):
             return kind
     # A zip may stand behind other bytes: readers start from its end.
-    return "zip" if content.rfind(b"PK\x05\x06", max(len(content) - 65_557, 0)) > 0 else ""
+    return "zip" if _ends_as_zip(content) else ""
 
 
 def open_archive(name: str, content: bytes, limits: Limits = LIMITS, passwords: tuple[str, ...] = ()) -> ArchiveReport:
@@ -210,10 +212,12 @@ class _Opener:
                     continue
                 yield entry.filename, stream, entry.compress_size
         # An empty zip at the end hides what is before it as well as a full one does.
-        first = min((entry.header_offset for entry in entries), default=content.rfind(b"PK\x05\x06"))
-        if not self.joined and _ends_a_zip(content[:first]):  # once: a third of them changes nothing
+        first = min((entry.header_offset for entry in entries), default=content.rfind(_ZIP_END))
+        before = content[:first]
+        # Once: a third of them changes nothing.
+        if not self.joined and before.startswith(b"PK\x03\x04") and _ends_as_zip(before):
             self.joined = True
-            yield from self._walk_zip(content[:first])
+            yield from self._walk_zip(before)
 
     def _unlock(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> _Stream | None:
         """Open a small encrypted file by one of the passwords told; the check is dear, so that few are tried."""
@@ -238,9 +242,8 @@ class _Opener:
             self.unreadable.append("A zip archive declares more bytes than it has.")
 
 
-def _ends_a_zip(before: bytes) -> bool:
-    """Tell whether what stands before the files of a zip is a zip of its own."""
-    return before.startswith(b"PK\x03\x04") and before.rfind(b"PK\x05\x06", max(len(before) - 65_557, 0)) > 0
+def _ends_as_zip(content: bytes) -> bool:
+    return content.rfind(_ZIP_END, max(len(content) - _ZIP_TAIL, 0)) > 0
 
 
 def _walk_tar(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:

@@ -14,6 +14,7 @@ import re2
 from mailwarden.analysis.coins import find_bitcoin_address
 from mailwarden.analysis.dilution import hear_densely
 from mailwarden.analysis.literals import SENTENCE_ENDS
+from mailwarden.analysis.phone_numbers import find_phone
 from mailwarden.analysis.phrases import load_books
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
@@ -31,11 +32,6 @@ OFTEN = {
 SHORT = 1_500  # characters of a note that somebody types
 _COIN_TEXT = 50_000
 _ACCOUNT_TEXT = 10_000
-_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # what stands in every number below, and is found faster
-_PHONE = re.compile(
-    r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
-    r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
-)
 _ACCOUNT = re.compile(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
     r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
@@ -62,9 +58,9 @@ class FraudAnalyzer:
     name: ClassVar[str] = "fraud"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        for finding in hear_densely(view, self.name, OFTEN):
-            if finding.name not in WARNED_OF or not _is_warning(view.folded_text, finding.name):
-                yield finding
+        found = tuple(hear_densely(view, self.name, OFTEN))
+        warnings = _warnings(view.folded_text) if any(each.name in WARNED_OF for each in found) else frozenset()
+        yield from (each for each in found if each.name not in warnings)
         if not any(link.host for link in view.links):
             yield Finding("fraud.no-link")
             if len(view.text) <= SHORT:
@@ -77,20 +73,14 @@ class FraudAnalyzer:
             yield Finding("fraud.bitcoin-address", facts={"address": address})
 
 
-def _is_warning(text: str, family: str) -> bool:
-    """Tell whether phrases of the family stand in warnings and denials alone, as lawyers put below their mail."""
+def _warnings(text: str) -> frozenset[str]:
+    """Return the families that may stand in warnings and denials alone, as lawyers put below their mail, and do so."""
     if not _WARNING.search(text):
-        return False
+        return frozenset()
     rest, at = [], 0
     for found in _WARNING.finditer(text):
         begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))
         rest.append(text[at:begin])
         ends = (text.find(end, found.end(), found.end() + AROUND) for end in SENTENCE_ENDS)
         at = max(at, min((end for end in ends if end >= 0), default=found.end() + AROUND))
-    return family not in load_books().find(" . ".join((*rest, text[at:])))
-
-
-def find_phone(text: str) -> str:
-    """Return the first telephone number of a folded text, or ""."""
-    found = _PHONE.search(text) if _DIGITS.search(text) else None
-    return found.group() if found else ""
+    return WARNED_OF - load_books().find(" . ".join((*rest, text[at:]))).keys()

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.analyzers.fraud import find_phone
 from mailwarden.analysis.coins import find_bitcoin_address
 from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import (
@@ -24,6 +23,7 @@ from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_pages import PdfPages, read_pages
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
+from mailwarden.analysis.phone_numbers import find_phone
 from mailwarden.analysis.phrases import load_books
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import PAGE_ENDINGS, View
