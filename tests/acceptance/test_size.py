@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import socket
 import subprocess
 from pathlib import Path
 
@@ -122,8 +123,14 @@ class TestOneByteMore:
                 yield piece
                 await asyncio.sleep(0)
 
+        sockets = []
+
+        def remembered(address: aiohttp.AddrInfoType) -> socket.socket:
+            sockets.append(socket.socket(*address[:3]))
+            return sockets[-1]
+
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=remembered)) as session,
             session.post(
                 client.url + SUBMIT,
                 data=io.BytesIO(too_large) if way == "Content-Length" else stream(),
@@ -133,6 +140,11 @@ class TestOneByteMore:
         ):
             assert answer.status == 413
             assert (await answer.json())["error"] == "payload_too_large"
+        # What it was still sending goes out, or is given up, before the loop may end.
+        async with asyncio.timeout(60):
+            while any(opened.fileno() != -1 for opened in sockets):
+                await asyncio.sleep(0.01)
+        assert sockets
 
     @pytest.mark.parametrize("expect", [[], ["-H", "Expect:"]], ids=["asking first", "sending at once"])
     @pytest.mark.parametrize("way", [[], ["-H", "Transfer-Encoding: chunked"]], ids=["Content-Length", "chunked"])
