@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from mailwarden.analysis.pdf_opening import opening_actions
+from mailwarden.analysis.pdf_scripts import DocumentScripts, look_at_scripts
 
 MAX_BYTES = 20 * 1024 * 1024
 MAX_STREAMS = 200  # of objects; pictures and pages are not unpacked
 MAX_UNPACKED = 8 * 1024 * 1024
 MAX_LINKS = 200
 MAX_NAMES = 50
+MAX_ESCAPED = 20_000  # names that are written plainly before actions are looked for
 
 _ESCAPE = re.compile(rb"#([0-9a-fA-F]{2})")
 _ESCAPED_NAME = re.compile(rb"/[A-Za-z0-9]{0,30}+#[0-9a-fA-F]{2}[A-Za-z0-9#]{0,60}+")
@@ -45,6 +47,7 @@ class PdfScan(Struct, frozen=True):
     files: tuple[str, ...]
     disguised: tuple[str, ...]
     opening: frozenset[str] = frozenset()  # the kinds of what happens when it is opened
+    scripts: DocumentScripts = DocumentScripts()
 
 
 def scan_pdf(content: bytes) -> PdfScan:
@@ -57,7 +60,7 @@ def scan_pdf(content: bytes) -> PdfScan:
     disguised: dict[str, None] = {}
     for text in texts:
         for name in _ESCAPED_NAME.findall(text[:MAX_UNPACKED])[:1_000]:
-            plain = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name)
+            plain = _unescape(name)
             for what, word in _WORDS.items():
                 if (word.match(plain) or word.match(b"/S " + plain)) and len(disguised) < MAX_NAMES:
                     actions.add(what)
@@ -68,8 +71,15 @@ def scan_pdf(content: bytes) -> PdfScan:
                 if len(found) >= most:
                     break
                 found[_string(match[1], match[2])] = None
+    if disguised:
+        content, *packed = (_ESCAPED_NAME.sub(lambda match: _unescape(match[0]), text, MAX_ESCAPED) for text in texts)
     opening = opening_actions(content, packed) if "opens" in actions else frozenset()
-    return PdfScan(frozenset(actions), tuple(links), tuple(files), tuple(disguised), opening)
+    scripts = look_at_scripts(content, packed) if "script" in actions else DocumentScripts()
+    return PdfScan(frozenset(actions), tuple(links), tuple(files), tuple(disguised), opening, scripts)
+
+
+def _unescape(name: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name)
 
 
 def _objects(content: bytes) -> Iterator[bytes]:

@@ -103,6 +103,10 @@ def _look_at_opening(scan: PdfScan, place: str, told: dict[str, Fact]) -> Iterat
         yield Finding("pdf.script-at-opening", place, told)
     if "JavaScript" in scan.opening:
         yield Finding("pdf.opening-script", place, told)
+    if scan.scripts.acts:
+        yield Finding("pdf.document-script-acts", place, {**told, "how": scan.scripts.acts})
+    elif scan.scripts.runs:
+        yield Finding("pdf.document-script", place, told)
     if leading := sorted(scan.opening & _LEADING):
         yield Finding("pdf.opening-link", place, {**told, "action": leading[0]})
 

@@ -1,0 +1,141 @@
+"""The scripts that a PDF runs because they belong to the document: what they do once it is opened.
+
+Forms bring whole libraries of functions so. What only defines them runs nothing; what calls, reaches out or hides
+what it does is told.
+
+Security: hostile bytes; objects and scripts are counted and cut, every pattern is linear, and it never raises.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from mailwarden.analysis.pdf_objects import PdfObjects, dictionary_at
+
+MAX_OBJECTS = 40  # of the tree in which the scripts are kept
+_MAX_ROOTS = 10
+
+_ROOT = re.compile(rb"/JavaScript\s{0,4}(?:(<<)|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b)")
+_REFERENCE = re.compile(rb"\b(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b")
+_HOLDS = re.compile(rb"/(?:Kids|Names|JS)\b")
+
+_UNCALLED = re.compile(  # strings and comments
+    r"\"(?:[^\"\\\n]|\\.){0,500}+\"|'(?:[^'\\\n]|\\.){0,500}+'|//[^\n]{0,2000}|/\*(?:[^*]|\*(?!/)){0,20000}+\*/"
+)
+_QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|//[^\n]{0,500}")
+_WORD = re.compile(r"[A-Za-z_$][\w$]{1,60}")
+_DEFINED = re.compile(r"\b(?:var|function)\s{1,9}([A-Za-z_$][\w$]{1,60})")
+_FUNCTION = re.compile(r"\bfunction\b\s{0,9}[\w$]{0,60}\s{0,9}\([^()]{0,2000}\)")
+_HEAD = "\0"  # stands for the head of a function, whose body runs only when it is called
+_CALLED_AT_ONCE = re.compile(r"\}\s{0,9}\)?\s{0,9}\(")
+_CALL = re.compile(r"([A-Za-z_$][\w$]{0,60})\s{0,9}\(")
+_BRACES = re.compile(r"([{}])")
+_GRAMMAR = frozenset({"if", "for", "while", "switch", "catch", "with", "return", "typeof", "function"})
+# What scripts are made of that print, turn to a page or fill in today's date, and nothing else.
+_HARMLESS = frozenset(
+    (  # noqa: SIM905 - so many quoted words would fill the screen
+        "this doc print true false null var new if else zoom zoomType fit fitW fitH fitV pageNum layout pageLayout "
+        "getPrintParams printParams interactive constants interactionLevel automatic silent full bUI bSilent "
+        "bShrinkToFit bPrintAsImage nStart nEnd getField value display hidden visible util printd scand Date "
+        "calculateNow calculate resetForm delay dirty setFocus viewState numPages"
+    ).split()
+)
+# Wherever they stand in a script of the document, also inside of its functions.
+_ACTS = (
+    ("it opens an address", re.compile(r"\b(?:launchURL|getURL)\b|\bSOAP\s{0,9}\.|\bNet\s{0,9}\.\s{0,9}HTTP\b")),
+    ("it opens or saves a file", re.compile(r"\b(?:exportDataObject|openDataObject|openDoc)\b")),
+    (
+        "it calls what readers were broken with",
+        re.compile(r"\bCollab\s{0,9}\.\s{0,9}(?:getIcon|collectEmailInfo)|\b(?:newPlayer|printSeps|customDictionaryOpen)\b"),
+    ),
+    ("it hides what it calls", re.compile(r"\[\s{0,9}(?:\"[^\"\n]{0,99}\"|'[^'\n]{0,99}')\s{0,9}\+")),
+)  # fmt: skip
+_UNPACKING = (
+    re.compile(r"\beval\b|\bnew\s{1,9}Function\b"),
+    re.compile(r"\bunescape\b"),
+    re.compile(r"\bfromCharCode\b"),
+)
+_SENDING = frozenset({"submitForm", "mailDoc", "mailForm", "mailMsg", "eval"})
+
+
+class DocumentScripts(Struct, frozen=True):
+    """What the scripts of the document do: `runs` more than define, print or fill in; `acts` says how one attacks."""
+
+    runs: bool = False
+    acts: str = ""
+
+
+def look_at_scripts(content: bytes, packed: Sequence[bytes]) -> DocumentScripts:
+    """Read the scripts that are run when the document is opened, one after the other as they are named."""
+    runs, acts = False, ""
+    for script in _scripts(PdfObjects(content, packed)):
+        runs = runs or _runs(script)
+        acts = acts or how_it_acts(script)
+    return DocumentScripts(runs=runs or bool(acts), acts=acts)
+
+
+def is_harmless(script: str) -> bool:
+    """Tell a script that only prints, turns pages or fills in."""
+    words = _QUOTED.sub(" ", script)
+    return bool(script) and set(_WORD.findall(words)) <= _HARMLESS | set(_DEFINED.findall(words))
+
+
+def how_it_acts(script: str) -> str:
+    """Say how a script reaches out or hides what it does, or ""."""
+    for how, pattern in _ACTS:
+        if pattern.search(script):
+            return how
+    if sum(bool(pattern.search(script)) for pattern in _UNPACKING) > 1:
+        return "it runs what it has unpacked"
+    if not _SENDING.isdisjoint(_calls(script)):
+        return "it sends or runs something at once"
+    return ""
+
+
+def _runs(script: str) -> bool:
+    """Tell whether a script does more than define; one that cannot be read may."""
+    return not script or bool(_calls(script) - _HARMLESS)
+
+
+def _calls(script: str) -> set[str]:
+    """Return what is called outside of functions, as soon as the script is read."""
+    code = _FUNCTION.sub(_HEAD, _UNCALLED.sub('""', script.replace(_HEAD, "")))
+    if _HEAD not in code or _CALLED_AT_ONCE.search(code):
+        return set(_CALL.findall(code)) - _GRAMMAR
+    shown: list[str] = []
+    bodies: list[bool] = []  # of the braces that are open, which belong to functions
+    before = ""
+    for piece in _BRACES.split(code):
+        if piece == "{":
+            bodies.append(before.rstrip().endswith(_HEAD))
+        elif piece == "}":
+            del bodies[-1:]
+        elif True not in bodies:
+            shown.append(piece)
+        before = piece
+    return set(_CALL.findall(" ".join(shown))) - _GRAMMAR
+
+
+def _scripts(objects: PdfObjects) -> Iterator[str]:
+    """Walk the tree of the document's scripts; what is left when the bound is met counts as unreadable."""
+    waiting: list[bytes] = []
+    for text in objects.texts:
+        for _, match in zip(range(_MAX_ROOTS), _ROOT.finditer(text), strict=False):
+            waiting.append(dictionary_at(text, match.start(1)) if match[1] else objects.find(match[2]))
+    seen: set[bytes] = set()
+    visited = 0
+    while waiting:
+        node = waiting.pop()
+        yield from objects.scripts(node)
+        for number in _REFERENCE.findall(node):
+            if number in seen:
+                continue
+            if visited >= MAX_OBJECTS:
+                yield ""
+                return
+            seen.add(number)
+            visited += 1
+            item = objects.find(number)
+            if _HOLDS.search(item):
+                waiting.append(item)

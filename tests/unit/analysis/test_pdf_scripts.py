@@ -1,0 +1,116 @@
+"""The scripts of a document are found wherever they are kept, and those that only define are told from others."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailwarden.analysis.pdf_objects import MAX_SCRIPT
+from mailwarden.analysis.pdf_opening import opening_actions
+from mailwarden.analysis.pdf_scan import scan_pdf
+from mailwarden.analysis.pdf_scripts import MAX_OBJECTS, DocumentScripts, how_it_acts, look_at_scripts
+
+RUNS = DocumentScripts(runs=True)
+QUIET = DocumentScripts()
+
+
+def kept(script, more=b""):
+    """Return a document that keeps one script in its tree of names."""
+    tree = b"\n1 0 obj << /Names << /JavaScript 2 0 R >> >> endobj\n2 0 obj << /Names [(a) 3 0 R] >> endobj"
+    return tree + b"\n3 0 obj << /S /JavaScript /JS " + script + b" >> endobj\n" + more
+
+
+def packed(script, filters=b"/FlateDecode"):
+    stream = b"4 0 obj << /Filter " + filters + b" >>\nstream\n" + zlib.compress(script) + b"\nendstream endobj"
+    return kept(b"4 0 R", stream)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (kept(b"(app.alert\\('x'\\);)"), RUNS),
+        (kept(b"(this.print\\(true\\);)"), QUIET),
+        (kept(b"(function a\\(b\\) { app.alert\\(b\\); })"), QUIET),
+        (kept(b"(function a\\(b\\) { app.alert\\(b\\); } a\\(1\\);)"), RUNS),
+        (kept(b"(if \\(app.x\\) { app.alert\\('x'\\); })"), RUNS),
+        (kept(b"(\\(function \\(\\) { app.alert\\('x'\\); }\\)\\(\\);)"), RUNS),
+        (kept(b"(var a = 'https://x'; app.alert\\(a\\);)"), RUNS),
+        (kept(b"(// app.alert\\('x'\\);\n)"), QUIET),
+        (packed(b"this.print(true);"), QUIET),
+        (packed(b"app.alert('x');"), RUNS),
+        (packed(b"this.print(true);", b"[/ASCIIHexDecode /FlateDecode]"), RUNS),
+        (packed(b"this.print(true);" + b" " * MAX_SCRIPT), RUNS),
+        (kept(b"(this.print\\(true\\);"), RUNS),
+        (b"/JavaScript << /Names [(a) << /S /JavaScript /JS (app.alert\\('x'\\)) >>] >>", RUNS),
+        (b"/S /JavaScript /JS (app.alert\\('x'\\))", QUIET),
+    ],
+)  # fmt: skip
+def test_what_runs_is_told_from_what_defines(content, told):
+    assert look_at_scripts(content, ()) == told
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "app.launchURL('https://a.example/')",
+        "function a() { this.getURL('https://a.example/'); }",
+        "this.exportDataObject({cName: 'a', nLaunch: 2})",
+        "var a = unescape('%75'); eval(a)",
+        "this['launch' + 'URL']('x')",
+        "Collab.getIcon(a)",
+        "this.submitForm('https://a.example/')",
+        "eval(a)",
+    ],
+)
+def test_what_reaches_out_or_hides_is_told(script):
+    assert how_it_acts(script)
+    told = look_at_scripts(packed(script.encode()), ())
+    assert told.acts == how_it_acts(script)
+    assert told.runs
+
+
+@pytest.mark.parametrize(
+    "script", ["function a() { this.submitForm('mailto:a'); }", "function a() { return eval(b); }"]
+)
+def test_a_function_that_a_button_calls_is_no_attack(script):
+    assert look_at_scripts(packed(script.encode()), ()) == QUIET
+
+
+def test_a_word_written_in_numbers_is_read():
+    assert look_at_scripts(kept(b"(app.\\154aunchURL\\('x'\\))"), ()).acts == "it opens an address"
+
+
+def test_a_tree_under_a_disguised_name_is_found():
+    content = b"%PDF-1.7 " + kept(b"(app.launchURL\\('x'\\))").replace(b"/JavaScript", b"/J#61vaScript")
+    assert scan_pdf(content).scripts.acts
+
+
+def test_an_object_that_is_written_anew_is_read_as_both():
+    content = kept(b"(this.print\\(true\\);)", b"\n3 0 obj << /S /JavaScript /JS (app.launchURL\\('x'\\)) >> endobj\n")
+    assert look_at_scripts(content, ()).acts
+
+
+def test_a_tree_larger_than_is_read_is_not_quiet():
+    names = b" ".join(b"(a) %d 0 R" % number for number in range(10, 11 + MAX_OBJECTS))
+    content = b"/JavaScript 2 0 R\n2 0 obj << /Names [" + names + b"] >> endobj"
+    assert look_at_scripts(content, ()) == RUNS
+
+
+def test_more_scripts_of_one_object_than_are_read_are_not_quiet():
+    assert look_at_scripts(kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 18), ()) == QUIET
+    assert look_at_scripts(kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 30), ()) == RUNS
+
+
+def test_what_follows_the_first_action_is_told():
+    following = b"\n7 0 obj << /S /JavaScript /JS (app.alert\\('x'\\)) /Next 7 0 R >> endobj"
+    content = b"/OpenAction << /S /GoTo /D [1 0 R /Fit] /Next 7 0 R >>" + following
+    assert opening_actions(content, ()) == {"GoTo", "JavaScript"}
+    both = b"/OpenAction << /S /JavaScript /JS (this.print\\(\\)) /Next << /S /JavaScript /JS (app.alert\\(1\\)) >> >>"
+    assert opening_actions(both, ()) == {"JavaScript"}
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader(noise):
+    for content in (kept(noise), kept(b"(" + noise), packed(noise), b"/JavaScript 1 0 R 1 0 obj " + noise, noise):
+        look_at_scripts(content, (b"1 0 2 5 " + noise,))
