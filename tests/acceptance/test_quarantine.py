@@ -180,3 +180,20 @@ def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(r
         assert (answer.status, answer.error) == (409, "not_releasable")
         assert "listed; do it without" in answer.json["message"]
     assert releaser.call("GET", f"/v1/quarantine/{uid}").json["recipients"][0]["state"] == "held"
+
+
+@pytest.mark.contract("5 not_releasable")
+def test_nobody_is_listed_where_nothing_is_left_to_release_or_to_delete(releaser, keep, house):
+    sender = f"{uuid4().hex}@letters.example"
+    uid = keep(sender=sender)
+    assert release(releaser, uid, recipients=["eve@acme.example"], allow="address").error == "not_releasable"
+    assert releaser.call("DELETE", f"/v1/quarantine/{uid}").status == 200
+
+    for answer in (
+        release(releaser, uid, allow="address"),
+        releaser.call("DELETE", f"/v1/quarantine/{uid}?block=address"),
+    ):
+        assert (answer.status, answer.error) == (409, "not_releasable")
+    lists = house.lists(tenant="acme")
+    for name in ("sender-allow", "sender-block"):
+        assert sender not in [each["entry"] for each in lists.entries(name)]

@@ -17,7 +17,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.frames import BrokenBody
 from mailwarden.quarantine.held import EVERYTHING, HeldMessage, Question
-from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.store import QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.wire.lists import ListEntryInput
@@ -58,6 +58,7 @@ class QuarantineDesk:
             message = await self._store.find(scope, uid)
             if message.verdict is Verdict.MALWARE:
                 raise NotReleasable("Malware is never delivered, and its sender is not allowed for it.")
+            check_release(message, recipients)
             await self._list(scope, "sender-allow", message, allow, actor, everywhere=everywhere)
         return await self._store.ask_release(scope, uid, recipients, actor)
 
@@ -74,6 +75,7 @@ class QuarantineDesk:
         """Delete a message; with `block` its sender is held back from now on, for the tenant or for all."""
         if block is not None:
             message = await self._store.find(scope, uid)
+            check_deletion(message, recipients)
             await self._list(scope, "sender-block", message, block, actor, everywhere=everywhere)
         return await self._store.delete(scope, uid, recipients, actor)
 
@@ -86,8 +88,7 @@ class QuarantineDesk:
         return await self._fetch(await self._store.note_export(scope, uid, actor, "preview"))
 
     async def _fetch(self, message: HeldMessage) -> Spooled:
-        if message.address is None:
-            raise NotReleasable("The message itself is not kept any more.")
+        assert message.address is not None, "the audit was told of it"
         if message.vault != await self._vault.uid():
             raise StorageUnavailable("The message is kept in the vault of another host; ask there.")
         try:
@@ -98,7 +99,10 @@ class QuarantineDesk:
     async def _list(
         self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, everywhere: bool
     ) -> None:
-        """Add the sender to a list; what cannot be an entry stops the rest, so that nothing is done by halves."""
+        """Add the sender to a list; what cannot be an entry stops the rest, so that nothing is done by halves.
+
+        For the same reason the caller has seen before that there is something to release or to delete.
+        """
         if everywhere and scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a global list.")
         address = message.from_address or message.sender

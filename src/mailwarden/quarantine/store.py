@@ -159,17 +159,9 @@ class QuarantineStore:
         """Have a message released to all who wait for it, or to those named; a guard does it."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
-            wanted = _named(before, recipients)
-            if before.verdict is Verdict.MALWARE:
-                raise NotReleasable(
-                    "Malware is never delivered. If the file is harmless, add its hash to `file-hash-allow` "
-                    "and have the message sent again."
-                )
-            if not before.is_kept:
-                raise NotReleasable("The message itself is not kept any more.")
-            rows = await connection.fetch(_ASK, uid, wanted, actor.name)
+            rows = await connection.fetch(_ASK, uid, check_release(before, recipients), actor.name)
             if not rows:
-                raise NotReleasable("Nobody waits for this message any more.")
+                raise _nobody_waits()
             names = [str(row["recipient"]) for row in rows]
             await record(connection, actor, _deed("release", before, {"recipients": names}))
             return await _locked(connection, scope, uid)
@@ -178,11 +170,11 @@ class QuarantineStore:
         """Delete a message for all who wait for it, or for those named; its bytes go when nobody needs them."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
-            rows = await connection.fetch(_DELETE, uid, _named(before, recipients), actor.name)
+            rows = await connection.fetch(_DELETE, uid, check_deletion(before, recipients), actor.name)
             if not rows and before.in_state(State.RELEASING):
                 raise NotReleasable("A guard releases this message just now.")
-            if not rows and (recipients is not None or before.address is None):
-                raise NotReleasable("Nobody waits for this message any more.")
+            if not rows and recipients is not None:
+                raise _nobody_waits()
             # Who deletes the message as a whole means the copy of those who have it already as well.
             needed = [State.HELD, State.RELEASING] + ([] if recipients is None else [State.RELEASED])
             if not await connection.fetchval(_WANTED, uid, needed):
@@ -195,6 +187,8 @@ class QuarantineStore:
         """Tell the audit that somebody takes the message itself out, or sees it, before they have it."""
         async with self._database.connection() as connection, connection.transaction():
             found = await _locked(connection, scope, uid)
+            if found.address is None:
+                raise _not_kept()
             await record(connection, actor, _deed(action, found, {}))
         return found
 
@@ -204,6 +198,37 @@ class QuarantineStore:
         if row is None:
             raise _not_found()
         return message_of(row)
+
+
+def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
+    """Return the recipients as they are compared, None for all; raise NotReleasable where there is nothing to do."""
+    wanted = _named(message, recipients)
+    if message.verdict is Verdict.MALWARE:
+        raise NotReleasable(
+            "Malware is never delivered. If the file is harmless, add its hash to `file-hash-allow` "
+            "and have the message sent again."
+        )
+    if not message.is_kept:
+        raise _not_kept()
+    # Who is named may have it a second time.
+    if not _is_for(message, wanted, (State.HELD,) if wanted is None else (State.HELD, State.RELEASED)):
+        raise _nobody_waits()
+    return wanted
+
+
+def check_deletion(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
+    """Return the recipients as they are compared, None for all; raise NotReleasable where there is nothing to do."""
+    wanted = _named(message, recipients)
+    waits = _is_for(message, wanted, (State.HELD, State.RELEASING))
+    if not waits and (wanted is not None or message.address is None):
+        raise _nobody_waits()
+    return wanted
+
+
+def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence[State]) -> bool:
+    """Tell whether the message is in one of the states for one of those who are wanted."""
+    meant = None if wanted is None else frozenset(wanted)
+    return any(each.state in states and (meant is None or fold(each.address) in meant) for each in message.recipients)
 
 
 async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessage:
@@ -230,6 +255,14 @@ def _deed(action: str, message: HeldMessage, details: dict[str, object]) -> Deed
 
 def _folded(address: str | None) -> str | None:
     return None if address is None else fold(address)
+
+
+def _nobody_waits() -> NotReleasable:
+    return NotReleasable("Nobody waits for this message any more.")
+
+
+def _not_kept() -> NotReleasable:
+    return NotReleasable("The message itself is not kept any more.")
 
 
 def _not_found() -> MessageNotFound:

@@ -114,6 +114,19 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(house
     assert await house.releasing.release_all() == 0
 
 
+async def test_the_audit_names_nobody_as_having_taken_out_what_is_gone(house: House):
+    uid = await house.keep()
+    await house.store.note_export(ALL, uid, ANN)
+    await house.store.delete(ALL, uid, None, ANN)
+    with pytest.raises(NotReleasable):
+        await house.store.note_export(ALL, uid, ANN, "preview")
+    with pytest.raises(NotReleasable):
+        await house.store.note_export(ALL, uid, ANN)
+    deeds = await AuditStore(house.database).find(Scope.of(house.north))
+    told = [deed.action for deed in deeds if deed.action.startswith("quarantine")]
+    assert told == ["quarantine.delete", "quarantine.export"]
+
+
 async def test_a_release_to_some_leaves_the_others_waiting(house: House):
     uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
     await house.store.ask_release(ALL, uid, ["BOB@north.example"], ANN)

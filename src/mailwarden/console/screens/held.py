@@ -66,13 +66,13 @@ class HeldScreen:
         return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
 
     async def release(self, visit: Visit) -> web.StreamResponse:
-        """Have the message released to those who were chosen; what is in the way is said in place."""
+        """Have the message released to those who were chosen; what is in the way is said on its page as it is now."""
         message = await self._found(visit)
         try:
             chosen, allow = _recipients(visit, message), _listed(visit, "allow")
             await self._quarantine.release(visit.scope, message.uid, visit.actor, recipients=chosen, allow=allow)
         except IN_THE_WAY as error:
-            return await self._page(visit, message, error)
+            return await self._page(visit, await self._found(visit), error)
         return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
 
     async def delete(self, visit: Visit) -> web.StreamResponse:
@@ -83,7 +83,7 @@ class HeldScreen:
             chosen, block = _recipients(visit, message), _listed(visit, "block")
             await self._quarantine.delete(visit.scope, message.uid, visit.actor, recipients=chosen, block=block)
         except IN_THE_WAY as error:
-            return await self._page(visit, message, error)
+            return await self._page(visit, await self._found(visit), error)
         return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
 
     async def preview(self, visit: Visit) -> web.StreamResponse:

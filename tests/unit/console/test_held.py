@@ -1,0 +1,66 @@
+"""The page of a held message tells what is so now, also to whoever came second."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from mailwarden.analysis.previews import Previews
+from mailwarden.console.forms import Form
+from mailwarden.console.quarantine import Quarantine
+from mailwarden.console.screens.held import HeldScreen
+from mailwarden.console.visit import Visit
+from mailwarden.errors import NotReleasable
+from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.model.actor import Actor
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.held import HeldMessage, HeldRecipient, State
+
+
+class Overtaken:
+    """A quarantine in which somebody else is always a moment faster."""
+
+    def __init__(self, message: HeldMessage) -> None:
+        self.message = message
+
+    async def find(self, _: Scope, __: UUID) -> HeldMessage:
+        return self.message
+
+    async def release(self, *_: object, **__: object) -> HeldMessage:
+        who = tuple(replace(each, state=State.RELEASING) for each in self.message.recipients)
+        self.message = replace(self.message, recipients=who)
+        raise NotReleasable("Nobody waits for this message any more.")
+
+    delete = release
+
+
+@pytest.mark.parametrize("deed", ["release", "delete"])
+async def test_who_is_refused_sees_the_message_as_it_is_now(deed: str) -> None:
+    moment = datetime.now(UTC)
+    message = HeldMessage(
+        uid=uuid4(), tenant=uuid4(), ggrid=uuid4(), vault=uuid4(), address=b"a", size=1, sender="eve@x.example",
+        from_address="eve@x.example", from_name="", subject="", verdict=Verdict.SPAM, received=moment, expires=moment,
+        missing=False, recipients=(HeldRecipient("bob@company.example", State.HELD),),
+    )  # fmt: skip
+    shown: dict[str, Any] = {}
+
+    def render(_: str, **values: object) -> web.Response:
+        shown.update(values)
+        return web.Response()
+
+    visit = SimpleNamespace(
+        variables={"uid": str(message.uid)},
+        form=Form({"sure": ["1"]}),
+        scope=Scope.deployment(),
+        actor=Actor("tests"),
+        render=render,
+        may=lambda _: True,
+    )
+    screen = HeldScreen(cast("Quarantine", Overtaken(message)), MemoryHistoryStore(), cast("Previews", None))
+    await getattr(screen, deed)(cast("Visit", visit))
+    assert (shown["waiting"], shown["releasing"]) == ((), ("bob@company.example",))
