@@ -28,6 +28,12 @@ _SEALED = (
     (0, b"\x60\xea", "arj"), (32_769, b"CD001", "iso"), (0, b"xar!", "xar"), (2, b"-lh", "lzh"),
     (0, b"\x28\xb5\x2f\xfd", "zstandard"), (0, b"\x1f\x9d", "compress"), (0, b"LZIP", "lzip"),
 )  # fmt: skip
+STREAMS = frozenset({"gzip", "bzip2", "xz"})  # these pack one file and name it after themselves
+# What stands in place of the ending of a packed file once it is unpacked.
+_PACKED_ENDINGS = {
+    "gz": "", "gzip": "", "z": "", "bz2": "", "bz": "", "xz": "", "lzma": "", "svgz": ".svg",
+    "tgz": ".tar", "taz": ".tar", "tbz": ".tar", "tbz2": ".tar", "txz": ".tar",
+}  # fmt: skip
 _ZIP_END = b"PK\x05\x06"
 _ZIP_TAIL = 65_557  # bytes of a zip in which its end stands
 _CHUNK = 262_144
@@ -88,6 +94,14 @@ def archive_kind(content: bytes) -> str:
     return "zip" if _ends_as_zip(content) else ""
 
 
+def name_within(name: str) -> str:
+    """Return what the one file is called that is packed under a name, as programs call it that unpack it."""
+    stem, _, ending = name.rpartition(".")
+    if not stem or ending.lower() not in _PACKED_ENDINGS:
+        return name or "content"
+    return stem + _PACKED_ENDINGS[ending.lower()]
+
+
 def open_archive(name: str, content: bytes, limits: Limits = LIMITS, passwords: tuple[str, ...] = ()) -> ArchiveReport:
     """Look into an archive, and into the archives inside it; `passwords` are tried on small files of a zip."""
     kind = archive_kind(content)
@@ -127,6 +141,7 @@ class _Opener:
             "zip": self._walk_zip, "tar": _walk_tar, "gzip": _walk_gzip, "bzip2": _walk_bzip2, "xz": _walk_xz,
             "iso": _walk_iso,
         }  # fmt: skip
+        inner = name_within(path.rpartition(" > ")[2]) if kind in STREAMS else ""
         reader = readers.get(kind)
         if reader is None:
             self._list(kind, path, content)
@@ -134,7 +149,7 @@ class _Opener:
             return
         try:
             for name, stream, packed in reader(content):
-                self._take(f"{path} > {name[:255]}", stream, packed, depth)
+                self._take(f"{path} > {(name or inner)[:255]}", stream, packed, depth)
         except _BROKEN as broken:
             self.unreadable.append(f"{path} cannot be read as {kind}: {type(broken).__name__}.")
 
@@ -260,13 +275,13 @@ def _walk_iso(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
 
 
 def _walk_gzip(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
-    yield "content", gzip.GzipFile(fileobj=io.BytesIO(content)), len(content)
+    yield "", gzip.GzipFile(fileobj=io.BytesIO(content)), len(content)
 
 
 def _walk_bzip2(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
-    yield "content", bz2.BZ2File(io.BytesIO(content)), len(content)
+    yield "", bz2.BZ2File(io.BytesIO(content)), len(content)
 
 
 def _walk_xz(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:
     stream = lzma.open(io.BytesIO(content))  # noqa: SIM115  # closed by who reads it
-    yield "content", stream, len(content)
+    yield "", stream, len(content)

@@ -39,7 +39,21 @@ def test_a_zip_lists_its_files_with_size_and_digest():
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
 def test_what_is_compressed_is_opened_and_looked_into(compress):
     report = open_archive("a", compress(_tar({"b.exe": b"MZ"})))
-    assert report.members[-1].path == "a > content > b.exe"
+    assert report.members[-1].path == "a > a > b.exe"
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("a.svgz", "a.svg"), ("A.SVGZ", "A.svg"), ("a.html.gz", "a.html"), ("a.tgz", "a.tar"), ("a.svg", "a.svg"),
+        ("a", "a"), (".gz", ".gz"), ("", "attachment"),
+    ],
+)  # fmt: skip
+def test_what_is_compressed_is_called_as_it_is_when_unpacked(name, inner):
+    content = gzip.compress(b"<svg/>")
+    assert open_archive(name, content).members[0].path == f"{name or 'attachment'} > {inner}"
+    nested = open_archive("b.zip", packed({f"c/{name}x.svgz": content}))
+    assert nested.members[-1].path == f"b.zip > c/{name}x.svgz > c/{name}x.svg"
 
 
 def test_nested_archives_are_opened_with_their_path():

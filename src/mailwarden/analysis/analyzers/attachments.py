@@ -16,7 +16,7 @@ from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
-from mailwarden.message.archives import ArchiveReport, Member, archive_kind
+from mailwarden.message.archives import STREAMS, ArchiveReport, Member, archive_kind
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
@@ -38,7 +38,6 @@ _EICAR_WRITTEN = (
 )
 _TEST_BYTES = 1024 * 1024
 _LOCAL_NAME = re.compile(rb"PK\x03\x04.{22}(.{2}).{2}", re.DOTALL)
-_STREAMS = frozenset({"gzip", "bzip2", "xz"})  # these pack one file and name it after themselves
 _SALVAGED = 20
 
 _GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
@@ -153,9 +152,8 @@ def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
         yield from _look_at_salvage(part)
     if archive.kind == "iso" and not file_types.kind_by_name(part.name):
         yield _finding("executable", part, type=DISK_IMAGE)
-    if archive.kind in _STREAMS and (inner := kind_by_name(part.name.rpartition(".")[0])):
-        yield _finding("executable-in-archive", part, member=part.name.rpartition(".")[0], type=inner)
-        yield _finding("lone-executable", part, member=part.name.rpartition(".")[0])
+    if archive.kind in STREAMS and any(kind_by_content(member.head) == WEB_PAGE for member in archive.members[:1]):
+        yield _finding("html-attachment", part)  # packed for itself, such as .svgz, it is opened as one
     found = (finding for member in archive.members for finding in _look_at_member(part, member))
     yield from few_of_each_kind(found, MEMBERS_TOLD)
     dangerous = [member for member in archive.members if _kind_of(member) in DANGEROUS]

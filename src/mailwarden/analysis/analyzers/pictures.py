@@ -24,10 +24,12 @@ from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawin
 from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
+from mailwarden.message.limits import LIMITS
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_PICTURES = 50  # within the time; equal ones are looked at once
+MAX_PACKED = 10  # drawings inside of other files
 MAX_DRAWINGS = 20
 MAX_CODES = 20
 SECONDS = 1.5
@@ -194,9 +196,17 @@ def _drawn(view: View) -> Iterator[tuple[str, str]]:
                 return
             for text in read_drawing(drawing):
                 yield text, place
+    for source, place in _sources(view):
+        for vectors in (source, *(content.decode("utf-8", "replace") for content in _carried(source))):
+            for text in read_vectors(vectors):
+                yield text, place
+
+
+def _sources(view: View) -> Iterator[tuple[str, str]]:
+    """Yield the pages with drawings, and the drawings that are packed, as they were written."""
     for page in view.pages:
         if "<svg" in page.lower or "data:image/svg" in page.lower:
-            source = decode_text(page.part.content, page.part.charset)
-            for vectors in (source, *(content.decode("utf-8", "replace") for content in _carried(source))):
-                for text in read_vectors(vectors):
-                    yield text, page.part.place
+            yield decode_text(page.part.content, page.part.charset), page.part.place
+    packed = (file for file in view.opened_files if file.inside and file.name.lower().endswith(".svg"))
+    for file in islice(packed, MAX_PACKED):
+        yield decode_text(file.content[: LIMITS.html], "utf-8"), file.part.place
