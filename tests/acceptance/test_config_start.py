@@ -1,6 +1,7 @@
 """What stops the start: a mistake in a configuration is told with its place, and nothing listens."""
 
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def start(house: House, folder: Path, kind: str, overrides: Overrides) -> tuple[
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     return done.returncode, done.stderr
 
@@ -65,6 +66,17 @@ def test_abby_does_not_start_without_its_guards(house, tmp_path):
 
     assert code not in (0, -9)
     assert "serviceProviders.core.hosts" in words
+
+
+@pytest.mark.parametrize("kind", ["abby", "guard"])
+def test_a_port_that_another_process_has_is_told_in_a_sentence(house, tmp_path, kind):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, words = start(house, tmp_path / "copy", kind, {"listen": {"host": "127.0.0.1", "port": port}})
+
+    assert code == 2
+    assert f"mailwarden: Cannot listen on 127.0.0.1 port {port}: Address already in use." in words
+    assert "Traceback" not in words
 
 
 @pytest.mark.contract("3 admission start")

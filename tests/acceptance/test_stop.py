@@ -1,5 +1,6 @@
 """SIGTERM: no new work, the work in hand is finished, exit code 0."""
 
+import json
 import os
 import signal
 
@@ -54,5 +55,7 @@ def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
     assert [result["verdict"] for result in results] == ["clean"] * 2
     assert wait_until(lambda: guard.exit_code is not None, SOON)
     assert guard.exit_code == 0
+    for line in guard.log.read_text("utf-8").splitlines():
+        json.loads(line)
     for result in results:
         assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"

@@ -9,10 +9,12 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+import structlog
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
+from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.changes import can_follow, purge_changes, snapshot
 from mailwarden.lists.feed import Feed
 from mailwarden.lists.replica import Replica
@@ -258,3 +260,13 @@ async def test_old_changes_are_purged_and_a_replica_older_than_them_is_copied_an
     assert not can_follow(type(now)(now.source, now.snapshot, now.moment - 3 * 86_400), now)
     assert not can_follow(type(now)("elsewhere", now.snapshot, now.moment), now)
     assert not can_follow(type(now)(now.source, "99999999:99999999:", now.moment), now)
+
+
+async def test_a_copy_that_no_database_answers_is_not_said_to_begin(make_feed: MakeFeed):
+    """Asked three times a second: the log of an outage would be nothing else."""
+    away = Database("postgresql://mailwarden@127.0.0.1:9/none")
+    feed, _ = make_feed("new", away)
+    with structlog.testing.capture_logs() as lines, pytest.raises(StorageUnavailable):
+        await feed.step()
+    await away.close()
+    assert [line["event"] for line in lines] == []

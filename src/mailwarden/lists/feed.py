@@ -120,11 +120,11 @@ class Feed:
     async def _copy(self) -> None:
         """Copy all lists into a file of its own and switch to it."""
         began = time.monotonic()
-        _log.info("lists_copy_begins")
         copy: WholeCopy | None = None
         try:
             async with asyncio.timeout(STALL_SECONDS) as patience, snapshot(self._copies) as state:
                 lists = await state.lists()
+                _log.info("lists_copy_begins")
                 copy = await self._in_thread(WholeCopy, self._writer.folder, lists)
                 take = copy.take
                 pipe = _Pipe(lambda lines: self._in_thread(take, lines), patience)

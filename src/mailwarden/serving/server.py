@@ -18,6 +18,7 @@ from aiohttp import web
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, Overloaded, RequestTimeout
 from mailwarden.serving.front_door import FrontDoor, finish_headers
+from mailwarden.serving.port import open_port
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.logs import get_logger
 
@@ -160,16 +161,15 @@ async def serving(
     inherits: bool = True,
 ) -> AsyncIterator[int]:
     """Listen while the block runs, yielding the port; at its end finish the work in hand within the grace period."""
-    loop = asyncio.get_running_loop()
     server = Server(door, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
     inherited = _inherited_socket() if inherits else None
     if inherited is not None:
-        listener = await loop.create_server(server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake)
-    else:
-        listener = await loop.create_server(
-            server, listen.host, listen.port, ssl=ssl_context, ssl_handshake_timeout=handshake, backlog=1_024
+        listener = await asyncio.get_running_loop().create_server(
+            server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake
         )
+    else:
+        listener = await open_port(server, listen, ssl_context, handshake)
     host, port = listener.sockets[0].getsockname()[:2]
     log.info("listening", host=host, port=port, tls=ssl_context is not None)
     try:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from mailwarden.errors import Overloaded
+from mailwarden.errors import ConfigurationError, Overloaded
 
 MAX_IN_MEMORY = 1_048_576
 BLOCK = 1_048_576
@@ -157,5 +157,10 @@ class SpoolWriter:
 
 def prepare_spool(folder: Path) -> Path:
     """Make the spool folder, readable by this user alone."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"spool: {folder} cannot be made ({error.strerror}).") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"spool: {folder} cannot be written to by this user.")
     return folder

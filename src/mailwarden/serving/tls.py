@@ -1,7 +1,12 @@
-"""TLS contexts for listening and for calling: version 1.2 or newer, both sides verified where an authority is given."""
+"""TLS contexts for listening and for calling: version 1.2 or newer, both sides verified where an authority is given.
+
+Files that cannot be used are told by name: who starts a process has mixed them up, or may not read them.
+"""
 
 import ssl
 from pathlib import Path
+
+from mailwarden.errors import ConfigurationError
 
 
 def server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -10,11 +15,11 @@ def server_context(certificate: Path, key: Path, client_ca: Path | None = None) 
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A renegotiation is work that a caller can ask for again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.load_cert_chain(certificate, key)
+    _show(context, certificate, key)
     context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(client_ca)
+        _trust(context, client_ca)
     return context
 
 
@@ -22,7 +27,37 @@ def client_context(ca: Path, certificate: Path | None = None, key: Path | None =
     """Return the context to call with: the other side is verified against `ca`, and sees our certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_verify_locations(ca)
+    _trust(context, ca)
     if certificate is not None:
-        context.load_cert_chain(certificate, key)
+        _show(context, certificate, key or certificate)
     return context
+
+
+def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    for path in (certificate, key):
+        _must_be_readable(path)
+    try:
+        # The empty password: without one a key that is encrypted would be asked for at the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigurationError(f"tls: {key} is not the key of {certificate}.") from None
+        raise ConfigurationError(
+            f"tls: {certificate} and {key} are not a certificate and its key without a password, in PEM "
+            f"({error.reason})."
+        ) from None
+
+
+def _trust(context: ssl.SSLContext, ca: Path) -> None:
+    _must_be_readable(ca)
+    try:
+        context.load_verify_locations(ca)
+    except ssl.SSLError as error:
+        raise ConfigurationError(f"tls: {ca} is not a certificate authority in PEM ({error.reason}).") from None
+
+
+def _must_be_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigurationError(f"tls: {path} cannot be read ({error.strerror}).") from None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import cast
 
 from mailwarden.guard.sources.smtp_session import Desk, Greeting, SmtpSession
+from mailwarden.serving.port import open_port
 from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -42,8 +43,7 @@ class SmtpListener:
     async def start(self) -> None:
         logging.getLogger("mail.log").setLevel(logging.CRITICAL)  # aiosmtpd writes addresses there
         listen = self._source.settings.listen
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._make, listen.host, listen.port, backlog=1_024)
+        self._server = await open_port(self._make, listen)
         log.info("listening", host=listen.host, port=self.port, source=self._source.name)
 
     def close_doors(self) -> None:
