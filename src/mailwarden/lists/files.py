@@ -7,11 +7,13 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from io import StringIO
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TextIO
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import astuple
 
 from mailwarden.wire.lists import MAX_COMMENT, ListEntryInput, PublicListsEntry
 
@@ -19,6 +21,9 @@ FORMS = ("csv", "ndjson", "txt")
 _BY_SUFFIX = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".txt": "txt", ".lst": "txt"}
 COLUMNS = ("entry", "comment", "expires")
 ALL_COLUMNS = ("entry", "comment", "created", "createdBy", "updated", "updatedBy", "expires", "hits", "lastHit")
+_DELIMITERS = ",;\t"  # between the names of a head; spreadsheets of many countries write semicolons
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
+_TEXT = "'"  # in front of what is no formula
 MAX_LINE = 131_072
 MAX_SHOWN = 120
 
@@ -72,10 +77,23 @@ def write_rows(entries: Iterable[PublicListsEntry], form: str, out: TextIO) -> i
         if form == "txt":
             out.write(each.entry + "\n")
         elif form == "csv":
-            table.writerow("" if cell is None else cell for cell in msgspec.structs.astuple(each))
+            table.writerow(cells_of(each))
         else:
             out.write(encoder.encode(each).decode() + "\n")
     return count
+
+
+def cells_of(entry: PublicListsEntry) -> list[object]:
+    """Return an entry as cells that no spreadsheet takes for formulas; reading takes away what marks them so."""
+    return [_marked(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in astuple(entry)]
+
+
+def _marked(cell: str) -> str:
+    return _TEXT + cell if cell.lstrip(_TEXT).startswith(_FORMULA) else cell
+
+
+def _unmarked(cell: str) -> str:
+    return cell[1:] if cell.startswith(_TEXT) and cell.lstrip(_TEXT).startswith(_FORMULA) else cell
 
 
 def _read_text(file: TextIO) -> Iterator[Row | BadRow]:
@@ -98,7 +116,9 @@ def _read_ndjson(file: TextIO) -> Iterator[Row | BadRow]:
 
 
 def _read_csv(file: TextIO) -> Iterator[Row | BadRow]:
-    reader = csv.reader(_bounded(file), strict=True)
+    lines = _bounded(file)
+    first = list(_until_text(lines))
+    reader = csv.reader(chain(first, lines), delimiter=_delimiter_of(first[-1]) if first else ",", strict=True)
     columns: tuple[str, ...] = ()
     while True:
         try:
@@ -115,7 +135,21 @@ def _read_csv(file: TextIO) -> Iterator[Row | BadRow]:
             columns = named if "entry" in named else COLUMNS
             if "entry" in named:
                 continue
-        yield _row_of_cells(reader.line_num, dict(zip(columns, cells, strict=False)))
+        yield _row_of_cells(reader.line_num, dict(zip(columns, map(_unmarked, cells), strict=False)))
+
+
+def _until_text(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the blank lines in front and the first that is none."""
+    for line in lines:
+        yield line
+        if line.strip():
+            return
+
+
+def _delimiter_of(head: str) -> str:
+    """Return what stands between the names of a head, or a comma where there is none."""
+    named = (sign for sign in _DELIMITERS if "entry" in (cell.strip(' "\r\n').lower() for cell in head.split(sign)))
+    return next(named, ",")
 
 
 def _row_of_cells(line: int, cells: Mapping[str, str]) -> Row | BadRow:

@@ -27,6 +27,14 @@ def test_csv_with_a_head_is_read_by_its_names():
     assert rows(text, "csv") == [Row(2, "a.example", "one, two", MOMENT), Row(3, "b.example")]
 
 
+@pytest.mark.parametrize("sign", [";", "\t"])
+def test_csv_of_a_spreadsheet_that_writes_no_commas_is_read_by_its_head(sign):
+    lines = ['"Entry"|Comment|Expires', "a.example|one, two|", "b.example||2027-01-31T12:00:00Z"]
+    text = "\r\n" + "\r\n".join(lines).replace("|", sign)
+    assert rows(text, "csv") == [Row(3, "a.example", "one, two"), Row(4, "b.example", UNSET, MOMENT)]
+    assert rows("pay now; or else\n", "csv") == [Row(1, "pay now; or else")], "without a head nothing is guessed"
+
+
 def test_csv_without_a_head_has_entry_comment_and_expiry_in_this_order():
     assert rows("a.example\nb.example,why\nc.example,,2027-01-31T12:00:00Z\n", "csv") == [
         Row(1, "a.example"),
@@ -98,6 +106,16 @@ def test_what_is_written_is_read_again(form):
     (row,) = rows(out.getvalue(), form)
     assert isinstance(row, Row)
     assert (row.entry, row.comment) == ('say "now", please', comment)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-50 % off", "@all", "'=1", "''-1", "'tis", "''", "\tx", "plain"])
+def test_no_cell_is_a_formula_and_every_cell_is_read_as_it_was(text):
+    out = io.StringIO()
+    write_rows([entry(text, text, None)], "csv", out)
+    assert not out.getvalue().splitlines()[1].startswith(("=", "+", "-", "@", "\t", '"\t'))
+    (row,) = rows(out.getvalue(), "csv")
+    assert isinstance(row, Row)
+    assert (row.entry, row.comment) == (text, text)
 
 
 def test_the_form_is_told_by_the_name_or_said():

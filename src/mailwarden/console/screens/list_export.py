@@ -13,7 +13,7 @@ from mailwarden.console.page import Page
 from mailwarden.console.rights import Right
 from mailwarden.console.visit import Visit
 from mailwarden.errors import NotFound
-from mailwarden.lists.files import ALL_COLUMNS
+from mailwarden.lists.files import ALL_COLUMNS, cells_of
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry
 
@@ -77,16 +77,8 @@ class CsvLines:
             file = io.StringIO()
             table = csv.writer(file)
             for line in lines:
-                cells = msgspec.structs.astuple(self._decoder.decode(line))
-                table.writerow(map(_harmless, cells))
+                table.writerow(cells_of(self._decoder.decode(line)))
             await self._write(file.getvalue().encode())
-
-
-def _harmless(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula."""
-    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{cell}"
-    return "" if cell is None else cell
 
 
 class ReaderGone(Exception):

@@ -11,8 +11,9 @@ from mailwarden.errors import InvalidEntry
 MAX_ENTRY = 2_000
 # White space, and the invisible marks that copying out of a page or a file leaves at the ends.
 _TRIMMED = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace()) + "\u200b\u2060\ufeff"
-# C0, DEL, C1, separators of lines, overrides of direction, and halves of surrogate pairs.
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# C0, DEL, C1, separators of lines, and overrides of direction.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs: what bytes become that are not UTF-8
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ud800-\udfff]"
 )
@@ -29,6 +30,8 @@ def clean(text: str) -> str:
         raise InvalidEntry(f"An entry has at most {MAX_ENTRY:,} characters.")
     if text.isascii() and text.isprintable():
         return text
+    if _HALVES.search(text):
+        raise InvalidEntry("The entry is not UTF-8.")
     if found := _FORBIDDEN.search(text):
         raise InvalidEntry(f"The entry holds the character U+{ord(found.group()):04X}, which no entry may hold.")
     return normalize("NFC", text)
