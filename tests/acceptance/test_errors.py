@@ -211,6 +211,14 @@ def test_a_record_that_breaks_the_shape_is_refused_with_a_pointer_to_the_place(c
     assert answer.json["details"][0]["problem"]
 
 
+@pytest.mark.contract("3 unknown fields")
+def test_a_tenant_in_the_query_is_not_passed_over(house):
+    answer = Call(path=f"{SUBMIT}?tenantUid={NOBODY}").make(house)
+
+    assert (answer.status, answer.error) == (400, "schema_violation")
+    assert answer.json["details"][0]["pointer"] == "/tenantUid"
+
+
 @pytest.mark.contract("5 invalid_tenant_uid")
 @pytest.mark.spec("2 tenantUid")
 @pytest.mark.parametrize("uid", ["", "acme", "12345", 7, [], "00000000-0000-4000-8000-00000000000g"])

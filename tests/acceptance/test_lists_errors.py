@@ -63,6 +63,15 @@ def test_a_list_that_does_not_exist_is_not_found(house, operation):
         assert house.lists().call(operation, {**body, "listName": name}).error == "schema_violation"
 
 
+@pytest.mark.contract("4 no fallback")
+@pytest.mark.parametrize("operation", EVERY)
+def test_a_tenant_in_the_query_does_not_mean_the_global_scope(house, operation):
+    answer = house.lists().call(f"{operation}?tenantUid={house.tenants['acme']}", {})
+
+    assert (answer.status, answer.error) == (400, "schema_violation")
+    assert answer.json["details"][0]["pointer"] == "/tenantUid"
+
+
 @pytest.mark.contract("4 required")
 @pytest.mark.contract("5 schema_violation")
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
         (["bob@company.example"], "acme"),
         (["bob@company.example", "Eve@COMPANY.Example"], "acme"),
         (["ann@club.example"], "club"),
+        (["<bob@company.example>", " eve@company.example."], "acme"),
     ],
 )
 def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, house, addresses, tenant):

@@ -19,6 +19,7 @@ from mailwarden.serving.front_door import Call
 from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.parameters import read_parameters
+from mailwarden.wire.query import refuse_query
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -68,6 +69,7 @@ class Scanning:
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Answer one submission; the order of the checks is the contract's."""
         check_upload_head(call.request)
+        refuse_query(call.request.query)
         if self._uploads >= self._max_uploads:
             raise Overloaded("Too many uploads at once; try again.")
         self._guards.require_room()

@@ -21,8 +21,13 @@ MAX_HEADERS = 16
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _OPTION = re.compile(rf';[ \t]*({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))[ \t]*', re.DOTALL)
+_NO_OPTION = re.compile(r";[ \t]*(?=;|\Z)")  # HTTP lets a semicolon stand with nothing behind it
 _FIELD_NAME = re.compile(_WORD)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_BOUNDARY_WANTED = (
+    "Content-Type gives no usable boundary: 1 to 70 characters of RFC 2046, in quotes where `=`, `:`, `/`, `?` or a "
+    "space is among them."
+)
 _PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 
 
@@ -158,7 +163,7 @@ def boundary_of(content_type: str) -> str:
         raise UnsupportedMediaType("The body must be multipart/form-data.")
     boundary = options.get("boundary") if options is not None else None
     if boundary is None or not _BOUNDARY.fullmatch(boundary):
-        raise MalformedMultipart("Content-Type gives no usable boundary (1 to 70 characters of RFC 2046).")
+        raise MalformedMultipart(_BOUNDARY_WANTED)
     return boundary
 
 
@@ -190,6 +195,9 @@ def parse_options(value: str) -> tuple[str, Mapping[str, str] | None]:
     options: dict[str, str] = {}
     position, end = len(kind), len(value.rstrip())
     while position < end:
+        if nothing := _NO_OPTION.match(value, position, end):
+            position = nothing.end()
+            continue
         match = _OPTION.match(value, position)
         if match is None or match.group(1).lower() in options:
             return kind.strip().lower(), None

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from mailwarden.errors import UnsupportedMediaType
 from mailwarden.serving.uploads import BodyClock, grant_body, is_json, too_large
+from mailwarden.wire.query import refuse_query
 
 
 async def receive_json(request: web.BaseRequest, *, max_body: int, body_timeout_ms: int) -> bytes:
@@ -18,7 +19,8 @@ async def receive_json(request: web.BaseRequest, *, max_body: int, body_timeout_
         raise UnsupportedMediaType("The body must not be compressed.")
     kinds = request.headers.getall("Content-Type", [])
     if len(kinds) != 1 or not is_json(kinds[0]):
-        raise UnsupportedMediaType("The body must be JSON: send one header `Content-Type: application/json`.")
+        raise UnsupportedMediaType("The body must be JSON in UTF-8: send one header `Content-Type: application/json`.")
+    refuse_query(request.query)
     await grant_body(request)
     chunks: list[bytes] = []
     async with BodyClock(body_timeout_ms, max_body) as clock:

@@ -28,6 +28,7 @@ MAX_BODY = 52_428_800
 MAX_PARAMETERS = 1_048_576
 MIN_BYTES_PER_SECOND = 4_096  # a body slower than this on average, after its first wait, is cut off
 _PARTS = ("parameters", "email")
+_JSON_WANTED = "The part `parameters` must say `Content-Type: application/json`, and no charset but UTF-8."
 
 
 class Keep(Enum):
@@ -172,7 +173,7 @@ class UploadReceiver:
         if part.name in self._parts:
             raise DuplicatePart(f"The part `{part.name}` is there twice.")
         if part.name == "parameters" and not is_json(part.content_type):
-            raise ParametersContentTypeRequired("The part `parameters` must say `Content-Type: application/json`.")
+            raise ParametersContentTypeRequired(_JSON_WANTED)
         self._parts[part.name] = self._current = part
 
     def _end(self) -> None:

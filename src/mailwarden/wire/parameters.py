@@ -2,6 +2,8 @@
 
 import ipaddress
 
+from msgspec.structs import replace
+
 from mailwarden.model.envelope import Envelope
 from mailwarden.wire.scanning import MessageAnalysisRequest
 from mailwarden.wire.strict_json import convert, read_object, violation_at
@@ -23,13 +25,26 @@ def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
             raise violation_at("/borderMtaData/remoteAddress", "Not an IPv4 or IPv6 address") from None
         if "%" in border.remote_address:
             raise violation_at("/borderMtaData/remoteAddress", "An address with a zone cannot be judged")
-    return request
+    recipients = tuple(map(bare_address, border.envelope_recipients))
+    if "" in recipients:
+        raise violation_at(f"/borderMtaData/envelopeRecipients/{recipients.index('')}", "Not an address")
+    told = replace(border, envelope_from=bare_address(border.envelope_from), envelope_recipients=recipients)
+    return request if told == border else replace(request, border_mta_data=told)
+
+
+def bare_address(address: str) -> str:
+    """Return an address without what SMTP commands, logs and headers write around it: `<...>`, a name, spaces.
+
+    Taken as it came, `<bob@corp.example>` would be of a domain that no tenant has and that no entry of a list meets.
+    """
+    address = address.strip()
+    return address[:-1].rpartition("<")[2].strip() if address.endswith(">") else address
 
 
 def envelope_of(request: MessageAnalysisRequest) -> Envelope:
     border = request.border_mta_data
     return Envelope(
-        sender="" if border.envelope_from == "<>" else border.envelope_from,
+        sender=border.envelope_from,
         recipients=border.envelope_recipients,
         remote_address=border.remote_address,
         helo=border.sender_helo or None,

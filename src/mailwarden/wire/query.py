@@ -24,6 +24,12 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
     return convert(found, kind)
 
 
+def refuse_query(names: Iterable[str]) -> None:
+    """Refuse a query where a call takes none: a `?tenantUid=` that is passed over would mean another scope."""
+    for name in names:
+        raise violation_at(f"/{name[:64]}", "This call takes no query; what it takes stands in the body")
+
+
 def _numbers(kind: type[T]) -> frozenset[str]:
     """Return the names of the fields that are numbers: a query has nothing but text."""
     described = type_info(kind)

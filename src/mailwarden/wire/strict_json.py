@@ -14,6 +14,7 @@ from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
 T = TypeVar("T")
 
 _PLACE = re.compile(r" - at `\$(.*?)`$", re.DOTALL)
+_NO_LIST_NAME = "Not the name of a list: small letters and digits, single hyphens between them"
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -23,14 +24,16 @@ def read_object(raw: bytes) -> dict[str, object]:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidJson(f"The JSON is not valid UTF-8 (byte {error.start}).") from None
+    if text.startswith("\ufeff"):
+        raise InvalidJson("The JSON begins with a byte order mark; send it without.")
     try:
         value = json.loads(text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise InvalidJson(f"Not JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
     except RecursionError:
         raise InvalidJson("The JSON is nested too deeply.") from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise InvalidJson(f"Not JSON that can be read: {error}.") from None
+    except ValueError:  # an integer of thousands of digits
+        raise InvalidJson("The JSON holds a number of more digits than can be read.") from None
     if not isinstance(value, dict):
         raise InvalidJson("The JSON must be an object.")
     if "\\u" in text:  # only an escape can hide what UTF-8 and JSON forbid in the open
@@ -55,6 +58,8 @@ def _violation(text: str) -> SchemaViolation | InvalidTenantUid:
     match = _PLACE.search(text)
     problem = text[: match.start()] if match else text
     pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(match.group(1))) if match else ""
+    if "matching regex" in problem:  # the description has the pattern; people are told what is wrong
+        problem = _NO_LIST_NAME if pointer == "/listName" else "Holds a control character"
     if pointer == "/tenantUid":
         return InvalidTenantUid(
             f"tenantUid is not a UUID: {problem}.", details=[{"pointer": pointer, "problem": problem}]

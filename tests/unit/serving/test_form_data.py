@@ -113,6 +113,8 @@ def test_a_content_length_that_is_right_is_fine():
         ("multipart/form-data; boundary=abc", "abc"),
         ('Multipart/Form-Data;charset=utf-8; Boundary="a b"', "a b"),
         ("multipart/form-data;boundary=----WebKitFormBoundaryx1", "----WebKitFormBoundaryx1"),
+        ("multipart/form-data; boundary=abc;", "abc"),
+        ("multipart/form-data;; boundary=abc ; ", "abc"),
     ],
 )
 def test_the_boundary_is_read_from_the_content_type(header, boundary):

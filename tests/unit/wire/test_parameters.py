@@ -25,6 +25,27 @@ def test_the_null_sender_has_two_spellings(sender):
     assert envelope_of(read_parameters(parameters(envelopeFrom=sender))).sender == ""
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "<bob@corp.example>",
+        " bob@corp.example ",
+        "< bob@corp.example >",
+        "Bob <bob@corp.example>",
+        "<<bob@corp.example>",
+    ],
+)
+def test_an_address_is_the_same_with_what_is_written_around_it(written):
+    envelope = envelope_of(
+        read_parameters(parameters(envelopeFrom=written, envelopeRecipients=["a@b.example", written]))
+    )
+    assert (envelope.sender, envelope.recipients) == ("bob@corp.example", ("a@b.example", "bob@corp.example"))
+
+
+def test_brackets_inside_a_quoted_local_part_stay():
+    assert envelope_of(read_parameters(parameters(envelopeFrom='"a<b>"@corp.example'))).sender == '"a<b>"@corp.example'
+
+
 def test_smtputf8_addresses_are_accepted():
     assert read_parameters(parameters(envelopeRecipients=["jörg@bücher.example"]))
 
@@ -35,6 +56,8 @@ def test_smtputf8_addresses_are_accepted():
         ({"envelopeRecipients": []}, "/borderMtaData/envelopeRecipients"),
         ({"envelopeRecipients": ["x"] * 1001}, "/borderMtaData/envelopeRecipients"),
         ({"envelopeRecipients": ["b", "a\r\nFile: /etc/hostname"]}, "/borderMtaData/envelopeRecipients/1"),
+        ({"envelopeRecipients": ["b", "<>"]}, "/borderMtaData/envelopeRecipients/1"),
+        ({"envelopeRecipients": [" "]}, "/borderMtaData/envelopeRecipients/0"),
         ({"envelopeFrom": "a\tb"}, "/borderMtaData/envelopeFrom"),
         ({"senderHelo": "a\nb"}, "/borderMtaData/senderHelo"),
         ({"remoteAddress": "mail.example"}, "/borderMtaData/remoteAddress"),
@@ -84,3 +107,23 @@ def test_a_tenant_that_is_no_uuid_has_its_own_code():
 def test_what_a_lenient_reader_would_let_pass_is_not_json(raw):
     with pytest.raises(InvalidJson):
         read_parameters(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b'{"borderMtaData": ' + b"9" * 5_000 + b"}", "more digits than can be read"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_of_the_api(raw, said):
+    with pytest.raises(InvalidJson, match=said) as caught:
+        read_parameters(raw)
+    assert "sys." not in str(caught.value)
+    assert "utf-8-sig" not in str(caught.value)
+
+
+def test_a_control_character_is_told_in_words_and_not_as_a_pattern():
+    with pytest.raises(SchemaViolation) as caught:
+        read_parameters(parameters(senderHelo="a\x1bb"))
+    assert caught.value.details == ({"pointer": "/borderMtaData/senderHelo", "problem": "Holds a control character"},)

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.errors import InvalidTenantUid, SchemaViolation
-from mailwarden.wire.query import read_query
+from mailwarden.wire.query import read_query, refuse_query
 from mailwarden.wire.reports import MessageReportQuery, ReportKind, ReportsQuery
 
 TENANT = "6f1f8f0e-64a5-4b0e-9a43-16a2d1a5f7c1"
@@ -56,3 +56,10 @@ def test_that_a_message_was_released_cannot_be_said_by_a_caller():
     assert read_query([("kind", "fine")], MessageReportQuery).kind is ReportKind.FINE
     with pytest.raises(SchemaViolation, match="released"):
         read_query([("kind", "released")], MessageReportQuery)
+
+
+def test_where_no_query_is_taken_the_first_name_of_one_is_refused():
+    refuse_query(())
+    with pytest.raises(SchemaViolation) as violation:
+        refuse_query(("tenantUid", "x"))
+    assert violation.value.details[0]["pointer"] == "/tenantUid"
