@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.file_types import is_office_name
 from mailwarden.message.addresses import read_addresses
-from mailwarden.message.archives import Member, archive_kind, open_archive
+from mailwarden.message.archive_kinds import archive_kind, drop_front
+from mailwarden.message.archives import Member, open_archive
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import read_html
 from mailwarden.message.limits import LIMITS
@@ -87,7 +88,7 @@ def _file_of(part: Part, kinds: frozenset[Sight]) -> SightedFile:
 
 
 def _inner_files(part: Part, *, digests: bool) -> Iterator[InnerFile]:
-    if not archive_kind(part.content):
+    if not archive_kind(drop_front(part.name, part.content)):
         return
     document = is_office_name(part.name)  # its reader opens the document, so the names inside mean nothing
     for member in open_archive(part.name, part.content).members:

@@ -16,7 +16,8 @@ from mailwarden.analysis.bodies import is_shown
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.wrapped_files import unwrap, wrapping_of
-from mailwarden.message.archives import ArchiveReport, Member, archive_kind, open_archive
+from mailwarden.message.archive_kinds import archive_kind, drop_front
+from mailwarden.message.archives import ArchiveReport, Member, open_archive
 from mailwarden.message.message import Part
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
@@ -100,7 +101,7 @@ def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | 
         inner = unwrap(part.content)
         return _with_archives(ArchiveReport(wrapping, tuple(_member(part, name, content) for name, content in inner)))
     may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name) or has_zip_behind(kind, part.content)
-    if may_hold_files and archive_kind(part.content):
+    if may_hold_files and archive_kind(drop_front(part.name, part.content)):
         return open_archive(part.name, part.content, passwords=passwords)
     return None
 

@@ -18,24 +18,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from mailwarden.message.archive_kinds import STREAMS, ZIP_END, archive_kind, drop_front, ends_as_zip, name_within
 from mailwarden.message.disk_images import walk_iso
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.sealed_archives import list_names
 
-# Recognised by their first bytes, with the offset of those; these we do not open.
-_SEALED = (
-    (0, b"Rar!\x1a\x07", "rar"), (0, b"7z\xbc\xaf\x27\x1c", "7z"), (0, b"MSCF", "cab"), (7, b"**ACE**", "ace"),
-    (0, b"\x60\xea", "arj"), (32_769, b"CD001", "iso"), (0, b"xar!", "xar"), (2, b"-lh", "lzh"),
-    (0, b"\x28\xb5\x2f\xfd", "zstandard"), (0, b"\x1f\x9d", "compress"), (0, b"LZIP", "lzip"),
-)  # fmt: skip
-STREAMS = frozenset({"gzip", "bzip2", "xz"})  # these pack one file and name it after themselves
-# What stands in place of the ending of a packed file once it is unpacked.
-_PACKED_ENDINGS = {
-    "gz": "", "gzip": "", "z": "", "bz2": "", "bz": "", "xz": "", "lzma": "", "svgz": ".svg",
-    "tgz": ".tar", "taz": ".tar", "tbz": ".tar", "tbz2": ".tar", "txz": ".tar",
-}  # fmt: skip
-_ZIP_END = b"PK\x05\x06"
-_ZIP_TAIL = 65_557  # bytes of a zip in which its end stands
 _CHUNK = 262_144
 _KEPT = 16 * 1024 * 1024  # of a member's content for type detection and nested archives
 _MAX_PASSWORDS = 5
@@ -75,35 +62,9 @@ class _Tripped(Exception):
     """A limit was reached: nothing more of this attachment is opened."""
 
 
-def archive_kind(content: bytes) -> str:
-    """Tell an archive by its content, never by its name."""
-    if content[:4] in (b"PK\x03\x04", b"PK\x05\x06") or content[:8] == b"PK\x07\x08PK\x03\x04":
-        return "zip"
-    if content[:3] == b"\x1f\x8b\x08":
-        return "gzip"
-    if content[:3] == b"BZh" and content[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
-        return "bzip2"
-    if content[:6] == b"\xfd7zXZ\x00":
-        return "xz"
-    if content[257:262] == b"ustar":
-        return "tar"
-    for offset, magic, kind in _SEALED:
-        if content[offset : offset + len(magic)] == magic and (kind != "arj" or len(content) > 40):
-            return kind
-    # A zip may stand behind other bytes: readers start from its end.
-    return "zip" if _ends_as_zip(content) else ""
-
-
-def name_within(name: str) -> str:
-    """Return what the one file is called that is packed under a name, as programs call it that unpack it."""
-    stem, _, ending = name.rpartition(".")
-    if not stem or ending.lower() not in _PACKED_ENDINGS:
-        return name or "content"
-    return stem + _PACKED_ENDINGS[ending.lower()]
-
-
 def open_archive(name: str, content: bytes, limits: Limits = LIMITS, passwords: tuple[str, ...] = ()) -> ArchiveReport:
     """Look into an archive, and into the archives inside it; `passwords` are tried on small files of a zip."""
+    content = drop_front(name, content)
     kind = archive_kind(content)
     if not kind:
         return ArchiveReport("")
@@ -145,7 +106,6 @@ class _Opener:
         reader = readers.get(kind)
         if reader is None:
             self._list(kind, path, content)
-            self.unreadable.append(f"{path} is a {kind} archive, which is not opened.")
             return
         try:
             for name, stream, packed in reader(content):
@@ -155,11 +115,14 @@ class _Opener:
 
     def _list(self, kind: str, path: str, content: bytes) -> None:
         """Take at least the names of what is not opened."""
+        names: tuple[str, ...] = ()
         if kind in {"rar", "7z", "cab"}:
             listing = list_names(kind, content)
             self.encrypted = self.encrypted or listing.encrypted
-            room = max(self.limits.archive_files - len(self.members), 0)
-            self.members += [Member(f"{path} > {name[:255]}"[:1_000], 0) for name in listing.names[:room]]
+            names = listing.names[: max(self.limits.archive_files - len(self.members), 0)]
+            self.members += [Member(f"{path} > {name[:255]}"[:1_000], 0) for name in names]
+        why = "is not opened" if names else "cannot be looked into: not even the names of its files are told"
+        self.unreadable.append(f"{path} is a {kind} archive, which {why}.")
 
     def _take(self, path: str, stream: _Stream | None, packed: int, depth: int) -> None:
         if len(self.members) >= self.limits.archive_files:
@@ -177,9 +140,10 @@ class _Opener:
             self.members.append(Member(path, 0))
             return
         self.members.append(member)
-        kind = archive_kind(member.content) if member.content else ""
+        content = drop_front(path, member.content)
+        kind = archive_kind(content) if content else ""
         if kind:
-            self.open(kind, path, member.content, depth + 1)
+            self.open(kind, path, content, depth + 1)
         elif not member.content and member.size > _KEPT and archive_kind(member.head):
             self.unreadable.append(f"{path} is an archive too large to be looked into.")
 
@@ -227,10 +191,10 @@ class _Opener:
                     continue
                 yield entry.filename, stream, entry.compress_size
         # An empty zip at the end hides what is before it as well as a full one does.
-        first = min((entry.header_offset for entry in entries), default=content.rfind(_ZIP_END))
+        first = min((entry.header_offset for entry in entries), default=content.rfind(ZIP_END))
         before = content[:first]
         # Once: a third of them changes nothing.
-        if not self.joined and before.startswith(b"PK\x03\x04") and _ends_as_zip(before):
+        if not self.joined and before.startswith(b"PK\x03\x04") and ends_as_zip(before):
             self.joined = True
             yield from self._walk_zip(before)
 
@@ -255,10 +219,6 @@ class _Opener:
             end = entry.header_offset + 30 + max(entry.compress_size, 0)
         if end > size + 30:
             self.unreadable.append("A zip archive declares more bytes than it has.")
-
-
-def _ends_as_zip(content: bytes) -> bool:
-    return content.rfind(_ZIP_END, max(len(content) - _ZIP_TAIL, 0)) > 0
 
 
 def _walk_tar(content: bytes) -> Iterator[tuple[str, _Stream | None, int]]:

@@ -4,7 +4,9 @@ Security: reads hostile archives inside a killable worker; every number is check
 unpacked is bounded, and what is cut or wrong ends the listing instead of raising.
 """
 
+import bz2
 import lzma
+import zlib
 from contextlib import suppress
 
 from msgspec import Struct
@@ -17,6 +19,8 @@ _NAMES = b"\x11"
 _MAX_MARKS = 10_000
 _ENCRYPTED = bytes.fromhex("06f10701")  # AES in 7z
 _LZMA, _LZMA2 = bytes.fromhex("030101"), b"\x21"
+_COPY, _DEFLATE, _BZIP2 = b"\0", bytes.fromhex("040108"), bytes.fromhex("040202")
+_MAX_PACKINGS = 4  # of a header that is packed more than once
 
 
 class Listing(Struct, frozen=True):
@@ -74,8 +78,10 @@ def _list_7z(content: bytes) -> Listing:
     start = 32 + min(int.from_bytes(content[12:20], "little"), _MAX_NUMBER)
     header = content[start : start + min(int.from_bytes(content[20:28], "little"), _MAX_HEADER)]
     encrypted = _ENCRYPTED in header
-    if header[:1] == b"\x17" and not encrypted:
-        with suppress(_Cut, lzma.LZMAError, ValueError, OverflowError):
+    with suppress(_Cut, lzma.LZMAError, zlib.error, OSError, EOFError, ValueError, OverflowError):
+        for _ in range(_MAX_PACKINGS):
+            if header[:1] != b"\x17" or encrypted:
+                break
             header = _unpack_header(content, header)
             encrypted = _ENCRYPTED in header
     return Listing(_names_7z(header), encrypted)
@@ -114,6 +120,12 @@ def _unpack_header(content: bytes, header: bytes) -> bytes:
     coder = numbers.take(flags & 0x0F)
     properties = numbers.take(numbers.seven()) if flags & 0x20 else b""
     packed = content[32 + offset : 32 + offset + size]
+    if coder == _COPY:
+        return packed[:_MAX_HEADER]
+    if coder == _DEFLATE:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, _MAX_HEADER)
+    if coder == _BZIP2:
+        return bz2.BZ2Decompressor().decompress(packed, _MAX_HEADER)
     decoder = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[_filter(coder, properties)])
     return decoder.decompress(packed, _MAX_HEADER)
 
@@ -185,10 +197,39 @@ def _list_rar4(content: bytes) -> Listing:
         if kind == 0x74:
             length = int.from_bytes(content[position + 26 : position + 28], "little")
             start = position + (40 if flags & 0x100 else 32)
-            names.append(content[start : start + length].partition(b"\0")[0].decode("utf-8", "replace")[:255])
+            names.append(_rar4_name(content[start : start + length]))
             encrypted = encrypted or bool(flags & 4)
         position += size + data
     return Listing(tuple(names), encrypted)
+
+
+def _rar4_name(field: bytes) -> str:
+    """Return the name that is shown: behind the plain one another may stand in a writing of its own."""
+    plain, _, wide = field.partition(b"\0")
+    if len(wide) < 2:
+        return plain.decode("utf-8", "replace")[:255]
+    high, shown, numbers = wide[0] << 8, "", _Numbers(wide, 1)
+    with suppress(_Cut):
+        while len(shown) < 255:
+            flags = numbers.take(1)[0]
+            for shift in (6, 4, 2, 0):
+                shown += _rar4_letters(flags >> shift & 3, high, numbers, plain[len(shown) :])
+    return shown[:255].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _rar4_letters(how: int, high: int, numbers: _Numbers, rest: bytes) -> str:
+    """Return the next letters: one of one byte, one beside the others, one of two bytes, or some of the plain name."""
+    first = numbers.take(1)[0]
+    if how == 0:
+        return chr(first)
+    if how == 1:
+        return chr(high | first)
+    if how == 2:
+        return chr(first | numbers.take(1)[0] << 8)
+    if first & 0x80:
+        shift = numbers.take(1)[0]
+        return "".join(chr(high | (sign + shift & 0xFF)) for sign in rest[: (first & 0x7F) + 2])
+    return rest[: first + 2].decode("latin-1")
 
 
 def _list_cab(content: bytes) -> Listing:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.message.archives import archive_kind, open_archive
+from mailwarden.message.archive_kinds import archive_kind
+from mailwarden.message.archives import open_archive
 from mailwarden.message.limits import Limits
 from torture.bombs import nested_zip, overlapping_zip, packed
 

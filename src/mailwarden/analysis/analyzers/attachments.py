@@ -16,7 +16,8 @@ from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
-from mailwarden.message.archives import STREAMS, ArchiveReport, Member, archive_kind
+from mailwarden.message.archive_kinds import STREAMS, archive_kind
+from mailwarden.message.archives import ArchiveReport, Member
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
@@ -72,6 +73,8 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
         yield _finding("archaic-archive", part, type=file_types.ending_of(part.name))
     if has_zip_behind(one.kind, part.content):
         yield _finding("hidden-archive", part, type=one.kind)
+    elif one.archive is not None and one.archive.kind in {"rar", "7z"} and not archive_kind(part.content):
+        yield _finding("hidden-archive", part, type=one.archive.kind)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
     if one.archive is not None:
