@@ -12,8 +12,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from mailwarden.errors import CommandError
+
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 825
+PROGRAMS = ("abby", "guard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,33 @@ def make_certificates(folder: Path, names: Sequence[str]) -> None:
     authority = Authority(certificate, key)
     _write(folder / "ca.crt", _pem(certificate), 0o644)
     _write(folder / "ca.key", _pem_key(key), 0o600)
-    for program in ("abby", "guard"):
+    for program in PROGRAMS:
         _make_leaf(folder, program, names, authority)
+
+
+def renew_certificates(folder: Path, names: Sequence[str]) -> None:
+    """Sign abby's and guard's certificates anew, for the names that each has and for those given."""
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        known = {program: _names_in(folder / f"{program}.crt") for program in PROGRAMS}
+    except (OSError, ValueError, TypeError, x509.ExtensionNotFound) as error:
+        raise CommandError(f"{folder} has no authority and certificates that `mailwarden init` made: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CommandError(f"The authority in {folder} is not one that `mailwarden init` made.")
+    if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=LEAF_DAYS):
+        raise CommandError(
+            f"The authority in {folder} ends on {certificate.not_valid_after_utc:%Y-%m-%d}, before a new certificate "
+            "would. Make another in a new folder, and put its `tls` in the place of this one on every host."
+        )
+    for program, its in known.items():
+        _make_leaf(folder, program, list(dict.fromkeys((*its, *names))), Authority(certificate, key))
+
+
+def _names_in(path: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
 
 
 def _make_leaf(folder: Path, program: str, names: Sequence[str], authority: Authority) -> None:
@@ -110,5 +138,9 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+    """Put a file in its place at once: who reads it meanwhile has the old one or the new one, whole."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
+    beside.replace(path)

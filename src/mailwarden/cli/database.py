@@ -33,10 +33,13 @@ def database_url(options: argparse.Namespace) -> str:
     return read(folder / PATH, AbbyConfig).database.url
 
 
+def said_by_driver(error: StorageUnavailable) -> str:
+    """Return the sentence with what a person at the terminal needs besides: what the driver said."""
+    return f"{error.message} ({error.__cause__})" if error.__cause__ and str(error.__cause__) else error.message
+
+
 def unreachable(error: StorageUnavailable) -> CommandError:
-    """Say what a person at the terminal needs besides: what the driver said."""
-    reason = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
-    return CommandError(f"{error.message}{reason} Check the address with `mailwarden doctor`.")
+    return CommandError(f"{said_by_driver(error)} Check the address with `mailwarden doctor`.")
 
 
 def ask_database(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:

@@ -14,12 +14,14 @@ from string import Template
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
-from mailwarden.cli.certificates import make_certificates
+from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
+from mailwarden.cli.config import check
+from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.people import by_name, setup_link
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError
+from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
 
@@ -56,36 +58,102 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--database-url", default=shipped["database_url"], help="PostgreSQL (default: %(default)s)")
     parser.add_argument("--rspamd", default=shipped["rspamd"], help="Rspamd's address (default: %(default)s)")
     parser.add_argument("--clamav", default=shipped["clamav"], help="clamd's address (default: %(default)s)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--abby-port", type=int, default=9081, help="abby's port (default: %(default)s)")
-    parser.add_argument("--guard-port", type=int, default=9785, help="guard's port (default: %(default)s)")
+    parser.add_argument(
+        "--host", type=_address, default="127.0.0.1", help="IP address to listen on (default: %(default)s)"
+    )
+    parser.add_argument("--abby-port", type=_port, default=9081, help="abby's port (default: %(default)s)")
+    parser.add_argument("--guard-port", type=_port, default=9785, help="guard's port (default: %(default)s)")
     parser.add_argument("--name", action="append", default=[], help="further host name for the certificates")
     parser.add_argument("--no-database", action="store_true", help="leave the database alone")
+    parser.add_argument(
+        "--renew",
+        action="store_true",
+        help="only sign the certificates of abby and guard anew, with the folder's own authority",
+    )
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        message = f"`{text}` is no IP address; the names by which it is reached are given by --name"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"`{text}` is no port: 0 to 65535")
+    return int(text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.resolve()
+    try:
+        if arguments.renew:
+            renew_certificates(folder / "tls", arguments.name)
+            print(f"certificates   {folder}/tls (abby, guard); restart both")
+            return 0
+        _make(folder, arguments)
+    except OSError as error:
+        raise CommandError(f"Cannot write {error.filename or folder}: {error.strerror}.") from None
+    if not arguments.no_database:
+        _prepare_database(folder, arguments)
+    return 0
+
+
+def _make(folder: Path, arguments: argparse.Namespace) -> None:
     if (folder / abby.PATH).exists() or (folder / guard.PATH).exists():
-        raise CommandError(f"{folder} already holds a configuration; remove it or choose another folder.")
+        raise CommandError(
+            f"{folder} already holds a configuration; choose another folder. "
+            "New certificates are made by --renew, new tables by `mailwarden database migrate`."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "spool").mkdir(mode=0o700, exist_ok=True)
-    make_certificates(folder / "tls", _names(arguments))
-    print(f"certificates   {folder}/tls (authority, abby, guard)")
-    token = secrets.token_hex(32)
-    _write_secret(folder / "token", token + "\n")
     (folder / PEPPER).parent.mkdir(mode=0o700, exist_ok=True)
-    _write_secret(folder / PEPPER, secrets.token_hex(32) + "\n")
-    _write_secret(folder / CONTENTS, secrets.token_hex(32) + "\n")
-    _write_configuration(folder, arguments, token)
-    print(f"configuration  {folder}/{guard.PATH}\n               {folder}/{abby.PATH}")
+    token = secrets.token_hex(32)
+    try:
+        _write_configuration(folder, arguments, token)
+        _make_secrets(folder, arguments, token)
+    except (OSError, CommandError):
+        # What went wrong is mended, and the same command given again.
+        for path in (guard.PATH, abby.PATH):
+            (folder / path).unlink(missing_ok=True)
+        raise
+
+
+def _make_secrets(folder: Path, arguments: argparse.Namespace, token: str) -> None:
+    _write_secret(folder / "token", token + "\n")
     print(f"token          {folder}/token (64 hex digits; abby.yml keeps its digest only)")
-    print(f"pepper         {folder}/{PEPPER} (back it up: without it no API key or authenticator is known)")
-    print(f"contents key   {folder}/{CONTENTS} (back it up, give it to every guard: kept messages are sealed with it)")
-    if not arguments.no_database:
+    made = _keep_or_make(folder / PEPPER)
+    print(f"pepper         {made} (back it up: without it no API key or authenticator is known)")
+    made = _keep_or_make(folder / CONTENTS)
+    print(f"contents key   {made} (back it up, give it to every guard: kept messages are sealed with it)")
+    if (folder / "tls").exists():
+        print(f"certificates   {folder}/tls is there and is kept")
+    else:
+        make_certificates(folder / "tls", _names(arguments))
+        print(f"certificates   {folder}/tls (authority, abby, guard)")
+
+
+def _keep_or_make(path: Path) -> str:
+    """Make a secret, unless there is one: what was sealed with it would be lost."""
+    if path.exists():
+        return f"{path} is there and is kept"
+    _write_secret(path, secrets.token_hex(32) + "\n")
+    return str(path)
+
+
+def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
+    try:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")
         _print_setup_link(arguments)
-    return 0
+    except StorageUnavailable as error:
+        raise CommandError(
+            f"{said_by_driver(error)} Everything else is made. With the right address in database.url of both files: "
+            f"`mailwarden database migrate --config {folder}`, "
+            f"then `mailwarden people first --config {folder}` for the console's link."
+        ) from None
 
 
 def _print_setup_link(arguments: argparse.Namespace) -> None:
@@ -129,6 +197,9 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
     for path, template in ((guard.PATH, "guard.yml"), (abby.PATH, "abby.yml")):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         _write_secret(folder / path, render(template, values))
+    if mistakes := check(folder):
+        raise CommandError("This would make a configuration with mistakes.\n" + "\n".join(map(str, mistakes)))
+    print(f"configuration  {folder}/{guard.PATH}\n               {folder}/{abby.PATH}")
 
 
 def _names(arguments: argparse.Namespace) -> list[str]:

@@ -1,0 +1,104 @@
+"""`mailwarden init`: what stops it is told in a sentence, it can be given again, and it never spoils a secret."""
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from mailwarden.abby.config import PATH as ABBY_PATH
+from mailwarden.cli.config import check
+from mailwarden.cli.main import main
+from mailwarden.guard.config import PATH as GUARD_PATH
+from mailwarden.serving.tls import server_context
+
+NOBODY = "postgresql://mailwarden@127.0.0.1:9/none"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "made"
+
+
+def init(folder: Path, *words: str) -> int:
+    return main(["init", str(folder), *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--host", "mail.example"], "`mail.example` is no IP address; the names by which it is reached"),
+        (["--abby-port", "99999"], "`99999` is no port"),
+    ],
+)
+def test_what_cannot_be_listened_on_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], words, told):
+    with pytest.raises(SystemExit):
+        init(folder, "--no-database", *words)
+    assert told in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").touch()
+    assert init(tmp_path / "file" / "below", "--no-database") == 2
+    assert capsys.readouterr().err == f"mailwarden: Cannot write {tmp_path}/file/below: Not a directory.\n"
+
+
+def test_a_configuration_with_mistakes_is_not_made_and_the_command_can_be_given_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert init(folder, "--no-database", "--rspamd", "/run/rspamd.sock") == 2
+    assert "engines.rspamd.address: `/run/rspamd.sock` is not an address" in capsys.readouterr().err
+    assert init(folder, "--no-database", "--rspamd", "unix:/run/rspamd.sock", "--name", "mail.example") == 0
+    assert check(folder) == []
+    assert "mail.example" in names(folder, "abby")
+
+
+def test_a_database_that_is_away_is_told_with_what_is_left_to_do(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert init(folder, "--database-url", NOBODY) == 2
+    told = capsys.readouterr().err
+    assert "The database is away. ([Errno 111]" in told
+    assert f"`mailwarden database migrate --config {folder}`" in told
+    assert f"`mailwarden people first --config {folder}`" in told
+    assert check(folder) == []
+
+
+def test_secrets_and_certificates_that_are_there_are_kept(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert init(folder, "--no-database") == 0
+    kept = {path: path.read_bytes() for path in (*(folder / "secrets").iterdir(), *(folder / "tls").iterdir())}
+    assert init(folder, "--no-database") == 2
+    assert "already holds a configuration" in capsys.readouterr().err
+
+    (folder / ABBY_PATH).unlink()
+    (folder / GUARD_PATH).unlink()
+    assert init(folder, "--no-database") == 0
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert capsys.readouterr().out.count("is there and is kept") == 3
+
+
+def test_certificates_are_signed_anew_by_the_same_authority_for_the_same_names(folder: Path):
+    assert init(folder, "--no-database", "--name", "mail.example") == 0
+    before = names(folder, "abby")
+    authority, old = (folder / "tls" / "ca.crt").read_bytes(), (folder / "tls" / "abby.crt").read_bytes()
+    assert init(folder, "--renew", "--name", "second.example") == 0
+
+    assert (folder / "tls" / "ca.crt").read_bytes() == authority
+    assert (folder / "tls" / "abby.crt").read_bytes() != old
+    ca = x509.load_pem_x509_certificate(authority)
+    for program in ("abby", "guard"):
+        assert names(folder, program) == [*before, "second.example"]
+        new = x509.load_pem_x509_certificate((folder / "tls" / f"{program}.crt").read_bytes())
+        new.verify_directly_issued_by(ca)
+        key = folder / "tls" / f"{program}.key"
+        server_context(folder / "tls" / f"{program}.crt", key, folder / "tls" / "ca.crt")
+        assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_where_there_is_no_authority_nothing_is_signed(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert init(folder, "--renew") == 2
+    assert "has no authority" in capsys.readouterr().err
+
+
+def names(folder: Path, program: str) -> list[str]:
+    certificate = x509.load_pem_x509_certificate((folder / "tls" / f"{program}.crt").read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in found]
