@@ -1,11 +1,18 @@
-"""`mailwarden doctor`: what learning needs is told with everything else."""
+"""`mailwarden doctor`: each thing that is wrong has its line, with what to do about it."""
 
+import asyncio
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
 from mailwarden.cli.main import main
+from mailwarden.database.migrations import migrate
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
 
@@ -59,3 +66,103 @@ async def test_those_who_learn_and_do_not_answer_are_told(folder: Path):
     well, redis = seen["learning.redis"]
     assert not well
     assert "secret" not in redis
+
+
+async def test_what_is_wrong_with_certificates_is_told_and_nothing_raises(folder: Path):
+    abby = folder / "tls" / "abby.key"
+    abby.chmod(0o644)
+    seen = await look(folder)
+    assert seen["certificate abby"] == (False, f"{abby} is open to every user of this host")
+    assert seen["certificate guard"][0]
+
+    abby.write_bytes((folder / "tls" / "guard.key").read_bytes())
+    assert (await look(folder))["certificate abby"] == (
+        False,
+        f"tls: {abby} is not the key of {folder}/tls/abby.crt.",
+    )
+    (folder / "tls" / "guard.key").unlink()
+    assert "cannot be read" in (await look(folder))["certificate guard"][1]
+
+
+async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    class Tomorrow(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "Tomorrow":
+            return super().now(tz) + datetime.timedelta(days=1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mailwarden.cli.certificates.datetime.datetime", Tomorrow)
+        renew_certificates(folder / "tls", [])
+    lines = {line.name: line async for line in examine(folder)}
+    assert not lines["certificate abby"].well
+    assert lines["certificate abby"].remedy == "set this host's clock right"
+
+
+@pytest.mark.parametrize(("name", "file"), [("pepper of API keys", "pepper"), ("key of kept messages", "contents")])
+async def test_a_secret_that_everybody_may_read_is_told(folder: Path, name: str, file: str):
+    secret = folder / "secrets" / file
+    secret.chmod(0o604)
+    assert (await look(folder))[name] == (False, f"{secret} is open to every user of this host")
+    secret.chmod(0o640)
+    assert (await look(folder))[name][0], "a group of its own may read it"
+
+
+async def test_what_stands_in_the_place_of_a_folder_is_told(folder: Path):
+    (folder / "spool").rmdir()
+    (folder / "spool").touch()
+    (folder / "lists").touch()
+    seen = await look(folder)
+    assert seen["spool abby"] == seen["spool guard"] == (False, f"{folder}/spool is not a folder")
+    assert seen["lists guard"] == (False, f"{folder}/lists is not a folder")
+
+
+async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url: str):
+    def address(text: str) -> None:
+        for file in (folder / "abby" / "abby" / "abby.yml", folder / "guard" / "core" / "guard.yml"):
+            lines = file.read_text().splitlines()
+            file.write_text("\n".join(f'  url: "{text}"' if line.startswith("  url: ") else line for line in lines))
+
+    address(database_url.rpartition("/")[0] + "/nosuch")
+    well, seen = (await look(folder))["database"]
+    assert not well
+    assert 'database "nosuch" does not exist' in seen
+
+    address(database_url)
+    await migrate(database_url)
+    assert (await look(folder))["database"][0]
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("INSERT INTO applied_migrations (name, checksum) VALUES ('9999_later', '')")
+    await connection.close()
+    line = {line.name: line async for line in examine(folder)}["database"]
+    assert "made by a newer Mailwarden" in line.seen
+    assert not line.remedy, "PostgreSQL runs, so that nobody is told to start it"
+
+
+async def test_the_next_hop_is_asked_for_its_greeting(folder: Path):
+    file = folder / "guard" / "core" / "guard.yml"
+    plain = file.read_text()
+    assert "smtp.nextHop" not in await look(folder), "nothing is handed on"
+
+    async with next_hop(b"220 mail.example ESMTP\r\n") as port:
+        file.write_text(plain.replace("  restApi: {}", f"  restApi: {{}}\n  smtp: {{nextHop: '127.0.0.1:{port}'}}"))
+        assert (await look(folder))["smtp.nextHop"] == (True, f"127.0.0.1:{port}: 220 mail.example ESMTP")
+    well, seen = (await look(folder))["smtp.nextHop"]
+    assert not well
+    assert "Connect call failed" in seen
+    async with next_hop(b"554 5.7.1 not you\r\n") as port:
+        file.write_text(plain.replace("  restApi: {}", f"  restApi: {{}}\n  smtp: {{nextHop: '127.0.0.1:{port}'}}"))
+        assert (await look(folder))["smtp.nextHop"] == (False, f"127.0.0.1:{port}: 554 5.7.1 not you")
+
+
+@contextlib.asynccontextmanager
+async def next_hop(greeting: bytes) -> AsyncIterator[int]:
+    """Listen as a mail server that greets everybody so."""
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        await reader.readline()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        yield int(server.sockets[0].getsockname()[1])

@@ -1,26 +1,29 @@
 """`mailwarden doctor`: every dependency on one line, and what to do about the one that is wrong."""
 
 import asyncio
-import datetime
-import os
-import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 import msgspec
-from cryptography import x509
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.access.key_text import read_pepper
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
+from mailwarden.cli.database import said_by_driver
+from mailwarden.cli.doctor_files import (
+    Line,
+    look_at_certificate,
+    look_at_contents_key,
+    look_at_folder,
+    look_at_pepper,
+)
 from mailwarden.database.migrations import pending
-from mailwarden.errors import MailwardenError
+from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.app import build_engines
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig, Learning
@@ -28,26 +31,9 @@ from mailwarden.learning.contents import read_contents_key
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.serving.tls import client_context
 from mailwarden.settings.reader import read
-from mailwarden.settings.shared import Database
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 
-WARN_DAYS = 30
-MIN_FREE = 1024 * 1024 * 1024
 PATIENCE = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One dependency: whether it is well, what was seen, and what to do if it is not."""
-
-    well: bool
-    name: str
-    seen: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        first = f"{'ok  ' if self.well else 'FAIL'}  {self.name:<22} {self.seen}"
-        return first if self.well or not self.remedy else f"{first}\n      {'':<22} -> {self.remedy}"
 
 
 async def examine(folder: Path) -> AsyncIterator[Line]:
@@ -62,12 +48,15 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
     abby = read(folder / ABBY_PATH, AbbyConfig) if (folder / ABBY_PATH).exists() else None
     for name, config in (("guard", guard), ("abby", abby)):
         if config is not None:
-            yield _certificate(f"certificate {name}", folder / config.tls.certificate)
-            yield _spool(f"spool {name}", folder / config.spool)
+            tls = config.tls
+            files = (folder / tls.certificate, folder / tls.key, folder / tls.ca)
+            yield look_at_certificate(f"certificate {name}", *files)
+            yield look_at_folder(f"spool {name}", folder / config.spool)
     if abby is not None:
-        yield _pepper(folder / abby.api_key_pepper)
-    yield _contents_key(folder, [config.contents.key for config in (guard, abby) if config is not None])
-    yield await _database((guard or abby or GuardConfig()).database)
+        yield look_at_pepper(folder / abby.api_key_pepper)
+    yield look_at_contents_key(folder, [config.contents.key for config in (guard, abby) if config is not None])
+    for url in dict.fromkeys(config.database.url for config in (guard, abby) if config is not None):
+        yield await _database(url)
     if guard is not None:
         async for line in _beside_guard(folder, guard):
             yield line
@@ -77,60 +66,24 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
 
 
 async def _beside_guard(folder: Path, guard: GuardConfig) -> AsyncIterator[Line]:
-    yield _spool("lists guard", folder / guard.lists.replica)
+    yield look_at_folder("lists guard", folder / guard.lists.replica)
     async for line in _engines(guard):
         yield line
     if guard.scan_sources.smtp is not None:
         yield await _quarantine(folder, guard)
+        yield await _next_hop("smtp.nextHop", guard.scan_sources.smtp.next_hop_address)
+        if (released := guard.quarantine.release_address) is not None:
+            yield await _next_hop("quarantine.releaseTo", released)
     if guard.learning is not None:
         async for line in _learning(guard.learning):
             yield line
-
-
-def _certificate(name: str, path: Path) -> Line:
-    remedy = "make new ones with `mailwarden init`, or renew them with your authority"
-    try:
-        expires = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        return Line(False, name, f"{path}: {error}", remedy)
-    days = (expires - datetime.datetime.now(datetime.UTC)).days
-    return Line(days > WARN_DAYS, name, f"valid for {days} days", remedy)
-
-
-def _spool(name: str, folder: Path) -> Line:
-    remedy = f"make {folder} writable for this user, with at least 1 GiB free"
-    if not folder.is_dir():
-        return Line(os.access(folder.parent, os.W_OK), name, f"{folder} is made at the start", remedy)
-    free = shutil.disk_usage(folder).free
-    well = os.access(folder, os.W_OK) and free > MIN_FREE
-    return Line(well, name, f"{folder}, {free // 1024**3} GiB free", remedy)
-
-
-def _pepper(path: Path) -> Line:
-    try:
-        read_pepper(path)
-    except MailwardenError as error:
-        return Line(False, "pepper of API keys", error.message, "restore it from your backup")
-    return Line(True, "pepper of API keys", str(path))
-
-
-def _contents_key(folder: Path, places: Sequence[str]) -> Line:
-    """Look for the key that kept messages are sealed with; abby and guard must have the same."""
-    name = "key of kept messages"
-    try:
-        keys = {read_contents_key(folder / place) for place in places}
-    except MailwardenError as error:
-        return Line(False, name, error.message, "restore it from your backup, or copy it from another host")
-    if len(keys) > 1:
-        return Line(False, name, " and ".join(places) + " differ", "give abby and every guard the same file")
-    return Line(True, name, ", ".join(str(folder / place) for place in sorted(set(places))))
 
 
 async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
     """Look at where held messages are kept: whether a folder can be written to, or a store answers."""
     name, settings = "quarantine guard", guard.quarantine
     if settings.bucket is None:
-        return _spool(name, folder / settings.store)
+        return look_at_folder(name, folder / settings.store)
     try:
         vault = open_vault(settings, folder, read_contents_key(folder / guard.contents.key))
         return Line(True, name, f"{settings.store}, vault {await vault.uid()}")
@@ -138,12 +91,32 @@ async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
         return Line(False, name, f"{settings.store}: {error.message}", "set quarantine.store, endpoint and credentials")
 
 
-async def _database(database: Database) -> Line:
-    address = database.url.rpartition("@")[2]
+async def _next_hop(key: str, address: tuple[str, int]) -> Line:
+    """Ask for the greeting of whoever takes what is delivered."""
+    remedy = f"start Postfix with the files of deploy/postfix, or set {key} in {GUARD_PATH}"
+    place = f"{address[0]}:{address[1]}"
     try:
         async with asyncio.timeout(PATIENCE):
-            left = await pending(database.url)
-    except (MailwardenError, OSError, TimeoutError) as error:
+            reader, writer = await asyncio.open_connection(*address)
+            with contextlib.closing(writer):
+                greeting = (await reader.readline()).decode("ascii", "replace").strip()
+                writer.write(b"QUIT\r\n")
+                await writer.drain()
+    except (OSError, ValueError) as error:
+        return Line(False, key, f"{place}: {error or 'no answer'}", remedy)
+    return Line(greeting.startswith("220"), key, f"{place}: {greeting[:100] or 'it hung up'}", remedy)
+
+
+async def _database(url: str) -> Line:
+    address = url.rpartition("@")[2]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            left = await pending(url)
+    except StorageUnavailable as error:
+        return Line(False, "database", f"{address}: {said_by_driver(error)}", "start PostgreSQL or set database.url")
+    except MailwardenError as error:
+        return Line(False, "database", f"{address}: {error.message}")
+    except (OSError, TimeoutError) as error:
         return Line(False, "database", f"{address}: {error or 'no answer'}", "start PostgreSQL or set database.url")
     if left:
         return Line(
@@ -185,7 +158,10 @@ async def _learning(learning: Learning) -> AsyncIterator[Line]:
 
 
 async def _processes(folder: Path, abby: AbbyConfig) -> AsyncIterator[Line]:
-    context = client_context(folder / abby.tls.ca, folder / abby.tls.certificate, folder / abby.tls.key)
+    try:
+        context = client_context(folder / abby.tls.ca, folder / abby.tls.certificate, folder / abby.tls.key)
+    except MailwardenError:
+        return  # told with the certificate; without it nobody can be asked
     timeout = aiohttp.ClientTimeout(total=PATIENCE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
         for host in abby.service_providers.core.hosts:
@@ -193,11 +169,12 @@ async def _processes(folder: Path, abby: AbbyConfig) -> AsyncIterator[Line]:
             yield await _ask(session, url, f"guard {host.split('//')[-1]}", _describe_guard, "mailwarden serve guard")
         host = "127.0.0.1" if abby.listen.host == "0.0.0.0" else abby.listen.host  # noqa: S104 - compared, not bound
         url = f"https://{host}:{abby.listen.port}/readyz"
-        yield await _ask(session, url, "abby", lambda _: f"ready at {host}:{abby.listen.port}", "mailwarden serve abby")
+        ready = (True, f"ready at {host}:{abby.listen.port}")
+        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby")
 
 
 async def _ask(
-    session: aiohttp.ClientSession, url: str, name: str, describe: Callable[[bytes], str], remedy: str
+    session: aiohttp.ClientSession, url: str, name: str, describe: Callable[[bytes], tuple[bool, str]], remedy: str
 ) -> Line:
     try:
         async with session.get(url) as response:
@@ -206,14 +183,21 @@ async def _ask(
                 return Line(
                     False, name, f"{url} answered {response.status}", f"look at its log; start it by `{remedy}`"
                 )
-            return Line(True, name, describe(body))
+            well, seen = describe(body)
+            return Line(well, name, seen, "look at its log, and call `mailwarden doctor` on its host")
+    except aiohttp.ClientSSLError as error:
+        return Line(False, name, f"{url}: {error}", "whoever listens there shows no certificate of this authority")
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
         return Line(False, name, f"{url}: {error or 'no answer'}", f"start it by `{remedy}`")
 
 
-def _describe_guard(body: bytes) -> str:
+def _describe_guard(body: bytes) -> tuple[bool, str]:
     status = msgspec.json.decode(body, type=GuardStatus)
-    return f"{status.name} {status.version}, {status.in_processing} of {status.max_in_processing} in processing"
+    seen = f"{status.name} {status.version}, {status.in_processing} of {status.max_in_processing} in processing"
+    lacks = [engine.name for engine in status.engines if not engine.up]
+    lacks += [] if status.database_up else ["the database"]
+    lacks += [] if status.lists_loaded else ["the lists"]
+    return (False, f"{seen}; it lacks {', '.join(lacks)}") if lacks else (True, seen)
 
 
 async def _print_all(folder: Path) -> int:

@@ -1,0 +1,94 @@
+"""What `mailwarden doctor` can tell from this host's files alone: certificates, secrets, folders."""
+
+import datetime
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+from mailwarden.access.key_text import read_pepper
+from mailwarden.errors import MailwardenError
+from mailwarden.learning.contents import read_contents_key
+from mailwarden.serving.tls import server_context
+
+WARN_DAYS = 30
+MIN_FREE = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One dependency: whether it is well, what was seen, and what to do if it is not."""
+
+    well: bool
+    name: str
+    seen: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        first = f"{'ok  ' if self.well else 'FAIL'}  {self.name:<22} {self.seen}"
+        return first if self.well or not self.remedy else f"{first}\n      {'':<22} -> {self.remedy}"
+
+
+def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path) -> Line:
+    """Look whether a process can listen with these, and for how long."""
+    renew = "sign new ones with `mailwarden init FOLDER --renew`, or with your own authority"
+    try:
+        server_context(certificate, key, ca)
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (MailwardenError, OSError, ValueError) as error:
+        return Line(False, name, str(error), "restore the files of `tls` from your backup, or make them anew")
+    if exposed := _readable_by_all(name, key):
+        return exposed
+    now = datetime.datetime.now(datetime.UTC)
+    if found.not_valid_before_utc > now:
+        begins = f"valid from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, and here it is {now:%Y-%m-%d %H:%M}"
+        return Line(False, name, begins, "set this host's clock right")
+    days = (found.not_valid_after_utc - now).days
+    return Line(days > WARN_DAYS, name, f"valid for {days} days", renew)
+
+
+def look_at_folder(name: str, folder: Path) -> Line:
+    remedy = f"make {folder} a folder that this user may write to, with at least 1 GiB free"
+    if not folder.exists():
+        above = next(parent for parent in folder.absolute().parents if parent.exists())
+        return Line(above.is_dir() and os.access(above, os.W_OK), name, f"{folder} is made at the start", remedy)
+    if not folder.is_dir():
+        return Line(False, name, f"{folder} is not a folder", remedy)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Line(False, name, f"{folder} cannot be written to by this user", remedy)
+    free = shutil.disk_usage(folder).free
+    return Line(free > MIN_FREE, name, f"{folder}, {free // 1024**3} GiB free", remedy)
+
+
+def look_at_pepper(path: Path) -> Line:
+    name = "pepper of API keys"
+    try:
+        read_pepper(path)
+    except MailwardenError as error:
+        return Line(False, name, error.message, "restore it from your backup")
+    return _readable_by_all(name, path) or Line(True, name, str(path))
+
+
+def look_at_contents_key(folder: Path, places: Sequence[str]) -> Line:
+    """Look for the key that kept messages are sealed with; abby and guard must have the same."""
+    name = "key of kept messages"
+    try:
+        keys = {read_contents_key(folder / place) for place in places}
+    except MailwardenError as error:
+        return Line(False, name, error.message, "restore it from your backup, or copy it from another host")
+    if len(keys) > 1:
+        return Line(False, name, " and ".join(places) + " differ", "give abby and every guard the same file")
+    paths = [folder / place for place in sorted(set(places))]
+    exposed = next(filter(None, (_readable_by_all(name, path) for path in paths)), None)
+    return exposed or Line(True, name, ", ".join(map(str, paths)))
+
+
+def _readable_by_all(name: str, secret: Path) -> Line | None:
+    """Return what is wrong where everybody on this host may read or change a secret."""
+    if not secret.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        return None
+    return Line(False, name, f"{secret} is open to every user of this host", f"chmod o-rwx {secret}")
