@@ -95,12 +95,43 @@ async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
     store = PostgresqlHistoryStore(database)
     await store.save(ALL, [finished_request() for _ in range(5)])
-    page = await store.search(ALL, read_query("-verdict:phishing"))
+    page = await store.search(ALL, read_query("-verdict:phishing"), None, 1)
     assert (page.rows, page.complete) == ((), False)
     assert page.older is not None
     assert page.searched_to is not None
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 5.0)
     assert (await store.search(ALL, read_query("-verdict:phishing"), page.older)).complete
+
+
+@pytest.mark.parametrize("asked", ["", "verdict:phishing", "verdict:clean", "-verdict:clean", '"nothing of this kind"'])
+async def test_a_short_history_is_looked_at_whole_however_slow_the_machine_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    store = PostgresqlHistoryStore(database)
+    assert (await store.search(ALL, read_query(asked))).complete, "there is nothing"
+    kept = [finished_request() for _ in range(5)]
+    await store.save(ALL, kept)
+    page = await store.search(ALL, read_query(asked))
+    fit = [request for request in kept if matches(read_query(asked), request)]
+    assert (len(page.rows), page.complete, page.older) == (len(fit), True, None)
+
+
+async def test_rows_that_were_walked_over_are_not_looked_at_again_and_none_is_left_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searcher, "NEWEST", 1)
+    monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
+    store = PostgresqlHistoryStore(database)
+    kept = [finished_request() for _ in range(9)]
+    await store.save(ALL, kept)
+    oldest = min(each.ggrid for each in kept)
+    query, place, complete = read_query(f"-ggrid:{oldest} verdict:clean"), None, []
+    for _ in range(3):
+        page = await store.search(ALL, query, place, 1)
+        place = page.older
+        complete.append(page.complete)
+    assert (page.rows, complete) == ((), [False, False, True]), "four rows at a time"
 
 
 async def test_every_day_old_and_new_has_the_index(database: Database, database_url: str) -> None:

@@ -47,6 +47,11 @@ SELECT tenant, ggrid, {columns} FROM (
     ORDER BY day DESC, ggrid DESC LIMIT {newest}
 ) AS newest WHERE {conditions} LIMIT $5
 """
+# The last of the rows that were walked over: where there is none, they were all there are.
+_SELECT_LAST_OF_NEWEST = """
+SELECT ggrid FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4
+ORDER BY day DESC, ggrid DESC OFFSET $5 LIMIT 1
+"""
 _SELECT_RECORDS = "SELECT tenant, ggrid, record FROM history WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])"
 _COUNT = """
 SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions} LIMIT $5
@@ -163,11 +168,16 @@ class _Reader:
         return len(self._found.requests) >= self._limit
 
     async def read_newest(self, span: Span) -> None:
-        """Walk back over the newest rows; what is frequent needs no more."""
-        if not span.is_empty:
-            newest = max(NEWEST, 2 * self._limit)
-            sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
-            await self._take(await self._fetch(sql, span, self._asked))
+        """Walk back over the newest rows; what is frequent needs no more, and a short history has no more."""
+        if span.is_empty:
+            return
+        newest, asked = max(NEWEST, 2 * self._limit), self._asked
+        sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
+        rows = await self._fetch(sql, span, asked)
+        await self._take(rows)
+        if len(rows) < asked and not self.is_full:
+            last = await self._connection.fetchval(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
+            self._found.reached = cast("UUID | None", last) or span.low
 
     async def read(self, window: Span, clock: _Clock) -> None:
         """Read a window to its beginning, until enough was found, or until time is up."""
