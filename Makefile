@@ -46,7 +46,7 @@ check-others: types
 
 check-faults:
 	@echo "Faults and load"
-	@$(BIN)/pytest tests/faults
+	@$(BIN)/pytest -rfER tests/faults
 
 format:
 	@$(BIN)/ruff format --check .

@@ -94,6 +94,7 @@ async def compare(product: Product, message: bytes) -> tuple[float, float, float
 
 
 @pytest.mark.contract("3 admission")
+@pytest.mark.flaky(reruns=1)  # a pace that is measured: a busy machine gets a second measurement
 @pytest.mark.parametrize("threshold", [PLACES, PLACES // 2], ids=["a plain step", "with throttling"])
 async def test_three_times_the_load_leaves_the_goodput_where_it_was(
     start_product_of: Start, note: Note, threshold: int

@@ -93,6 +93,14 @@ async def fill(talks: Sequence[Talk], message: bytes) -> Round:
     return outcome
 
 
+async def measure_capacity(talks: Sequence[Talk], message: bytes) -> float:
+    """Return the goodput with all places filled; a round through which the machine paused says nothing."""
+    async with asyncio.timeout(60):
+        while not (capacity := (await fill(talks, message)).goodput):
+            pass
+    return capacity
+
+
 async def flood(talks: Sequence[Talk], message: bytes, rate: float) -> Round:
     """Offer messages at a fixed rate, whatever is answered."""
     outcome = Round()
@@ -113,6 +121,7 @@ async def flood(talks: Sequence[Talk], message: bytes, rate: float) -> Round:
     return outcome
 
 
+@pytest.mark.flaky(reruns=1)  # a pace that is measured: a busy machine gets a second measurement
 @pytest.mark.parametrize("threshold", [PLACES, PLACES // 2], ids=["a plain step", "a band of delays"])
 async def test_overload_costs_no_goodput(start_product_of: Start, note: Note, threshold: int) -> None:
     port, hop = free_port(), free_port()
@@ -131,9 +140,9 @@ async def test_overload_costs_no_goodput(start_product_of: Start, note: Note, th
         await fill(talks, message)  # warm up
         ratios, refused = [], 0
         for _ in range(ROUNDS):
-            full = await fill(talks, message)
-            flooded = await flood(talks, message, 3 * full.goodput)
-            ratios.append(flooded.goodput / full.goodput)
+            capacity = await measure_capacity(talks, message)
+            flooded = await flood(talks, message, 3 * capacity)
+            ratios.append(flooded.goodput / capacity)
             refused += len(flooded.refusals)
             assert {reply[:9] for reply in flooded.refusals} <= {"451 4.3.2"}
     assert refused > 0
