@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+import structlog
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
@@ -127,3 +128,33 @@ async def test_a_close_keeps_its_deadline_while_a_statement_runs(database_url: s
     assert time.perf_counter() - began < 8
     with pytest.raises(StorageUnavailable):
         await task
+
+
+async def test_why_the_database_does_not_answer_is_logged_once_by_a_process_and_never_by_a_command(database_url: str):
+    nobody = database_url.rpartition("/")[0] + "/nosuch"
+    for logs, told in ((True, ["database_unavailable"]), (False, [])):
+        database = Database(nobody, logs=logs)
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(3):
+                assert not await database.probe()
+        await database.close()
+        assert [line["event"] for line in lines] == told
+        assert all('database "nosuch" does not exist' in line["reason"] for line in lines)
+
+
+async def test_a_table_that_is_missing_is_logged_once_and_an_answer_after_an_outage_too(database_url: str):
+    database = Database(database_url, logs=True)
+    with structlog.testing.capture_logs() as lines:
+        assert await database.probe()
+        for _ in range(3):
+            with pytest.raises(StorageUnavailable, match="mailwarden database migrate"):
+                async with database.connection() as connection:
+                    await connection.fetch("SELECT 1 FROM table_of_tomorrow")
+            assert await database.probe()
+    assert [(line["event"], line["log_level"]) for line in lines] == [("database_unavailable", "warning")]
+
+    with structlog.testing.capture_logs() as lines:
+        database.up = False  # as after a connection that was refused
+        assert await database.probe()
+    await database.close()
+    assert [line["event"] for line in lines] == ["database_available"]

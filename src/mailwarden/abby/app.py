@@ -87,7 +87,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
     metrics = Metrics()
     core = config.service_providers.core
     async with AsyncExitStack() as stack:
-        database = Database(config.database.url, config.database.pool_size)
+        database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
         streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
         stack.push_async_callback(streams.close)

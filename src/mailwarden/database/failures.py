@@ -31,9 +31,14 @@ def is_away(error: BaseException, *, broken: bool = True) -> bool:
     return isinstance(error, _AWAY)
 
 
+def lacks_tables(error: BaseException) -> bool:
+    """Tell whether the database is not yet, or no longer, of this version."""
+    return isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError)
+
+
 def storage_unavailable(error: BaseException, *, broken: bool = True) -> StorageUnavailable | None:
     """Return what callers see for a database that cannot answer now, or None where the error is a bug."""
-    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
+    if lacks_tables(error):
         sentence = "The database lacks a table of this version: run `mailwarden database migrate`."
         return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
     if isinstance(error, _BUSY):

@@ -5,19 +5,24 @@ a connection reaches the caller as StorageUnavailable, within the time it gave.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 import asyncpg
 
-from mailwarden.database.failures import is_away, storage_unavailable
+from mailwarden.database.failures import is_away, lacks_tables, storage_unavailable
 from mailwarden.errors import StorageUnavailable
+from mailwarden.telemetry.logs import get_logger
 
 COMMAND_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 3.0
 PROBE_TIMEOUT = 2.0
+TELL_EVERY = 10.0  # seconds; a pool that is full may come and go many times a second
 _RELEASE_TIMEOUT = 1.0
+
+log = get_logger("database")
 
 
 class Row(Protocol):
@@ -55,8 +60,13 @@ class Connection(Protocol):
 class Database:
     """A bounded set of connections to one PostgreSQL database."""
 
-    def __init__(self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT) -> None:
+    def __init__(
+        self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT, *, logs: bool = False
+    ) -> None:
         self.up = False  # as last seen
+        self._logs = logs  # of a process; a command tells its person instead
+        self._told: str | None = None
+        self._tell_from = 0.0
         self._url = url
         self._pool_size = pool_size
         self._command_timeout = command_timeout
@@ -81,8 +91,11 @@ class Database:
             unavailable = storage_unavailable(error, broken=broken)
             if unavailable is None:
                 raise
+            if is_away(error, broken=broken) or lacks_tables(error):
+                self._tell(unavailable, error)
             raise unavailable from error
         else:
+            self._tell_back()
             self.up = True
         finally:
             if held is not None:
@@ -130,6 +143,19 @@ class Database:
             )
         await self._pool
         return self._pool
+
+    def _tell(self, unavailable: StorageUnavailable, error: Exception) -> None:
+        """Log once why the database does not answer: what callers are told keeps that from them."""
+        now = time.monotonic()
+        if self._logs and self._told != unavailable.message and now >= self._tell_from:
+            self._told, self._tell_from = unavailable.message, now + TELL_EVERY
+            log.warning("database_unavailable", sentence=unavailable.message, reason=f"{type(error).__name__}: {error}")
+
+    def _tell_back(self) -> None:
+        # A missing table is no outage that ends with the next statement, which may ask for another table.
+        if self._told is not None and not self.up:
+            self._told = None
+            log.info("database_available")
 
     def _give_up(self, held: asyncpg.Connection | None) -> None:
         self.up = False

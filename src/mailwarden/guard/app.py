@@ -142,7 +142,7 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
 async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, House]]:
     """Start everything behind the doors; end it in the opposite order."""
     async with AsyncExitStack() as stack:
-        database = Database(config.database.url, config.database.pool_size)
+        database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
         store = PostgresqlHistoryStore(database)
         relationships = RelationshipStore(database)
