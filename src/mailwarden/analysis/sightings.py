@@ -16,11 +16,13 @@ from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import read_html
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
-from mailwarden.message.urls import find_urls, host_of
+from mailwarden.message.urls import find_bare_links, find_urls, host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
 MAX_URLS = 1_000
 MAX_SENDERS = 100
+MAX_SUBJECTS = 20
+MAX_SUBJECT = 998  # as much of one as is remembered
 MAX_RELAYS = 30
 MAX_NAME = 1_000
 
@@ -40,6 +42,7 @@ def find_sightings(message: Message, wanted: Iterable[Sight]) -> Sightings:
         urls_cut=cut,
         files=tuple(_file_of(part, kinds) for part in message.parts) if Sight.FILES in kinds else (),
         relays=_relays_of(message) if Sight.RELAYS in kinds else (),
+        subjects=_subjects_of(message) if Sight.SUBJECTS in kinds else (),
     )
 
 
@@ -49,6 +52,11 @@ def _senders_of(message: Message) -> tuple[str, ...]:
     return tuple(dict.fromkeys(address for address in found if address))[:MAX_SENDERS]
 
 
+def _subjects_of(message: Message) -> tuple[str, ...]:
+    """Return the text of every Subject: which of them a reader is shown cannot be told."""
+    return tuple(dict.fromkeys(value[:MAX_SUBJECT] for value in message.all_headers("subject")))[:MAX_SUBJECTS]
+
+
 def _urls_of(message: Message) -> Iterator[str]:
     for part in message.parts:
         if part.media_type in _PAGE_TYPES or part.name.lower().endswith(_PAGE_ENDINGS):
@@ -56,9 +64,16 @@ def _urls_of(message: Message) -> Iterator[str]:
             yield from (link.href for link in page.links)
             yield from (form.action for form in page.forms)
             yield from (*page.frames, *page.refreshes, *page.images, page.base)
-            yield from find_urls(page.text)
+            yield from _shown_links(part, page.text)
         elif part.media_type.startswith("text/"):
-            yield from find_urls(decode_text(part.content[: LIMITS.html], part.charset))
+            yield from _shown_links(part, decode_text(part.content[: LIMITS.html], part.charset))
+
+
+def _shown_links(part: Part, text: str) -> Iterator[str]:
+    """Yield the links that a text shows; in the body of a message they need no scheme to become links."""
+    yield from find_urls(text)
+    if is_body(part):
+        yield from find_bare_links(text)
 
 
 def _chosen(urls: Iterable[str]) -> tuple[tuple[str, ...], bool]:

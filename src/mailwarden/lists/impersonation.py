@@ -13,7 +13,7 @@ from uuid import UUID
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.people import candidates_for_name, person_of
 from mailwarden.lists.kinds.senders import fold_address
-from mailwarden.lists.lookalikes import Lookalikes
+from mailwarden.lists.lookalikes import Lookalikes, read_as_latin
 from mailwarden.lists.matching import ListMatcher, Seen, hit_of
 from mailwarden.lists.precedence import Match, winner
 from mailwarden.message.urls import registrable_domain
@@ -48,13 +48,14 @@ class Impersonation:
 
     def _person(self, tenant: UUID, seen: Seen) -> ListHit | None:
         """Return the protected person whose name the sender bears with an address that is not that person's."""
-        keys = candidates_for_name(seen.summary.from_name)
+        name = seen.summary.from_name
+        keys = list(dict.fromkeys((*candidates_for_name(name), *candidates_for_name(read_as_latin(name)))))
         matches = self._matcher.match(tenant, {PEOPLE: keys}) if keys else ()
         address = fold_address(seen.summary.from_address)
         if any(person_of(match.entry).address == address for match in matches):
             return None
         won = winner(matches)
-        return hit_of(won, f"{seen.summary.from_name} <{seen.summary.from_address}>", "From") if won else None
+        return hit_of(won, f"{name} <{seen.summary.from_address}>", "From") if won else None
 
     def _domains(self, tenant: UUID, seen: Seen) -> Iterator[ListHit]:
         """Yield what the sender, or who an answer goes to, imitates; or the entry that knows it as honest."""

@@ -20,6 +20,7 @@ _ALIKE = {
     "w": "ԝω", "x": "хχ", "y": "уγ",
 }  # fmt: skip
 _LETTERS = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs})
+_FOREIGN = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs if not sign.isascii()})
 _PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
 
 
@@ -76,6 +77,11 @@ def skeleton(label: str) -> str:
     for pair, letter in _PAIRS:
         label = label.replace(pair, letter)
     return label
+
+
+def read_as_latin(name: str) -> str:
+    """Return a name with the letters of other alphabets as those that a reader of Latin takes them for."""
+    return name if name.isascii() else name.lower().translate(_FOREIGN)
 
 
 def one_edit(left: str, right: str) -> bool:

@@ -37,6 +37,7 @@ _NEEDS: Mapping[str, tuple[Sight, ...]] = {
     "file-hash-block": (Sight.FILES, Sight.INSIDE, Sight.DIGESTS),
     "file-hash-allow": (Sight.FILES,),
     "attachment-block": (Sight.FILES, Sight.INSIDE),
+    "subject-block": (Sight.SUBJECTS,),
     "trusted-relays": (Sight.RELAYS,),
 }
 
@@ -91,8 +92,9 @@ def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping
     if "recipient-exempt" in in_use:
         for recipient in dict.fromkeys(seen.envelope.recipients):
             values.append(Value(recipient, {"recipient-exempt": candidates_for_recipient(recipient)}))
-    if seen.summary.subject:
-        values.append(Value(seen.summary.subject, {"subject-block": (seen.summary.subject,)}, "subject"))
+    subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.sightings.subjects))))
+    if subjects:
+        values.append(Value(" / ".join(subjects), {"subject-block": subjects}, "subject"))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
 
 

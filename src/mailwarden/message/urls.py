@@ -15,6 +15,11 @@ from mailwarden.message.limits import LIMITS, Limits
 
 _URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]{1,8192}+|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}+[^\s<>\"']{0,4096}+",
                   re.IGNORECASE)  # fmt: skip
+# A name with dots, where nothing beside it makes it something else: an address, a path, a longer word.
+_BARE = re.compile(
+    r"(?<![\w@./:=&%+-])((?:[\w-]{1,63}+\.){1,30}(?:xn--[a-z0-9-]{1,59}+|[^\W\d_]{2,63}+))(?![\w@-])((?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]{0,2000})?)"
+)
+_BARE_TEXT = 524_288  # characters of a text that are looked through for such names
 _HINT = re.compile(r"://|www\.", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*+([a-z][a-z0-9+.-]{0,30}+):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
@@ -34,6 +39,17 @@ def find_urls(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
         found[_trim(match.group())] = None
         if len(found) >= limits.urls:
             break
+    return tuple(found)
+
+
+def find_bare_links(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
+    """Find what readers' programs make links of though no scheme stands before it, such as `shop.example.com/pay`."""
+    found: dict[str, None] = {}
+    for match in _BARE.finditer(_URL.sub(" ", text[:_BARE_TEXT])):
+        if match[1].rpartition(".")[2].lower() in _top_names():
+            found[_trim(f"http://{match[1]}{match[2]}")] = None
+            if len(found) >= limits.urls:
+                break
     return tuple(found)
 
 
@@ -118,8 +134,19 @@ def is_public_suffix(domain: str) -> bool:
 @lru_cache(maxsize=1)
 def _suffix_rules() -> frozenset[str]:
     """Return the lines of the public suffix list: asked of one whole name, they answer in a sixth of the time."""
+    return frozenset(map(encode_idn, _suffix_lines()))
+
+
+@lru_cache(maxsize=1)
+def _top_names() -> frozenset[str]:
+    """Return what names of the public Internet end in, in the letters that people see and as A-labels."""
+    names = {line.rpartition(".")[2] for line in _suffix_lines()}
+    return frozenset((*names, *map(encode_idn, names)))
+
+
+def _suffix_lines() -> list[str]:
     lines = Path(PSLFILE).read_text("utf-8").splitlines()
-    return frozenset(encode_idn(line.split()[0]) for line in lines if line.strip() and not line.startswith("//"))
+    return [line.split()[0] for line in lines if line.strip() and not line.startswith("//")]
 
 
 def _trim(url: str) -> str:

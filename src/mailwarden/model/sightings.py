@@ -14,6 +14,7 @@ class Sight(StrEnum):
     INSIDE = "inside"  # what archives hold
     DIGESTS = "digests"  # SHA-1 and MD5; SHA-256 is there anyway
     RELAYS = "relays"
+    SUBJECTS = "subjects"
     CONTENTS = "contents"  # the decoded parts themselves, for engines
 
 
@@ -45,3 +46,4 @@ class Sightings(Struct, frozen=True, array_like=True):
     urls_cut: bool = False  # there are more than are listed here
     files: tuple[SightedFile, ...] = ()
     relays: tuple[str, ...] = ()  # the address each Received hop took the message from, the latest first
+    subjects: tuple[str, ...] = ()  # every Subject

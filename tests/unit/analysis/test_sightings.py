@@ -107,6 +107,36 @@ def test_every_sender_of_every_from_is_seen():
     assert {"a@one.example", "b@two.example", "c@three.example"} <= set(sight(raw, Sight.SENDERS).senders)
 
 
+def test_every_subject_is_seen():
+    raw = b"Subject: minutes\r\n" + text("hello").replace(b"Subject: s", b"subject: =?utf-8?q?You_have_won?=")
+    assert sight(raw, Sight.SUBJECTS).subjects == ("minutes", "You have won")
+    assert sight(raw, Sight.SENDERS).subjects == ()
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/html"])
+def test_what_becomes_a_link_without_a_scheme_is_a_link_in_a_body(kind):
+    seen = sight(
+        text("Pay at evil-pay.com/now, or at Other.co.uk. Not ann@mail.com, a.b or notes.pdf", kind), Sight.URLS
+    )
+    assert seen.urls == ("http://evil-pay.com/now", "http://Other.co.uk")
+
+
+def test_names_of_other_alphabets_become_links_in_both_spellings():
+    seen = sight(text("пример.рф or xn--e1afmkfd.xn--p1ai"), Sight.URLS)
+    assert seen.urls == ("http://пример.рф", "http://xn--e1afmkfd.xn--p1ai")
+
+
+def test_a_name_in_the_query_of_another_link_is_no_link():
+    assert sight(text("see https://a.example/?to=evil-pay.com today"), Sight.URLS).urls == (
+        "https://a.example/?to=evil-pay.com",
+    )
+
+
+def test_names_in_a_file_become_no_links():
+    raw = text("evil-pay.com", "text/csv").replace(b"\r\n\r\n", b"\r\nContent-Disposition: attachment\r\n\r\n")
+    assert sight(raw, Sight.URLS).urls == ()
+
+
 def test_hops_are_followed_until_one_names_no_address():
     hops = (
         b"Received: from a.example (a.example [192.0.2.1]) by b.example with ESMTP; x\r\n"

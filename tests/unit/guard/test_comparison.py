@@ -54,7 +54,7 @@ async def test_nothing_is_looked_for_where_no_list_has_entries():
     [
         ("sender-block", SENDER, {Sight.SENDERS}),
         ("ip-block", "192.0.2.7", set()),
-        ("subject-block", "you have won", set()),
+        ("subject-block", "you have won", {Sight.SUBJECTS}),
         ("url-block", "thief.example", {Sight.URLS}),
         ("attachment-block", ".exe", {Sight.FILES, Sight.INSIDE}),
         ("file-hash-allow", "a" * 64, {Sight.FILES}),

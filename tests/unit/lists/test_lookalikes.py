@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.lists.lookalikes import Lookalikes, one_edit, skeleton
+from mailwarden.lists.lookalikes import Lookalikes, one_edit, read_as_latin, skeleton
 
 PROTECTED = Lookalikes(["example.com", "company.example", "bank.example", "modern.example", "abc.example"])
 
@@ -65,3 +65,8 @@ def test_one_edit_is_what_a_slow_comparison_says(left, right):
 def test_names_that_look_alike_share_a_skeleton():
     assert skeleton("paypal") == skeleton("paypa1") == skeleton("раураl")
     assert skeleton("paypal") != skeleton("payroll")
+
+
+def test_a_name_in_letters_of_other_alphabets_is_read_as_it_looks():
+    assert read_as_latin("Grасе Hорреr") == "grace hopper"
+    assert read_as_latin("Grace 1 Hopper") == "Grace 1 Hopper"

@@ -1,6 +1,6 @@
 """People whose names are worth forging: a display name and the address that may bear it.
 
-Security: compares names that strangers chose; what looks the same to a reader has the same key.
+Security: compares names that strangers chose; accents, case, order and what nobody sees make no other key.
 """
 
 import re
