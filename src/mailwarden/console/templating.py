@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mailwarden.console.assets import Assets
 from mailwarden.console.notices import NOTICES
-from mailwarden.console.wording import WORDS, file_size, moment_text, moment_value
+from mailwarden.console.wording import WORDS, file_size, moment_text, moment_value, visible
 from mailwarden.message.urls import defang
 
 FOLDER = Path(__file__).parent / "templates"
@@ -57,7 +57,7 @@ class Templates:
         )
         self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now)
         self._environment.filters.update(
-            moment=moment_text, moment_value=moment_value, defang=defang, file_size=file_size
+            moment=moment_text, moment_value=moment_value, defang=defang, file_size=file_size, visible=visible
         )
 
     def text(self, template: str, values: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""How values read on a page: colours of verdicts and decisions, times and sizes."""
+"""How values read on a page: colours of verdicts and decisions, times, sizes, and what strangers wrote."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -65,7 +65,14 @@ LESSONS: Mapping[str, str] = {
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES, "lessons": LESSONS}
 
+# Embeddings, overrides and isolates: what follows them is shown in another order than it is written in.
+_TURNING = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 _UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def visible(text: str | None) -> str:
+    """Return what a stranger wrote with the signs spelled out that turn its direction: nothing passes for another."""
+    return (text or "").translate(_TURNING)
 
 
 def moment_text(moment: datetime | None, absent: str = "never") -> str:

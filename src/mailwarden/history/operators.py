@@ -82,6 +82,7 @@ def refang(text: str) -> str:
 def _sender(value: str, _: Tenants) -> Condition:
     if value == terms.NULL_SENDER:
         return Condition("from", value, ((f"from:{value}",),))
+    value = _unbracketed(value)
     if "@" in value.lstrip("@"):
         term = terms.address_term("from", value)
     elif "." in value or value.startswith("@"):
@@ -92,6 +93,7 @@ def _sender(value: str, _: Tenants) -> Condition:
 
 
 def _recipient(value: str, _: Tenants) -> Condition:
+    value = _unbracketed(value)
     if "@" in value.lstrip("@"):
         term = terms.address_term("to", value)
     else:
@@ -100,8 +102,14 @@ def _recipient(value: str, _: Tenants) -> Condition:
 
 
 def _from_or_to(value: str) -> Condition:
+    value = _unbracketed(value)
     found = tuple(terms.address_term(operator, value) for operator in ("from", "to"))
     return Condition("address", found[0].partition(":")[2], (found,))
+
+
+def _unbracketed(value: str) -> str:
+    """Return an address as it stands in a header, `<alice@sender.example>`, without its brackets."""
+    return value[1:-1] if value.startswith("<") and value.endswith(">") else value
 
 
 def _subject(value: str, _: Tenants) -> Condition:
@@ -138,7 +146,7 @@ def _ip(value: str, _: Tenants) -> Condition:
 
 
 def _tag(value: str, _: Tenants) -> Condition:
-    return _one_of("tag", value, lambda tag: bool(_TAG.fullmatch(tag)), "a tag such as url.mismatch")
+    return _one_of("tag", value, lambda tag: bool(_TAG.fullmatch(tag)), "a tag such as url.display-mismatch")
 
 
 def _verdict(value: str, _: Tenants) -> Condition:

@@ -37,6 +37,8 @@ def fill(template: str, facts: Mapping[str, Fact]) -> str:
     shown = list(pieces)
     for place in range(1, len(pieces), 2):
         shown[place] = show(facts.get(pieces[place], MISSING))
+    if not pieces[-1]:
+        shown[-2] = shown[-2].removesuffix(".")  # a fact may be a sentence; what it is put into has its own full stop
     return "".join(shown)
 
 

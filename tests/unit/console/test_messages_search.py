@@ -4,9 +4,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from mailwarden.console.screens.messages import MAX_NEWER, Search, read_search
+from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, read_search
 from mailwarden.errors import InvalidQuery
+from mailwarden.history.query import read_query
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.policy.rules import load_policy
 
 
 def read(address: str) -> Search:
@@ -48,3 +50,12 @@ def test_the_way_back_is_bounded() -> None:
 def test_what_no_page_of_ours_wrote_is_a_mistake(query: dict[str, str]) -> None:
     with pytest.raises(InvalidQuery):
         read_search(query)
+
+
+def test_the_help_shows_searches_that_can_be_made_and_tags_that_there_are() -> None:
+    examples = [example for example, _ in HELP if "…" not in example and not example.startswith("tenant:")]
+    for example in examples:
+        assert len(read_query(example).conditions) == 1, example
+    named = {tag for example in examples if example.startswith("tag:") for tag in example[4:].split(",")}
+    assert named
+    assert named <= set(load_policy().tags)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.console.wording import COLOURS, file_size, moment_text, moment_value
+from mailwarden.console.wording import COLOURS, file_size, moment_text, moment_value, visible
 from mailwarden.message.urls import defang
 from mailwarden.model.outcome import Decision, Verdict
 
@@ -41,3 +41,17 @@ def test_times_are_in_utc() -> None:
     assert moment_value(moment) == "2026-11-15T05:00:01Z"
     assert moment_text(None) == "never"
     assert moment_value(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("invoice\u202efdp.exe", "invoice[U+202E]fdp.exe"),
+        ("\u2066a\u2069 \u202bb\u202c", "[U+2066]a[U+2069] [U+202B]b[U+202C]"),
+        ("\u05e9\u05dc\u05d5\u05dd \u200f(1)", "\u05e9\u05dc\u05d5\u05dd \u200f(1)"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_what_turns_the_direction_of_writing_is_spelled_out(text: str | None, shown: str) -> None:
+    assert visible(text) == shown

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
 from mailwarden.policy.catalogue import catalogue
-from mailwarden.policy.explain import FACT_LENGTH, fill, show
+from mailwarden.policy.explain import FACT_LENGTH, fill, sentence, show
 from mailwarden.policy.pages import verdicts_and_tags
 from mailwarden.policy.rule import NAMESPACES, TAG_FORM
 from mailwarden.policy.rules import FOLDER, load_policy
@@ -161,3 +161,9 @@ def test_control_and_direction_characters_are_stripped():
     assert show("x" * 500) == "x" * (FACT_LENGTH - 1) + "…"
     assert show(15.0) == "15"
     assert show("\u200b") == "(unknown)"
+
+
+def test_a_fact_that_is_a_sentence_ends_with_one_full_stop():
+    body = fill("mail programs may read it differently: {sentence}", {"sentence": "A multipart is never closed."})
+    assert sentence(body) == "Mail programs may read it differently: A multipart is never closed."
+    assert fill("{sentence} That is so", {"sentence": "It is."}) == "It is. That is so"

@@ -42,7 +42,7 @@ HELP: Sequence[tuple[str, str]] = (
     ('subject:"gift card"', "words of the subject, side by side; a word without an operator means the same"),
     ("domain:evil.example", "a domain of a sender, a recipient or a link"),
     ("ip:192.0.2.0/24", "the address that handed the message over, or its network"),
-    ("tag:url.mismatch", "a tag; several with commas mean any of them"),
+    ("tag:url.display-mismatch", "a tag; several with commas mean any of them"),
     ("verdict:phishing,malware", "what the message is"),
     ("decision:quarantine", "what happened to it"),
     ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
