@@ -42,6 +42,7 @@ SUSPICIOUS = {
     "list-security",
     "marketing-discount-esp",
     "payment-reminder-2",
+    "reminder-de",
     "security-newsletter",
     "security-training",
     "shipping-missed",

@@ -50,6 +50,12 @@ _WARNING = re2.compile(
     r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b|\b(?:nunca|no) cambia"
     r"|\b(?:never|not) ask(?:s|ed)? (?:you )?(?:for|to)\b"
     r"|\b(?:criminals|fraudsters|scammers|betruger|kriminelle|fraudeurs)\b"
+    # Who did not make a payment is told whom to call; "do not make it to the old account" is no such case.
+    r"|\b(?:did not|didn't|have not|haven't) (?:made?|authori[sz]|recogni[sz])"
+    r"|\bnicht (?:veranlasst|autorisiert|beauftragt|getatigt)"
+    r"|\bn'(?:etes pas a l'origine|avez pas (?:autorise|effectue))"
+    r"|\bno (?:reconoce|autoriz|ha realizado)|\bnon (?:ha |hai )(?:autorizzat|effettuat|richiest)|\bnon riconosc"
+    r"|\bnao (?:reconhece|autoriz)|\bniet (?:goedgekeurd|herkent)"
     r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
 )
 
