@@ -68,6 +68,11 @@ async def test_those_who_learn_and_do_not_answer_are_told(folder: Path):
     assert "secret" not in redis
 
 
+async def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path: Path):
+    folder = tmp_path / ("x" * 300)  # as one of another user, which root would read
+    assert (await look(folder))["configuration"] == (False, f"{folder}:1: cannot be read: File name too long")
+
+
 async def test_what_is_wrong_with_certificates_is_told_and_nothing_raises(folder: Path):
     abby = folder / "tls" / "abby.key"
     abby.chmod(0o644)

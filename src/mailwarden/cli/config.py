@@ -15,8 +15,11 @@ def check(folder: Path) -> list[Mistake]:
     mistakes: list[Mistake] = []
     found = False
     for path, kind in ((guard.PATH, guard.GuardConfig), (abby.PATH, abby.AbbyConfig)):
-        if not (folder / path).exists():
-            continue
+        try:
+            if not (folder / path).exists():
+                continue
+        except OSError as error:  # a folder that this user may not look into
+            return [Mistake(str(folder), 1, "", f"cannot be read: {error.strerror}")]
         found = True
         try:
             config = read(folder / path, kind)
