@@ -68,7 +68,7 @@ class Report(Struct, frozen=True, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="`refused` has too little text to learn from; `not-kept` is too large, or only its ggrid came.",
+            description="`refused` has too little text, or GTUBE; `not-kept` is too large, or only its ggrid came.",
             extra_json_schema={"enum": ["waiting", "learned", "refused", "not-kept"]},
         ),
     ]
@@ -76,7 +76,7 @@ class Report(Struct, frozen=True, rename="camel"):
     subject: Annotated[str, Meta(description="Subject of the message; empty if the analysis was not named.")]
     size: Annotated[int, Meta(description="Bytes of the message.")]
     reported_by: Annotated[str, Meta(description="Who reported it: a token, a person, or a command.")]
-    reported_at: Annotated[datetime, Meta(description="When it was reported.")]
+    reported_at: Annotated[datetime, Meta(tz=True, description="When it was reported.")]
 
 
 class Reports(Struct, frozen=True, rename="camel"):

@@ -17,6 +17,7 @@ from mailwarden.learning.teaching import Teaching
 from mailwarden.model.evidence import FailureKind
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
+from rig.samples import spam_message
 from tests.integration.learning.school import ALL, ANN, BAD, GOOD, LITTLE, SEAL, School, keys_of, message, teacher_of
 
 
@@ -83,6 +84,19 @@ async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
     await school.learning.work()
     assert [lesson.state for lesson in await school.teaching.reports(ALL, north)] == [State.REFUSED]
+    assert await school.lessons.due(ALL, 10) == []
+
+
+@pytest.mark.parametrize("kind", [Kind.SPAM, Kind.FINE])
+async def test_a_message_that_rspamd_passes_over_is_refused_and_holds_up_no_other(school: School, kind: Kind):
+    north, south = school.tenants
+    for tenant in (north, south):
+        await school.teaching.report_contents(ALL, tenant, kind, ANN, contents=spam_message())
+        await school.teaching.report_contents(ALL, tenant, kind, ANN, contents=message(BAD, 1))
+    await school.learning.work()
+    for tenant in (north, south):
+        told = {lesson.size: lesson.state for lesson in await school.teaching.reports(ALL, tenant)}
+        assert told == {len(spam_message()): State.REFUSED, len(message(BAD, 1)): State.LEARNED}
     assert await school.lessons.due(ALL, 10) == []
 
 
