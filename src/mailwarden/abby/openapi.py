@@ -85,17 +85,21 @@ def _schemas() -> dict[str, Schema]:
     fixed["Error"] = fixed.pop("ErrorBody")
     for name in ("MessageAnalysisResult", "MessageExplanation"):
         properties = _properties(fixed[name])
-        properties["decision"] = {"enum": list(Decision), "description": "What happens to the message."}
-        properties["verdict"] = {"enum": list(Verdict), "description": "What the message is."}
+        properties["decision"] = {
+            "type": "string",
+            "enum": list(Decision),
+            "description": "What happens to the message.",
+        }
+        properties["verdict"] = {"type": "string", "enum": list(Verdict), "description": "What the message is."}
         properties["tags"] = {"type": "array", "items": _TAG, "description": "All tags of the message, sorted."}
     for name in ("AddEntries", "DeleteEntries", "ListEntries"):
         names = [definition.name for definition in CATALOGUE]
-        _properties(fixed[name])["listName"] = {"enum": names, "description": "Name of the list."}
+        _properties(fixed[name])["listName"] = {"type": "string", "enum": names, "description": "Name of the list."}
     for name in ("AddEntries", "DeleteEntries"):
         entries = _properties(fixed[name])["entries"]
         assert isinstance(entries, dict)
         entries["maxItems"] = MAX_ENTRIES
-    _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"enum": _COLOURS}
+    _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"type": "string", "enum": _COLOURS}
     _properties(fixed["BorderMtaData"])["remoteAddress"] = _ADDRESS
     return fixed
 

@@ -50,9 +50,10 @@ Between two entries of one scope that meet the same value and say opposite thing
 | URL | page with its query, page, longer path `/*`, shorter path `/*`, host, `*.` closest above; a port before none |
 | file | SHA-256, SHA-1, MD5 |
 
-On a tie, and between entries that meet different values of one message, block beats allow. Lists without an opposite
-(`attachment-block`, `subject-block`, and those of the headings Exempt, Impersonation and Trust) act whenever they are
-met.
+On a tie, and between entries that meet different values of one message, block beats allow. The senders of a message,
+in the envelope and in From, are one value in this: the most specific entry that meets any of them wins. Lists without
+an opposite (`attachment-block`, `subject-block`, and those of the headings Exempt, Impersonation and Trust) act
+whenever they are met.
 
 What an allow entry cannot do: it changes the decision, never the verdict, so a message that was let through still
 says what it is; and `sender-allow` counts only for a sender that authentication proved (aligned SPF or DKIM),

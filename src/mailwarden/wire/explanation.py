@@ -1,9 +1,10 @@
 """The record of `GET /v1/messages/{ggrid}`: why a message was judged so."""
 
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mailwarden.model.record import FinishedRequest
 
@@ -97,8 +98,8 @@ class ListEntryRecord(Struct, frozen=True, rename="camel"):
 class MessageExplanation(Struct, frozen=True, rename="camel"):
     ggrid: UUID
     tenant_uid: UUID
-    created: datetime
-    completed: datetime
+    created: Annotated[datetime, Meta(tz=True)]
+    completed: Annotated[datetime, Meta(tz=True)]
     decision: str
     verdict: str
     tags: tuple[str, ...]

@@ -18,6 +18,7 @@ ListName = Annotated[
 TenantUid = Annotated[
     UUID | None, Meta(description="Tenant whose lists are meant; absent or null means the global scope.")
 ]
+_Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 _GIVEN_BACK = Meta(description="Ignored: a line of listEntries can be given back as it is.")
 
 
@@ -101,13 +102,13 @@ class PublicListsEntry(Struct, frozen=True, rename="camel"):
 
     entry: str
     comment: str
-    created: str
+    created: _Moment
     created_by: str
-    updated: str
+    updated: _Moment
     updated_by: str
-    expires: str | None
+    expires: _Moment | None
     hits: int
-    last_hit: str | None
+    last_hit: _Moment | None
 
 
 def read_request(raw: bytes, kind: type[T]) -> T:

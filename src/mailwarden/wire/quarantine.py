@@ -90,7 +90,7 @@ class HeldFor(Struct, frozen=True, rename="camel"):
     ]
     failure: Annotated[str, Meta(description="Why the last release came to nothing; empty if none did.")]
     changed_by: Annotated[str, Meta(description="Who had it released or deleted; empty if nobody did.")]
-    changed_at: Annotated[datetime | None, Meta(description="When that changed last.")]
+    changed_at: Annotated[Annotated[datetime, Meta(tz=True)] | None, Meta(description="When that changed last.")]
 
 
 class Held(Struct, frozen=True, rename="camel"):
@@ -105,8 +105,8 @@ class Held(Struct, frozen=True, rename="camel"):
     from_name: Annotated[str, Meta(description="The name in From.")]
     subject: Annotated[str, Meta(description="Subject of the message.")]
     size: Annotated[int, Meta(description="Bytes of the message.")]
-    received_at: Annotated[datetime, Meta(description="When it was received.")]
-    expires_at: Annotated[datetime, Meta(description="When it is forgotten.")]
+    received_at: Annotated[datetime, Meta(tz=True, description="When it was received.")]
+    expires_at: Annotated[datetime, Meta(tz=True, description="When it is forgotten.")]
     kept: Annotated[bool, Meta(description="Whether the message itself can be had and released.")]
     recipients: Annotated[tuple[HeldFor, ...], Meta(description="Who it is for.")]
 

@@ -46,8 +46,8 @@ class MessageAnalysisResult(Struct, frozen=True, rename="camel"):
     """The outcome of one analysis: exactly the six fields of the specification."""
 
     ggrid: Annotated[UUID, Meta(description="Unique ID of the message analysis.")]
-    created: Annotated[datetime, Meta(description="Time the analysis result was created.")]
-    completed: Annotated[datetime, Meta(description="Time the analysis concluded.")]
+    created: Annotated[datetime, Meta(tz=True, description="Time the analysis result was created.")]
+    completed: Annotated[datetime, Meta(tz=True, description="Time the analysis concluded.")]
     decision: Annotated[str, Meta(description="What happens to the message.")]
     verdict: Annotated[str, Meta(description="What the message is.")]
     tags: Annotated[tuple[str, ...], Meta(description="All tags associated with the message, sorted.")]

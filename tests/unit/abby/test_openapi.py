@@ -56,6 +56,26 @@ def test_closed_sets_are_closed_and_patterns_are_of_the_schema_language():
     assert schemas["Error"]["required"] == ["error"]
 
 
+def test_every_field_that_is_a_moment_or_of_a_closed_set_says_so():
+    schemas = DOCUMENT["components"]["schemas"]
+    moment = {"type": "string", "format": "date-time"}
+    for record, names in {
+        "MessageAnalysisResult": ("created", "completed"),
+        "MessageExplanation": ("created", "completed"),
+        "Held": ("receivedAt", "expiresAt"),
+        "HeldFor": ("changedAt",),
+        "Report": ("reportedAt",),
+        "PublicListsEntry": ("created", "updated", "expires", "lastHit"),
+        "ListEntryInput": ("expires",),
+    }.items():
+        for name in names:
+            described = schemas[record]["properties"][name]
+            assert moment.items() <= described.get("anyOf", [described])[0].items(), (record, name)
+    for record in schemas.values():
+        for described in record.get("properties", {}).values():
+            assert "enum" not in described or described["type"] == "string"
+
+
 def test_queries_and_paths_are_described_with_what_they_take():
     parameters = DOCUMENT["paths"]["/v1/reports"]["get"]["parameters"]
     assert [(each["name"], each["in"], each["required"]) for each in parameters] == [
