@@ -1,4 +1,4 @@
-"""SIGTERM: no new work, the work in hand is finished, exit code 0."""
+"""SIGTERM: no new work, the work in hand is finished, exit code 0. SIGHUP ends nothing."""
 
 import json
 import os
@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 SOON = 20.0  # less than the grace period: it is not waited for where nothing is left to do
 STOPPING = b'"event":"stopping"'
+HANGUP = b'"event":"hangup"'
 
 
 @pytest.mark.contract("6 stop")
@@ -59,3 +60,11 @@ def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
         json.loads(line)
     for result in results:
         assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"
+
+
+def test_a_hangup_is_told_and_ends_nothing(yard, plain):
+    for service in yard.product.services:
+        os.kill(service.pid, signal.SIGHUP)
+        assert wait_until(lambda service=service: HANGUP in service.log.read_bytes() or not service.running)
+        assert service.running, f"{service.name} has ended"
+    assert yard.client().submit(plain).outcome == ("clean", "deliver")

@@ -196,6 +196,8 @@ async def serve_until_stopped(
     asked = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, asked.set)
+    # Many servers read their settings anew at this one. Left to itself it would end us with the work in hand.
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.warning("hangup", advice="A change needs a restart."))
     try:
         async with serving(door, listen, ssl_context, limits, grace_ms=grace_ms):
             await asked.wait()
@@ -203,7 +205,7 @@ async def serve_until_stopped(
             if on_stop is not None:
                 on_stop()
     finally:
-        for name in (signal.SIGTERM, signal.SIGINT):
+        for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(name)
 
 
