@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from aiohttp import web
 
 from mailwarden.access.sessions import COOKIE, Session
 from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, read_form, read_upload, untrusted
+from mailwarden.console.notices import DONE
 from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.visit import Guest, Tenants, Visit
@@ -24,6 +25,7 @@ from mailwarden.serving.front_door import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
 
 LOGIN = "/console/login"
+SIGN_OUT = "/console/logout"
 _HARMLESS = ("GET", "HEAD")
 _OWN_SITE = ("same-origin", "none")
 
@@ -133,18 +135,26 @@ def check_site(request: web.BaseRequest) -> None:
 
 
 def to_login(call: Call) -> web.StreamResponse:
-    """Send a browser to the login page, and back afterwards to the page it wanted to read."""
+    """Send a browser to the login page, and back afterwards to the page it wanted to read.
+
+    Who sent something is told that it was not done: nothing else on the way would say so.
+    """
     request = call.request
-    wanted = f"?next={quote(request.path_qs, safe='')}" if request.method in _HARMLESS else ""
-    if request.headers.get("HX-Request") == "true":
-        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={**HEADERS, "HX-Redirect": LOGIN})
-    return web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": LOGIN + wanted})
+    in_part = request.headers.get("HX-Request") == "true"
+    if request.method in _HARMLESS:
+        asked = {} if in_part else {"next": request.path_qs}
+    else:
+        asked = {DONE: "signed-out" if request.path == SIGN_OUT else "not-done"}
+    address = f"{LOGIN}?{urlencode(asked)}" if asked else LOGIN
+    if in_part:
+        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={**HEADERS, "HX-Redirect": address})
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
 
 
 def way_back(wanted: str) -> str:
     """Return where to go after the login: a page of the console, and nothing that only looks like one."""
     parts = urlsplit(wanted)
-    inside = parts.path.startswith(PREFIX + "/") and not parts.path.startswith((LOGIN, PREFIX + "/logout"))
+    inside = parts.path.startswith(PREFIX + "/") and not parts.path.startswith((LOGIN, SIGN_OUT))
     if parts.scheme or parts.netloc or not inside or "\\" in wanted or not wanted.isprintable():
         return PREFIX + "/"
     return wanted

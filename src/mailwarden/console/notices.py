@@ -6,6 +6,7 @@ DONE = "done"
 
 NOTICES: Mapping[str, str] = {
     "signed-out": "You are signed out.",
+    "not-done": "Your session had ended, so what you sent was not done. Sign in and do it once more.",
     "tenant-made": "The tenant is made. Guards know it within a second.",
     "tenant-changed": "The tenant is changed. Guards know it within a second.",
     "password-changed": "Your password is changed. Your other sessions have ended.",

@@ -3,8 +3,9 @@
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.door import check_site, way_back
+from mailwarden.console.door import check_site, to_login, way_back
 from mailwarden.errors import Forbidden
+from mailwarden.serving.front_door import Call
 
 
 @pytest.mark.parametrize("wanted", ["/console/lists?scope=global", "/console/messages/1", "/console/"])
@@ -53,3 +54,22 @@ def test_what_another_site_makes_a_browser_send_is_refused(headers: dict[str, st
 )
 def test_our_own_pages_may_send(headers: dict[str, str]) -> None:
     check_site(make_mocked_request("POST", "/console/x", {"Host": "mw.example:9081", **headers}))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "leads"),
+    [
+        ("GET", "/console/lists?scope=global", "/console/login?next=%2Fconsole%2Flists%3Fscope%3Dglobal"),
+        ("POST", "/console/quarantine/1/release", "/console/login?done=not-done"),
+        ("POST", "/console/logout", "/console/login?done=signed-out"),
+    ],
+)
+def test_who_is_not_signed_in_any_more_is_told_what_became_of_it(method: str, path: str, leads: str) -> None:
+    answer = to_login(Call(make_mocked_request(method, path), "1", {}))
+    assert (answer.status, answer.headers["Location"]) == (303, leads)
+
+
+@pytest.mark.parametrize(("method", "leads"), [("GET", "/console/login"), ("POST", "/console/login?done=not-done")])
+def test_a_part_of_a_page_leads_the_whole_page_there(method: str, leads: str) -> None:
+    answer = to_login(Call(make_mocked_request(method, "/console/x", {"HX-Request": "true"}), "1", {}))
+    assert (answer.status, answer.headers["HX-Redirect"]) == (401, leads)
