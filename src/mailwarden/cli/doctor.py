@@ -119,9 +119,8 @@ async def _database(url: str) -> Line:
     except (OSError, TimeoutError) as error:
         return Line(False, "database", f"{address}: {error or 'no answer'}", "start PostgreSQL or set database.url")
     if left:
-        return Line(
-            False, "database", f"{address}: {len(left)} migrations missing", "run `mailwarden database migrate`"
-        )
+        seen = f"{address}: {len(left)} migration{'s' if len(left) > 1 else ''} missing"
+        return Line(False, "database", seen, "run `mailwarden database migrate`")
     return Line(True, "database", f"{address}, tables up to date")
 
 
