@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.acceptance.client import email, envelope, parameters
+from tests.acceptance.client import FORM, SUBMIT, email, envelope, form, parameters
 
 pytestmark = [pytest.mark.contract("3 idempotency")]
 
@@ -62,5 +62,15 @@ def test_calls_at_once_with_one_key_all_get_one_result(client, plain):
 @pytest.mark.parametrize("key", ["", "k" * 256, "two words", "ключ".encode().decode("latin-1")])
 def test_a_key_that_is_none_is_refused_and_nothing_is_scanned(client, plain, key):
     answer = client.submit(plain, headers={"Idempotency-Key": key})
+
+    assert (answer.status, answer.error) == (400, "schema_violation")
+
+
+def test_two_keys_are_none(client, plain):
+    body = form(parameters(), email(plain))
+    head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", f"Authorization: Bearer {client.token}", f"Content-Type: {FORM}"]
+    keys = ["Idempotency-Key: one-of-two", "Idempotency-Key: two-of-two"]
+
+    answer = client.say([*head, *keys, f"Content-Length: {len(body)}"], body)
 
     assert (answer.status, answer.error) == (400, "schema_violation")

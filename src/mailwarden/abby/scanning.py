@@ -102,9 +102,10 @@ class Scanning:
         self, call: Call, caller: Caller, upload: Upload, parameters: MessageAnalysisRequest, assignment: Assignment
     ) -> bytes:
         """Return the result, or the first one where the caller repeats itself under an Idempotency-Key."""
-        key = call.request.headers.get(IDEMPOTENCY_KEY)
-        if key is None:
+        keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
+        if not keys:
             return await self._scan(call, upload, assignment)
+        key = ", ".join(keys)  # two are refused as one with a space in it: which of them is meant cannot be told
         digest = await digest_of(parameters, upload)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:

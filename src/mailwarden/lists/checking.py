@@ -16,7 +16,6 @@ from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
 from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip, pack_ip
-from mailwarden.lists.kinds.people import candidates_for_name
 from mailwarden.lists.kinds.senders import (
     candidates_for_address,
     candidates_for_recipient,
@@ -25,6 +24,7 @@ from mailwarden.lists.kinds.senders import (
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.kinds.text import refang
 from mailwarden.lists.kinds.urls import candidates_for_url
+from mailwarden.lists.lookalikes import candidates_for_shown_name
 from mailwarden.lists.precedence import RIVALS, Match, winner
 from mailwarden.lists.scope import ListScope
 from mailwarden.wire.lists import PublicListsEntry
@@ -70,7 +70,7 @@ READINGS: Mapping[str, Callable[[str], Keys]] = {
     "hash": lambda value: dict.fromkeys(("file-hash-block", "file-hash-allow"), candidates_for_hashes(value)),
     "file": _file_keys,
     "subject": lambda value: {"subject-block": [value]},
-    "name": lambda value: {"protected-people": candidates_for_name(value.partition("<")[0])},
+    "name": lambda value: {"protected-people": candidates_for_shown_name(value.partition("<")[0])},
 }
 
 

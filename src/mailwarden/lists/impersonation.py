@@ -11,9 +11,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from mailwarden.lists.kinds.domains import candidates_for_domain
-from mailwarden.lists.kinds.people import candidates_for_name, person_of
+from mailwarden.lists.kinds.people import person_of
 from mailwarden.lists.kinds.senders import fold_address
-from mailwarden.lists.lookalikes import Lookalikes, read_as_latin
+from mailwarden.lists.lookalikes import Lookalikes, candidates_for_shown_name
 from mailwarden.lists.matching import ListMatcher, Seen, hit_of
 from mailwarden.lists.precedence import Match, winner
 from mailwarden.message.urls import registrable_domain
@@ -49,7 +49,7 @@ class Impersonation:
     def _person(self, tenant: UUID, seen: Seen) -> ListHit | None:
         """Return the protected person whose name the sender bears with an address that is not that person's."""
         name = seen.summary.from_name
-        keys = list(dict.fromkeys((*candidates_for_name(name), *candidates_for_name(read_as_latin(name)))))
+        keys = candidates_for_shown_name(name)
         matches = self._matcher.match(tenant, {PEOPLE: keys}) if keys else ()
         address = fold_address(seen.summary.from_address)
         if any(person_of(match.entry).address == address for match in matches):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from unicodedata import combining, normalize
 
 from mailwarden.lists.kinds.domains import fold_domain
+from mailwarden.lists.kinds.people import candidates_for_name
 from mailwarden.message.urls import registrable_domain
 
 MIN_EDITED = 5  # one letter is too much of a shorter name: `abc` and `abd` are two honest names
@@ -20,7 +21,10 @@ _ALIKE = {
     "w": "ԝω", "x": "хχ", "y": "уγ",
 }  # fmt: skip
 _LETTERS = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs})
-_FOREIGN = str.maketrans({sign: letter for letter, signs in _ALIKE.items() for sign in signs if not sign.isascii()})
+# Of the letters of other alphabets alone, for names of people; they begin with capitals, and one looks alike only so.
+_FOREIGN = str.maketrans(
+    {sign: letter for letter, signs in _ALIKE.items() for sign in signs if not sign.isascii()} | {"в": "b"}
+)
 _PAIRS = (("rn", "m"), ("vv", "w"), ("cl", "d"))
 
 
@@ -79,9 +83,14 @@ def skeleton(label: str) -> str:
     return label
 
 
-def read_as_latin(name: str) -> str:
-    """Return a name with the letters of other alphabets as those that a reader of Latin takes them for."""
-    return name if name.isascii() else name.lower().translate(_FOREIGN)
+def candidates_for_shown_name(name: str) -> list[str]:
+    """Return the keys of the kind `person` for a name as it is written, and as a reader of Latin takes it for."""
+    keys = candidates_for_name(name)
+    return keys if name.isascii() else [*dict.fromkeys((*keys, *candidates_for_name(_read_as_latin(name))))]
+
+
+def _read_as_latin(name: str) -> str:
+    return name.lower().translate(_FOREIGN)
 
 
 def one_edit(left: str, right: str) -> bool:

@@ -47,6 +47,7 @@ def test_a_value_is_read_by_its_form(value, readings):
         ("You have WON a prize", "subject-block", "you have won"),
         ("You have WON a prize", "subject-block", "/w[o0]n a/i"),
         ("Byron, Ada <eve@evil.example>", "protected-people", "Ada Byron <ada@example.com>"),
+        ("Аdа Вуrоn <eve@evil.example>", "protected-people", "Ada Byron <ada@example.com>"),
         ("bank.example", "protected-domains", "bank.example"),
         ("098F6BCD4621D373CADE4E832627B4F6", "file-hash-block", "098f6bcd4621d373cade4e832627b4f6"),
     ],
