@@ -5,6 +5,7 @@ import contextlib
 import datetime
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -13,8 +14,14 @@ from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
 from mailwarden.cli.main import main
 from mailwarden.database.migrations import migrate
+from mailwarden.learning.contents import read_contents_key
+from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.spool import Spooled
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
+
+TENANT = UUID(int=7)
 
 
 @pytest.fixture
@@ -141,6 +148,25 @@ async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url
     line = {line.name: line async for line in examine(folder)}["database"]
     assert "made by a newer Mailwarden" in line.seen
     assert not line.remedy, "PostgreSQL runs, so that nobody is told to start it"
+
+
+async def test_a_key_that_opens_no_held_message_is_told(folder: Path):
+    file, key = folder / "guard" / "core" / "guard.yml", folder / "secrets" / "contents"
+    file.write_text(file.read_text().replace("  restApi: {}", "  restApi: {}\n  smtp: {}"))
+    vault = Vault(FolderShelf(folder / "quarantine"), read_contents_key(key))
+    address = await vault.put(TENANT, Spooled.of(b"Subject: held\r\n\r\n"))
+    await vault.put(TENANT, Spooled.of(b"Subject: held as well\r\n\r\n"))
+    assert (await look(folder))["quarantine guard"][0]
+
+    body = folder / "quarantine" / TENANT.hex / address.hex()[:2] / address.hex()
+    body.write_bytes(body.read_bytes()[:-1])
+    assert (await look(folder))["quarantine guard"][0], "one that is broken says nothing of the key"
+
+    key.write_text("o" * 64)
+    assert (await look(folder))["quarantine guard"] == (
+        False,
+        "quarantine: held messages do not open with secrets/contents",
+    )
 
 
 async def test_the_next_hop_is_asked_for_its_greeting(folder: Path):

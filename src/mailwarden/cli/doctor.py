@@ -29,11 +29,14 @@ from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig, Learning
 from mailwarden.learning.contents import read_contents_key
 from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.tls import client_context
 from mailwarden.settings.reader import read
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 
 PATIENCE = 5.0
+VAULT_PATIENCE = 30.0  # a message of 50 MiB may be read
+SAMPLES = 3  # held messages of which one must open
 
 
 async def examine(folder: Path) -> AsyncIterator[Line]:
@@ -80,15 +83,39 @@ async def _beside_guard(folder: Path, guard: GuardConfig) -> AsyncIterator[Line]
 
 
 async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
-    """Look at where held messages are kept: whether a folder can be written to, or a store answers."""
+    """Look at where held messages are kept: whether it can be used, and whether the key opens what is there."""
     name, settings = "quarantine guard", guard.quarantine
     if settings.bucket is None:
-        return look_at_folder(name, folder / settings.store)
+        line = look_at_folder(name, folder / settings.store)
+        if not line.well or not (folder / settings.store).is_dir():
+            return line
     try:
         vault = open_vault(settings, folder, read_contents_key(folder / guard.contents.key))
-        return Line(True, name, f"{settings.store}, vault {await vault.uid()}")
-    except MailwardenError as error:
-        return Line(False, name, f"{settings.store}: {error.message}", "set quarantine.store, endpoint and credentials")
+        async with asyncio.timeout(VAULT_PATIENCE):
+            if settings.bucket is not None:
+                line = Line(True, name, f"{settings.store}, vault {await vault.uid()}")
+            closed = await _unopened(vault)
+    except (MailwardenError, TimeoutError) as error:
+        return Line(
+            False, name, f"{settings.store}: {error or 'no answer'}", "set quarantine.store and what follows it"
+        )
+    if closed:
+        seen = f"{settings.store}: held messages do not open with {guard.contents.key}"
+        return Line(False, name, seen, "restore the key that they were sealed with; until then keep guard stopped")
+    return line
+
+
+async def _unopened(vault: Vault) -> bool:
+    """Tell whether the first messages of the vault are there and not one of them opens."""
+    closed = 0
+    async with contextlib.aclosing(vault.bodies()) as bodies:
+        async for body in bodies:
+            if await vault.is_sound(body.tenant, body.address):
+                return False
+            closed += await vault.has(body.tenant, body.address)  # it may have been released since
+            if closed == SAMPLES:
+                break
+    return closed > 0
 
 
 async def _next_hop(key: str, address: tuple[str, int]) -> Line:
