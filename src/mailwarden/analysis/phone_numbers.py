@@ -18,7 +18,7 @@ _ABROAD = re2.compile(
     r"(?:^|[^\w.+-])(\+[1-9]\d{0,2}[ ./-]?(?:\(0\) ?)?\d[\d ./-]{5,16}\d)\b"
     r"|\b(?:tel|telefon[a-z]*|telephon[a-z]*|hotline|rufnummer|nummer|numero|ruf(?:en|t)?|wahlen sie"
     r"|appele[rz]|composez|llam[a-z]{1,6}|marque|chiam[a-z]{1,4}|lig(?:ue|ar)|bel(?:len|t)?)\b"
-    r"[^\d+\n]{0,40}?(\(?0[\d ()./-]{6,18}\d|[2-9]\d{1,2}[ .]\d[\d .]{4,8}\d)\b"
+    r"[^\d+\n]{0,60}?(\(?0[\d ()./-]{6,18}\d|[2-9]\d{1,2}[ .]\d[\d .]{4,8}\d)\b"
     r"|\b(?:unter|au|allo|al) (\(?0[\d ()./-]{6,18}\d)\b"
 )
 _DATE = re.compile(r"\d\d?[ ./-]\d\d?[ ./-]\d{4}")

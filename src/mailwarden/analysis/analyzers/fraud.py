@@ -56,6 +56,8 @@ _WARNING = re2.compile(
     r"|\bn'(?:etes pas a l'origine|avez pas (?:autorise|effectue))"
     r"|\bno (?:reconoce|autoriz|ha realizado)|\bnon (?:ha |hai )(?:autorizzat|effettuat|richiest)|\bnon riconosc"
     r"|\bnao (?:reconhece|autoriz)|\bniet (?:goedgekeurd|herkent)"
+    # Who asks its readers for their new account has changed none itself.
+    r"|\bteil(?:t|en|e)\b.{0,60}\bneue.{0,30}\bmit\b"
     r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
 )
 
