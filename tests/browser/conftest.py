@@ -31,7 +31,7 @@ def stage(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory
 def scanned(engines: Engines, stage: House) -> dict[str, str]:
     """Return the ggrid of a message of each kind that the product has scanned, for one tenant."""
     envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
-    made = {"clean": plain_message(), "spam": spam_message(), "malware": malware_message()}
+    made = {"clean": plain_message(), "spam": spam_message(), "malware": malware_message(), "long": long_message()}
     found = {}
     for name, message in made.items():
         answer = stage.client().submit(engines.dns.sign(message, "pass.example"), {"borderMtaData": envelope})
@@ -39,6 +39,11 @@ def scanned(engines: Engines, stage: House) -> dict[str, str]:
     client = stage.client()
     assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), pause=0.1)
     return found
+
+
+def long_message() -> bytes:
+    """Make a message whose sender and subject have no place where a line could end."""
+    return plain_message(f"{'a' * 64}@{'b' * 60}.{'c' * 60}.{'d' * 40}.example", "w" * 800)
 
 
 @pytest.fixture(scope="session")

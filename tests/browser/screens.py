@@ -38,6 +38,7 @@ SCREENS: Mapping[str, str] = {
     "analyze": "/console/analyze",
     "message": "/console/messages/{malware}",
     "message-clean": "/console/messages/{clean}",
+    "message-long": "/console/messages/{long}",
     "message-held": "/console/messages/{message-held}",
     "lists": "/console/lists",
     "lists-tenant": "/console/lists?scope={acme}",
