@@ -84,9 +84,13 @@ def skeleton(label: str) -> str:
 
 
 def candidates_for_shown_name(name: str) -> list[str]:
-    """Return the keys of the kind `person` for a name as it is written, and as a reader of Latin takes it for."""
-    keys = candidates_for_name(name)
-    return keys if name.isascii() else [*dict.fromkeys((*keys, *candidates_for_name(_read_as_latin(name))))]
+    """Return the keys of the kind `person` for a name as it is written, without an address that is written behind it,
+    and as a reader of Latin takes it for.
+    """
+    spellings = [name, name.partition("<")[0]] if "<" in name else [name]
+    if not name.isascii():
+        spellings += map(_read_as_latin, spellings[:])
+    return [*dict.fromkeys(key for spelling in spellings for key in candidates_for_name(spelling))]
 
 
 def _read_as_latin(name: str) -> str:

@@ -70,3 +70,7 @@ def test_names_that_look_alike_share_a_skeleton():
 def test_a_name_in_letters_of_other_alphabets_is_also_met_as_it_looks():
     assert "grace hopper" in candidates_for_shown_name("Grасе Hорреr")
     assert candidates_for_shown_name("Grace Hopper") == ["grace hopper"]
+
+
+def test_an_address_behind_a_name_hides_it_not():
+    assert "grace hopper" in candidates_for_shown_name("Grace Hopper <grace@club.example>")
