@@ -49,7 +49,7 @@ class Outcome:
 
 
 async def run_http_case(
-    host: str, port: int, ssl_context: ssl.SSLContext | None, token: str, case: Case, *, timeout: float = 20.0
+    host: str, port: int, ssl_context: ssl.SSLContext | None, token: str, case: Case, *, timeout: float = 60.0
 ) -> Outcome:
     """Send the case on a connection of its own and return what came back."""
     reader, writer = await asyncio.open_connection(host, port, ssl=ssl_context, limit=2**24)
