@@ -29,7 +29,7 @@ from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
 
 MAX_PICTURES = 50  # within the time; equal ones are looked at once
-MAX_PACKED = 10  # drawings inside of other files
+MAX_PACKED = 5  # drawings inside of other files
 MAX_DRAWINGS = 20
 MAX_CODES = 20
 SECONDS = 1.5
