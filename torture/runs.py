@@ -17,7 +17,7 @@ from torture.multipart_cases import multipart_cases
 from torture.results import Result, Results, show_progress
 
 # The slow cases wait for these deadlines to pass.
-ABBY: Overrides = {"headerTimeout": 2_000, "bodyTimeout": 2_000, "log": {"level": "warning"}}
+ABBY: Overrides = {"headerTimeout": 6_000, "bodyTimeout": 6_000, "log": {"level": "warning"}}
 GUARD: Overrides = {"log": {"level": "warning"}}
 AT_ONCE = 4
 RAW_AT_ONCE = 8
