@@ -20,6 +20,7 @@ from mailwarden.message.urls import find_bare_links, find_urls, host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
 MAX_URLS = 1_000
+MAX_BARE_LINKS = 1_000  # beside those: a long log is full of names that end like hosts
 MAX_SENDERS = 100
 MAX_SUBJECTS = 20
 MAX_SUBJECT = 998  # as much of one as is remembered
@@ -35,7 +36,7 @@ _BY = re.compile(r"\sby\s", re.IGNORECASE)
 def find_sightings(message: Message, wanted: Iterable[Sight]) -> Sightings:
     """Look for what is wanted and for nothing else."""
     kinds = frozenset(wanted)
-    urls, cut = _chosen(_urls_of(message)) if Sight.URLS in kinds else ((), False)
+    urls, cut = _links_of(message) if Sight.URLS in kinds else ((), False)
     return Sightings(
         senders=_senders_of(message) if Sight.SENDERS in kinds else (),
         urls=urls,
@@ -57,35 +58,38 @@ def _subjects_of(message: Message) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value[:MAX_SUBJECT] for value in message.all_headers("subject")))[:MAX_SUBJECTS]
 
 
-def _urls_of(message: Message) -> Iterator[str]:
+def _links_of(message: Message) -> tuple[tuple[str, ...], bool]:
+    """Return the links of pages and texts, and whether there are more than are returned.
+
+    In the body of a message a name becomes a link without a scheme. Those stand behind, and never make it too many.
+    """
+    written: list[str] = []
+    bare: list[str] = []
     for part in message.parts:
+        shown = ""
         if part.media_type in _PAGE_TYPES or part.name.lower().endswith(_PAGE_ENDINGS):
             page = read_html(decode_text(part.content, part.charset))
-            yield from (link.href for link in page.links)
-            yield from (form.action for form in page.forms)
-            yield from (*page.frames, *page.refreshes, *page.images, page.base)
-            yield from _shown_links(part, page.text)
+            written += (link.href for link in page.links)
+            written += (form.action for form in page.forms)
+            written += (*page.frames, *page.refreshes, *page.images, page.base)
+            shown = page.text
         elif part.media_type.startswith("text/"):
-            yield from _shown_links(part, decode_text(part.content[: LIMITS.html], part.charset))
+            shown = decode_text(part.content[: LIMITS.html], part.charset)
+        written += find_urls(shown)
+        bare += find_bare_links(shown) if is_body(part) else ()
+    links, names = _hosts_first(written), _hosts_first(bare)
+    return (*links[:MAX_URLS], *names[:MAX_BARE_LINKS]), len(links) > MAX_URLS
 
 
-def _shown_links(part: Part, text: str) -> Iterator[str]:
-    """Yield the links that a text shows; in the body of a message they need no scheme to become links."""
-    yield from find_urls(text)
-    if is_body(part):
-        yield from find_bare_links(text)
-
-
-def _chosen(urls: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """Return the first link to each host, then the others, within the bound: many harmless links hide no host."""
+def _hosts_first(urls: Iterable[str]) -> tuple[str, ...]:
+    """Return the first link to each host, then the others: many harmless links hide no host."""
     first: dict[str, str] = {}
     others: dict[str, None] = {}
     for url in urls:
         host = host_of(url)
         if host and first.setdefault(host, url) != url:
             others[url] = None
-    chosen = (*first.values(), *others)
-    return chosen[:MAX_URLS], len(chosen) > MAX_URLS
+    return (*first.values(), *others)
 
 
 def _file_of(part: Part, kinds: frozenset[Sight]) -> SightedFile:

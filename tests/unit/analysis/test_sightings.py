@@ -132,6 +132,12 @@ def test_a_name_in_the_query_of_another_link_is_no_link():
     )
 
 
+def test_a_long_log_has_not_too_many_links_and_hides_none():
+    seen = sight(text(" ".join(f"module{n}.py" for n in range(1_500)) + " https://evil-pay.com/now"), Sight.URLS)
+    assert seen.urls[0] == "https://evil-pay.com/now"
+    assert not seen.urls_cut
+
+
 def test_names_in_a_file_become_no_links():
     raw = text("evil-pay.com", "text/csv").replace(b"\r\n\r\n", b"\r\nContent-Disposition: attachment\r\n\r\n")
     assert sight(raw, Sight.URLS).urls == ()
