@@ -38,18 +38,32 @@ class Teacher:
     async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         """Have a message learned; False where Rspamd will not, for want of text above all.
 
-        Rspamd says that it learned what its Redis did not take, being full or not to be written to. So the count in
-        Redis is compared, but where others teach the same learner at the same time. It says so of messages as well
-        that it passes over, such as those with the test text for spam filters: where another message is learned and
-        this one still is not, it is the message, and no other may wait for it.
+        Where Rspamd learns another message meanwhile and fails at this one again, it is the message, and no other
+        may wait for it. Who is not alone teaches the same learner at the same time as others, and is told of failures.
         """
-        before = await self._count(learner, threat=threat) if alone else -1
-        status, reason = await self._ask(message, learner, threat=threat)
-        if status == _NOW and alone and await self._count(learner, threat=threat) <= before:
+        try:
+            return await self._teach(message, learner, threat=threat, counts=alone)
+        except EngineFailed:
+            if not alone:
+                raise
             await self.check()
-            status, reason = await self._ask(message, learner, threat=threat)
-            if status == _NOW and await self._count(learner, threat=threat) <= before:
-                return False
+        try:
+            return await self._teach(message, learner, threat=threat, counts=True)
+        except EngineFailed as error:
+            if error.kind is FailureKind.UNREACHABLE:
+                raise
+            return False
+
+    async def _teach(self, message: bytes, learner: str, *, threat: bool, counts: bool) -> bool:
+        """Have a message learned, and see by the count in Redis that it was.
+
+        Rspamd says that it learned what its Redis did not take, being full or not to be written to, and so it says of
+        messages that it passes over, such as those with the test text for spam filters.
+        """
+        before = await self._count(learner, threat=threat) if counts else -1
+        status, reason = await self._ask(message, learner, threat=threat)
+        if status == _NOW and counts and await self._count(learner, threat=threat) <= before:
+            raise EngineFailed(FailureKind.UNFINISHED, "Rspamd learned a lesson of which nothing came into Redis.")
         if status in _LEARNED:
             return True
         if status in _REFUSED:

@@ -27,7 +27,7 @@ class State(StrEnum):
 
     WAITING = "waiting"
     LEARNED = "learned"
-    REFUSED = "refused"  # too little text to learn from, or a test of spam filters
+    REFUSED = "refused"  # too little text to learn from, a test of spam filters, or Rspamd failed at it twice
     NOT_KEPT = "not-kept"  # the message was not given, or is too large
 
 

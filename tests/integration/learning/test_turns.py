@@ -4,9 +4,9 @@ import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
-from mailwarden.learning.lesson import Kind
+from mailwarden.learning.lesson import Kind, State
 from mailwarden.model.evidence import FailureKind
-from tests.integration.learning.school import ALL, BAD, GOOD, School
+from tests.integration.learning.school import ALL, BAD, GOOD, School, message
 
 BROKEN = EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller broke off.")
 
@@ -39,6 +39,30 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(school: Sch
     assert (await school.teaching.standing(ALL, north)).waiting == 3
     standing = await school.teaching.standing(ALL, south)
     assert (standing.fine, standing.waiting) == (3, 0)
+
+
+@pytest.mark.parametrize("how", ["an error", "silence"])
+async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
+    school: School, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    north, _ = school.tenants
+    first, *_ = await school.report_many(north, Kind.SPAM, BAD, 3)
+    ask = Teacher._ask
+    breaking = message(BAD, 0)
+
+    async def break_on_one(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
+        if raw != breaking:
+            return await ask(self, raw, learner, threat=threat)
+        if how == "silence":
+            raise EngineFailed(FailureKind.TIMEOUT, "Rspamd's controller did not answer.")
+        return 500, "broken"
+
+    monkeypatch.setattr(Teacher, "_ask", break_on_one)
+    await school.learning.work()
+    standing = await school.teaching.standing(ALL, north)
+    assert (standing.threats, standing.waiting) == (2, 0)
+    refused = [lesson.uid for lesson in await school.teaching.reports(ALL, north) if lesson.state is State.REFUSED]
+    assert refused == [first]
 
 
 async def test_an_rspamd_that_is_away_is_not_asked_for_every_tenant(school: School, monkeypatch: pytest.MonkeyPatch):
