@@ -3,6 +3,7 @@
 import argparse
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -58,7 +59,16 @@ def run_digest(options: argparse.Namespace) -> int:
     print(f"{tenant.name}: the daily digest is {'on' if tenant.quarantine_digest else 'off'}.")
     if tenant.quarantine_digest and not tenant.domains:
         print("mailwarden: it has no recipient domains, so nobody is told.", file=sys.stderr)
+    if tenant.quarantine_digest and _is_sent_by_none(options.config / PATH):
+        print(
+            f"mailwarden: {options.config / PATH} has no quarantine.digest, so that guard sends none.", file=sys.stderr
+        )
     return 0
+
+
+def _is_sent_by_none(path: Path) -> bool:
+    """Tell whether this host has a guard, and that one sends no digests."""
+    return path.exists() and read(path, GuardConfig).quarantine.digest is None
 
 
 def _preview(options: argparse.Namespace) -> str:

@@ -49,7 +49,8 @@ class EngineWatch:
         except TimeoutError:
             state = _down(engine, f"did not answer within {PATIENCE:.0f} s")
         if state.up != self._states[engine.name].up:
-            log.warning("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
+            tell = log.info if state.up else log.warning
+            tell("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
         self._states[engine.name] = state
 
 

@@ -50,6 +50,14 @@ def test_it_is_off_until_somebody_switches_it_on(run, north):
     assert "no recipient domains" in run("digest", "default", "--on").err
 
 
+def test_who_switches_it_on_is_told_where_this_hosts_guard_sends_none(run, north, folder):
+    configure(folder, "scanSources: {}\n")
+    assert "has no quarantine.digest" in run("digest", "North", "--on").err
+    assert run("digest", "North", "--off").err == ""
+    configure(folder, 'quarantine: {digest: {sender: q@north.example, link: "https://mail.example"}}\n')
+    assert run("digest", "North", "--on").err == ""
+
+
 def test_a_preview_tells_what_would_be_told_and_sends_nothing(run, north, folder):
     configure(folder, "scanSources: {}\n")
     assert "no quarantine.digest" in run("digest", "North", "--preview", "ann@north.example", code=2).err
