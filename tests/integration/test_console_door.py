@@ -110,7 +110,7 @@ async def test_a_guest_is_sent_to_sign_in_and_back_again(client: Client) -> None
 async def test_a_session_that_has_not_logged_in_opens_nothing(client: Client) -> None:
     assert (await client.get("/console/show", headers=as_("visit"), allow_redirects=False)).status == 303
     answer = await client.post("/console/take", data=FORM, headers=as_("visit"), allow_redirects=False)
-    assert (answer.status, answer.headers["Location"]) == (303, "/console/login")
+    assert (answer.status, answer.headers["Location"]) == (303, "/console/login?done=not-done")
 
 
 async def test_a_part_of_a_page_sends_the_whole_page_to_sign_in(client: Client) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -11,6 +10,7 @@ import msgspec
 
 from mailwarden.errors import Overloaded
 from mailwarden.settings.effective import Setting
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, GuardStatus
 
@@ -113,10 +113,7 @@ class GuardWatch:
         self._task = asyncio.create_task(self._run(observe), name="guard watch")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        await end_tasks(self._task)
 
     async def _run(self, observe: Callable[[], object]) -> None:
         while True:

@@ -52,6 +52,7 @@ from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -166,7 +167,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         watch = EngineWatch(engines)
         await watch.look()
         watching = asyncio.create_task(watch.run())
-        stack.callback(watching.cancel)
+        stack.push_async_callback(end_tasks, watching)
         admission = Admission(
             maximum=config.max_in_processing,
             threshold=config.throttle_threshold,

@@ -9,7 +9,6 @@ import hmac
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from uuid import UUID
@@ -22,6 +21,7 @@ from mailwarden.history.relationship_store import Bond, RelationshipStore, Sight
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 
 DEADLINE = 0.03  # seconds
@@ -89,11 +89,8 @@ class Acquaintance:
         return answer.result()
 
     async def stop(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._asking
-            self._asking = None
+        await end_tasks(self._asking)
+        self._asking = None
 
     async def learn(self, requests: Sequence[FinishedRequest]) -> None:
         """Count the good ones among finished requests; where the store is away, these are not counted."""

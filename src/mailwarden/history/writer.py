@@ -14,6 +14,7 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -70,9 +71,7 @@ class HistoryWriter:
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline):
                 await self._idle.wait()
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await end_tasks(self._task)
         self._task = None
         if self.waiting:
             self._count_dropped(self.waiting)

@@ -19,6 +19,7 @@ from mailwarden.lists.changes import can_follow, purge_changes, snapshot, write_
 from mailwarden.lists.replica import Replica
 from mailwarden.lists.replica_copy import WholeCopy
 from mailwarden.lists.replica_writer import Position, ReplicaWriter
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -78,9 +79,7 @@ class Feed:
         if self._stopped:
             return
         self._stopped = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         self._tasks = []
         with suppress(TimeoutError):
             async with asyncio.timeout(2.0):

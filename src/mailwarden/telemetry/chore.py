@@ -7,7 +7,22 @@ from contextlib import suppress
 from mailwarden.errors import MailwardenError
 from mailwarden.telemetry.logs import get_logger
 
+CANCEL_AGAIN = 2.0  # seconds; longer than what has to be tidied up at the end of a task
+
 _log = get_logger("chore")
+
+
+async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
+    """Cancel tasks until they have ended.
+
+    Once is not enough: a library that is just opening a connection may take the cancellation for a failure to do so.
+    """
+    left: set[asyncio.Task[object]] = {task for task in tasks if task is not None}
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=CANCEL_AGAIN)
+        await asyncio.gather(*done, return_exceptions=True)
 
 
 class Chore:
@@ -42,11 +57,8 @@ class Chore:
         await self.stop()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await end_tasks(self._task)
+        self._task = None
 
     async def attempt(self) -> None:
         """Do the work once, whatever comes of it."""

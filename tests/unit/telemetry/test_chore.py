@@ -77,3 +77,21 @@ async def test_what_takes_too_long_is_cut_off():
     await begun.wait()
     async with asyncio.timeout(10):
         await chore.finish(0.05)
+
+
+async def test_a_chore_that_takes_its_cancellation_for_a_failure_is_stopped_all_the_same(monkeypatch):
+    monkeypatch.setattr("mailwarden.telemetry.chore.CANCEL_AGAIN", 0.01)
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise ConnectionError("as a driver says that was about to connect") from None
+
+    chore = Chore("swallows", work, 60.0)
+    chore.start(rested=True)
+    await begun.wait()
+    async with asyncio.timeout(10):
+        await chore.stop()

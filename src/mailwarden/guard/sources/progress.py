@@ -6,7 +6,6 @@ another guard can be asked. From then on trouble is a last line that says so: a 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from aiohttp import web
 from msgspec import Raw
@@ -18,6 +17,7 @@ from mailwarden.history.records import encode
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.front_door import Call, finish_headers
+from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.progress import MEDIA_TYPE, AnalysisDone, AnalysisFailed, ProgressLine, done_by, write_line
 
@@ -46,9 +46,7 @@ async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
         await _tell(call, response, await _last_line(working, response))
         await response.write_eof()
     finally:
-        working.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await working
+        await end_tasks(working)
     return response
 
 
