@@ -34,8 +34,10 @@ check: format lint contracts ## Everything: format, lint, import contracts, type
 	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
 
 # Two rigs beside each other, as a test mostly waits for a server; what measures or kills runs alone behind them.
-# What fails beside the other rig is asked once more and named either way; what counts lost mail never is.
-ONCE_MORE = --reruns 1 -rfER
+# What fails beside the other rig is asked once more and named either way; what counts lost mail never is. A test that
+# hangs has failed after ten minutes.
+HANGS = --timeout 600
+ONCE_MORE = --reruns 1 -rfER $(HANGS)
 check-acceptance:
 	@echo "The product as its callers see it"
 	@$(BIN)/pytest $(ONCE_MORE) tests/acceptance
@@ -46,7 +48,7 @@ check-others: types
 
 check-faults:
 	@echo "Faults and load"
-	@$(BIN)/pytest -rfER tests/faults
+	@$(BIN)/pytest -rfER $(HANGS) tests/faults
 
 format:
 	@$(BIN)/ruff format --check .
