@@ -13,6 +13,9 @@ from mailwarden.analysis.brands import load_brands
         ("UPS Express", "UPS"),
         ("三井住友カード", "SMBC"),
         ("dhl", "DHL"),
+        ("Dirección General de Tráfico", "DGT"),
+        ("CTT Expresso", "CTT"),
+        ("CJIB", "CJIB"),
     ],
 )
 def test_a_name_that_is_claimed_is_known(name: str, brand: str) -> None:
