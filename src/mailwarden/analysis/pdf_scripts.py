@@ -7,7 +7,7 @@ Security: hostile bytes; objects and scripts are counted and cut, every pattern 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from msgspec import Struct
 
@@ -20,9 +20,10 @@ _ROOT = re.compile(rb"/JavaScript\s{0,4}(?:(<<)|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\
 _REFERENCE = re.compile(rb"\b(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b")
 _HOLDS = re.compile(rb"/(?:Kids|Names|JS)\b")
 
-_UNCALLED = re.compile(  # strings and comments
-    r"\"(?:[^\"\\\n]|\\.){0,500}+\"|'(?:[^'\\\n]|\\.){0,500}+'|//[^\n]{0,2000}|/\*(?:[^*]|\*(?!/)){0,20000}+\*/"
+_UNCALLED = re.compile(  # strings and comments; of one that goes over lines, its beginning
+    r"\"(?:[^\"\\\n]|\\.){0,500}+\"|'(?:[^'\\\n]|\\.){0,500}+'|//[^\n]{0,2000}|/\*"
 )
+_MAX_COMMENT = 20_000
 _QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|//[^\n]{0,500}")
 _WORD = re.compile(r"[A-Za-z_$][\w$]{1,60}")
 _DEFINED = re.compile(r"\b(?:var|function)\s{1,9}([A-Za-z_$][\w$]{1,60})")
@@ -70,8 +71,9 @@ def look_at_scripts(content: bytes, packed: Sequence[bytes]) -> DocumentScripts:
     """Read the scripts that are run when the document is opened, one after the other as they are named."""
     runs, acts = False, ""
     for script in _scripts(PdfObjects(content, packed)):
-        runs = runs or _runs(script)
-        acts = acts or how_it_acts(script)
+        calls = calls_at_once(script)
+        runs = runs or _runs(script, calls)
+        acts = acts or how_it_acts(script, calls)
     return DocumentScripts(runs=runs or bool(acts), acts=acts)
 
 
@@ -81,40 +83,59 @@ def is_harmless(script: str) -> bool:
     return bool(script) and set(_WORD.findall(words)) <= _HARMLESS | set(_DEFINED.findall(words))
 
 
-def how_it_acts(script: str) -> str:
+def how_it_acts(script: str, calls: Set[str]) -> str:
     """Say how a script reaches out or hides what it does, or ""."""
     for how, pattern in _ACTS:
         if pattern.search(script):
             return how
     if sum(bool(pattern.search(script)) for pattern in _UNPACKING) > 1:
         return "it runs what it has unpacked"
-    if not _SENDING.isdisjoint(_calls(script)):
+    if not _SENDING.isdisjoint(calls):
         return "it sends or runs something at once"
     return ""
 
 
-def _runs(script: str) -> bool:
+def _runs(script: str, calls: Set[str]) -> bool:
     """Tell whether a script does more than define; one that cannot be read may."""
-    return not script or bool(_calls(script) - _HARMLESS)
+    return not script or bool(calls - _HARMLESS)
 
 
-def _calls(script: str) -> set[str]:
+def calls_at_once(script: str) -> set[str]:
     """Return what is called outside of functions, as soon as the script is read."""
-    code = _FUNCTION.sub(_HEAD, _UNCALLED.sub('""', script.replace(_HEAD, "")))
+    code = _FUNCTION.sub(_HEAD, _without_texts(script.replace(_HEAD, "")))
     if _HEAD not in code or _CALLED_AT_ONCE.search(code):
         return set(_CALL.findall(code)) - _GRAMMAR
     shown: list[str] = []
     bodies: list[bool] = []  # of the braces that are open, which belong to functions
+    inside = 0  # so many functions: to count them anew for each piece would take a nest of braces for ever
     before = ""
     for piece in _BRACES.split(code):
         if piece == "{":
             bodies.append(before.rstrip().endswith(_HEAD))
+            inside += bodies[-1]
         elif piece == "}":
-            del bodies[-1:]
-        elif True not in bodies:
+            inside -= bodies.pop() if bodies else 0
+        elif not inside:
             shown.append(piece)
         before = piece
     return set(_CALL.findall(" ".join(shown))) - _GRAMMAR
+
+
+def _without_texts(script: str) -> str:
+    """Return a script with an empty string in place of each string and comment; what has no end is none."""
+    shown: list[str] = []
+    taken = position = end = 0
+    while match := _UNCALLED.search(script, position):
+        position = match.end()
+        if match[0] == "/*":
+            if 0 <= end < position:  # looked for once, however many begin before it
+                end = script.find("*/", position)
+            if not 0 <= end - position <= _MAX_COMMENT:
+                continue
+            position = end + 2
+        shown += (script[taken : match.start()], '""')
+        taken = position
+    return "".join((*shown, script[taken:]))
 
 
 def _scripts(objects: PdfObjects) -> Iterator[str]:
@@ -124,18 +145,16 @@ def _scripts(objects: PdfObjects) -> Iterator[str]:
         for _, match in zip(range(_MAX_ROOTS), _ROOT.finditer(text), strict=False):
             waiting.append(dictionary_at(text, match.start(1)) if match[1] else objects.find(match[2]))
     seen: set[bytes] = set()
-    visited = 0
     while waiting:
         node = waiting.pop()
         yield from objects.scripts(node)
         for number in _REFERENCE.findall(node):
             if number in seen:
                 continue
-            if visited >= MAX_OBJECTS:
+            if len(seen) >= MAX_OBJECTS:
                 yield ""
                 return
             seen.add(number)
-            visited += 1
             item = objects.find(number)
             if _HOLDS.search(item):
                 waiting.append(item)
