@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
@@ -12,6 +13,7 @@ import pytest
 
 from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
+from mailwarden.cli.doctor_report import Line
 from mailwarden.cli.main import main
 from mailwarden.database.migrations import migrate
 from mailwarden.learning.contents import read_contents_key
@@ -197,3 +199,18 @@ async def next_hop(greeting: bytes) -> AsyncIterator[int]:
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+async def test_json_output_has_every_line_and_the_exit_code_tells(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert await asyncio.to_thread(main, ["doctor", "--config", str(folder), "-o", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    states = {line["name"]: line["state"] for line in report["checks"]}
+    assert report["well"] is False
+    assert states["configuration"] == "ok"
+    assert states["rspamd"] == "FAIL"
+
+
+def test_a_warning_shows_its_remedy_and_is_no_failure():
+    line = Line(True, "authority", "tls/ca.key is on this host", "move it away", warning=True)
+    assert line.state == "warn"
+    assert str(line).splitlines()[1].strip() == "-> move it away"

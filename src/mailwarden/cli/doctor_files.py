@@ -1,16 +1,16 @@
-"""What `mailwarden doctor` can tell from this host's files alone: certificates, secrets, folders."""
+"""The checks of `mailwarden doctor` that read files of this host alone: certificates, secrets, folders."""
 
 import datetime
 import os
 import shutil
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from cryptography import x509
 
 from mailwarden.access.key_text import read_pepper
+from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.errors import MailwardenError
 from mailwarden.learning.contents import read_contents_key
 from mailwarden.serving.tls import server_context
@@ -19,18 +19,24 @@ WARN_DAYS = 30
 MIN_FREE = 1024 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One dependency: whether it is well, what was seen, and what to do if it is not."""
+async def check_certificates(host: Host) -> AsyncIterator[Line]:
+    for name, config in host.configs:
+        tls = config.tls
+        files = (host.folder / tls.certificate, host.folder / tls.key, host.folder / tls.ca)
+        yield look_at_certificate(f"certificate {name}", *files)
 
-    well: bool
-    name: str
-    seen: str
-    remedy: str = ""
 
-    def __str__(self) -> str:
-        first = f"{'ok  ' if self.well else 'FAIL'}  {self.name:<22} {self.seen}"
-        return first if self.well or not self.remedy else f"{first}\n      {'':<22} -> {self.remedy}"
+async def check_folders(host: Host) -> AsyncIterator[Line]:
+    for name, config in host.configs:
+        yield look_at_folder(f"spool {name}", host.folder / config.spool)
+    if host.guard is not None:
+        yield look_at_folder("lists guard", host.folder / host.guard.lists.replica)
+
+
+async def check_secrets(host: Host) -> AsyncIterator[Line]:
+    if host.abby is not None:
+        yield look_at_pepper(host.folder / host.abby.api_key_pepper)
+    yield look_at_contents_key(host.folder, [config.contents.key for _, config in host.configs])
 
 
 def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path) -> Line:

@@ -1,0 +1,197 @@
+"""The checks of `mailwarden doctor` that ask a server: database, engines, quarantine, next hop, abby and guard."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.teacher import Teacher
+from mailwarden.cli.database import said_by_driver
+from mailwarden.cli.doctor_files import look_at_folder
+from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.database.migrations import pending
+from mailwarden.errors import MailwardenError, StorageUnavailable
+from mailwarden.guard.app import build_engines
+from mailwarden.guard.config import PATH as GUARD_PATH
+from mailwarden.guard.config import GuardConfig
+from mailwarden.learning.contents import read_contents_key
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.vault import Vault
+from mailwarden.serving.tls import client_context
+from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
+
+PATIENCE = 5.0
+VAULT_PATIENCE = 30.0  # a message of 50 MiB may be read
+SAMPLES = 3  # held messages of which one must open
+
+
+async def check_database(host: Host) -> AsyncIterator[Line]:
+    for url in dict.fromkeys(config.database.url for _, config in host.configs):
+        yield await _database(url)
+
+
+async def check_engines(host: Host) -> AsyncIterator[Line]:
+    if host.guard is None:
+        return
+    for engine in build_engines(host.guard):
+        address = getattr(host.guard.engines, engine.name).address
+        remedy = f"start it, or set engines.{engine.name}.address in {GUARD_PATH}"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield Line(True, engine.name, f"{await engine.check()} at {address}")
+        except EngineFailed as error:
+            yield Line(False, engine.name, error.sentence, remedy)
+        except TimeoutError:
+            yield Line(False, engine.name, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
+
+
+async def check_smtp(host: Host) -> AsyncIterator[Line]:
+    """Check what mail over SMTP needs: the quarantine and the servers that take delivered messages."""
+    if host.guard is None or host.guard.scan_sources.smtp is None:
+        return
+    yield await _quarantine(host.folder, host.guard)
+    yield await _next_hop("smtp.nextHop", host.guard.scan_sources.smtp.next_hop_address)
+    if (released := host.guard.quarantine.release_address) is not None:
+        yield await _next_hop("quarantine.releaseTo", released)
+
+
+async def check_learning(host: Host) -> AsyncIterator[Line]:
+    """Check Rspamd's controller, and the Redis in which it keeps statistics."""
+    if host.guard is None or host.guard.learning is None:
+        return
+    learning = host.guard.learning
+    teacher = Teacher(learning.controller, learning.password, learning.redis)
+    asked = (
+        ("learning.controller", learning.controller, teacher.check_controller),
+        ("learning.redis", learning.redis.rpartition("@")[2], teacher.check_redis),
+    )
+    for key, address, check in asked:
+        remedy = f"start it, or set {key} in {GUARD_PATH}; until then reports wait"
+        try:
+            async with asyncio.timeout(PATIENCE):
+                yield Line(True, key, f"{await check()} at {address}")
+        except EngineFailed as error:
+            yield Line(False, key, error.sentence, remedy)
+        except TimeoutError:
+            yield Line(False, key, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
+    await teacher.close()
+
+
+async def check_processes(host: Host) -> AsyncIterator[Line]:
+    """Check that abby, and each guard that it sends messages to, answers."""
+    if host.abby is None:
+        return
+    folder, abby = host.folder, host.abby
+    try:
+        context = client_context(folder / abby.tls.ca, folder / abby.tls.certificate, folder / abby.tls.key)
+    except MailwardenError:
+        return  # check_certificates reports it
+    timeout = aiohttp.ClientTimeout(total=PATIENCE)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
+        for guard in abby.service_providers.core.hosts:
+            url = guard.rstrip("/") + GUARD_STATUS_PATH
+            yield await _ask(session, url, f"guard {guard.split('//')[-1]}", _describe_guard, "mailwarden serve guard")
+        name = "127.0.0.1" if abby.listen.host == "0.0.0.0" else abby.listen.host  # noqa: S104 - compared, not bound
+        url = f"https://{name}:{abby.listen.port}/readyz"
+        ready = (True, f"ready at {name}:{abby.listen.port}")
+        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby")
+
+
+async def _database(url: str) -> Line:
+    address = url.rpartition("@")[2]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            left = await pending(url)
+    except StorageUnavailable as error:
+        return Line(False, "database", f"{address}: {said_by_driver(error)}", "start PostgreSQL or set database.url")
+    except MailwardenError as error:
+        return Line(False, "database", f"{address}: {error.message}")
+    except (OSError, TimeoutError) as error:
+        return Line(False, "database", f"{address}: {error or 'no answer'}", "start PostgreSQL or set database.url")
+    if left:
+        seen = f"{address}: {len(left)} migration{'s' if len(left) > 1 else ''} missing"
+        return Line(False, "database", seen, "run `mailwarden database migrate`")
+    return Line(True, "database", f"{address}, tables up to date")
+
+
+async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
+    """Look at where held messages are kept: whether it can be used, and whether the key opens what is there."""
+    name, settings = "quarantine guard", guard.quarantine
+    if settings.bucket is None:
+        line = look_at_folder(name, folder / settings.store)
+        if not line.well or not (folder / settings.store).is_dir():
+            return line
+    try:
+        vault = open_vault(settings, folder, read_contents_key(folder / guard.contents.key))
+        async with asyncio.timeout(VAULT_PATIENCE):
+            if settings.bucket is not None:
+                line = Line(True, name, f"{settings.store}, vault {await vault.uid()}")
+            closed = await _unopened(vault)
+    except (MailwardenError, TimeoutError) as error:
+        return Line(
+            False, name, f"{settings.store}: {error or 'no answer'}", "set quarantine.store and what follows it"
+        )
+    if closed:
+        seen = f"{settings.store}: held messages do not open with {guard.contents.key}"
+        return Line(False, name, seen, "restore the key that they were sealed with; until then keep guard stopped")
+    return line
+
+
+async def _unopened(vault: Vault) -> bool:
+    """Tell whether the first messages of the vault are there and not one of them opens."""
+    closed = 0
+    async with contextlib.aclosing(vault.bodies()) as bodies:
+        async for body in bodies:
+            if await vault.is_sound(body.tenant, body.address):
+                return False
+            closed += await vault.has(body.tenant, body.address)  # it may have been released since
+            if closed == SAMPLES:
+                break
+    return closed > 0
+
+
+async def _next_hop(key: str, address: tuple[str, int]) -> Line:
+    """Ask for the greeting of whoever takes what is delivered."""
+    remedy = f"start Postfix with the files of deploy/postfix, or set {key} in {GUARD_PATH}"
+    place = f"{address[0]}:{address[1]}"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_connection(*address)
+            with contextlib.closing(writer):
+                greeting = (await reader.readline()).decode("ascii", "replace").strip()
+                writer.write(b"QUIT\r\n")
+                await writer.drain()
+    except (OSError, ValueError) as error:
+        return Line(False, key, f"{place}: {error or 'no answer'}", remedy)
+    return Line(greeting.startswith("220"), key, f"{place}: {greeting[:100] or 'it hung up'}", remedy)
+
+
+async def _ask(
+    session: aiohttp.ClientSession, url: str, name: str, describe: Callable[[bytes], tuple[bool, str]], remedy: str
+) -> Line:
+    try:
+        async with session.get(url) as response:
+            body = await response.read()
+            if response.status != 200:
+                return Line(
+                    False, name, f"{url} answered {response.status}", f"look at its log; start it by `{remedy}`"
+                )
+            well, seen = describe(body)
+            return Line(well, name, seen, "look at its log, and call `mailwarden doctor` on its host")
+    except aiohttp.ClientSSLError as error:
+        return Line(False, name, f"{url}: {error}", "whoever listens there shows no certificate of this authority")
+    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+        return Line(False, name, f"{url}: {error or 'no answer'}", f"start it by `{remedy}`")
+
+
+def _describe_guard(body: bytes) -> tuple[bool, str]:
+    status = msgspec.json.decode(body, type=GuardStatus)
+    seen = f"{status.name} {status.version}, {status.in_processing} of {status.max_in_processing} in processing"
+    lacks = [engine.name for engine in status.engines if not engine.up]
+    lacks += [] if status.database_up else ["the database"]
+    lacks += [] if status.lists_loaded else ["the lists"]
+    return (False, f"{seen}; it lacks {', '.join(lacks)}") if lacks else (True, seen)
