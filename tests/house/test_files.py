@@ -6,7 +6,7 @@ import re
 from tests.house.tree import ROOT, name_of, parsed, python_files, tracked_files
 
 CODE = python_files("src", "rig", "bench", "evaluate", "torture")
-MAX_LINES = 300
+MAX_LINES = 600
 # Put together here, so that this file does not hold what it looks for.
 FOREIGN = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "py" + r"pi\.org", "python" + r"hosted\.org", "npm" + r"js\.org"])
@@ -19,7 +19,7 @@ def test_every_file_of_code_is_headed_by_a_sentence() -> None:
     assert [name for name, head in heads.items() if not head.split("\n\n")[0].rstrip().endswith((".", "?", ":"))] == []
 
 
-def test_no_file_of_code_is_longer_than_300_lines() -> None:
+def test_no_file_of_code_is_longer_than_600_lines() -> None:
     lengths = {name_of(file): len(file.read_text("utf-8").splitlines()) for file in [*CODE, *python_files("tests")]}
     assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
 

@@ -34,11 +34,15 @@ class RawMessage(Protocol):
 
 
 class EngineAnswer(Struct, frozen=True):
-    """What an engine said, already in our words; `symbols` is for concluding analyzers alone."""
+    """What an engine said, already in our words; `symbols` is for concluding analyzers alone.
+
+    `unfinished` says in a sentence what the engine could not do; the analysis is then incomplete, whatever it found.
+    """
 
     findings: tuple[Finding, ...]
     engine: str = ""
     symbols: dict[str, tuple[str, ...]] = {}
+    unfinished: str = ""
 
 
 class Known(Struct, frozen=True):

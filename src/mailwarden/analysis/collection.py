@@ -15,14 +15,14 @@ from mailwarden.analysis.analyzer import (
     RawMessage,
 )
 from mailwarden.analysis.examination import Frame, report_of
-from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
+from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
-_WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL))
+_WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
 _CRASHES_ALLOWED = 1
 _LARGE = 4 * 1024 * 1024  # from here on every engine waits for the structure check: the wait is short beside the scan
 
@@ -187,7 +187,8 @@ async def _ask(
         failure = Failure(engine.name, FailureKind.TIMEOUT, sentence)
     else:
         required = is_required(engine.name)
-        report = Report(engine.name, required, Status.FINISHED, took, answer.findings, None, answer.engine)
+        rest = Failure(engine.name, FailureKind.UNFINISHED, answer.unfinished) if answer.unfinished else None
+        report = Report(engine.name, required, Status.FINISHED, took, answer.findings, rest, answer.engine)
         return report, answer
     return Report(engine.name, is_required(engine.name), Status.FAILED, _milliseconds(started), (), failure), None
 

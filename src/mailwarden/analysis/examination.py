@@ -11,15 +11,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mailwarden.analysis.registry import LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
+from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import NOBODY, View
+from mailwarden.message.coverage import Coverage, Missed, MissedReason
+from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.evidence import Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -50,11 +52,12 @@ class Frame(Struct, frozen=True, array_like=True):
     last: bool = False
 
 
-def examine(job: Job) -> Iterator[Frame]:
+def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     """Yield a frame after each step; the first is the structure's, on which the engines wait."""
+    coverage = Coverage(limits)
     raw = Path(job.path).read_bytes() if job.path else job.raw
     started = time.perf_counter()
-    structure = check_structure(raw)
+    structure = check_structure(raw, limits)
     sound = not structure.tripped
     report = _finished(STRUCTURE, started, tuple(_structure_findings(structure)))
     if not sound:
@@ -65,19 +68,19 @@ def examine(job: Job) -> Iterator[Frame]:
         return
     yield Frame(report)
     started = time.perf_counter()
-    message = parse_message(raw, report=structure)
+    message = parse_message(raw, limits, structure)
     contents, whole = _contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else ((), True)
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
-    yield Frame(
-        _finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents, last=not LOCAL
-    )
+    yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents)
     if job.wanted:
         yield _sight(message, job.wanted)
-    view = View(message, job.envelope)
+    view = View(message, job.envelope, coverage)
     for analyzer in LOCAL:
-        yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)), last=analyzer is LOCAL[-1])
+        yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
+    # Last, because readers open files, pages and pictures when the first analyzer asks for them.
+    yield Frame(report_of(COVERAGE, lambda: map(_missed, coverage.missed)), last=True)
 
 
 def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
@@ -105,6 +108,22 @@ def _contents(message: Message) -> tuple[tuple[bytes, ...], bool]:
         else:
             whole = False
     return tuple(chosen.values()), whole
+
+
+_MISSED_FINDINGS = {
+    MissedReason.LIMIT: "structure.limit",
+    MissedReason.ENCRYPTED: "structure.encrypted-content",
+    MissedReason.UNSUPPORTED: "structure.unreadable-content",
+    MissedReason.DAMAGED: "structure.unreadable-content",
+}
+
+
+def _missed(missed: Missed) -> Finding:
+    """Turn content that was not inspected into the finding that keeps the message from being `clean`."""
+    facts: dict[str, Fact] = {"sentence": missed.detail, "reason": missed.reason}
+    return Finding(
+        _MISSED_FINDINGS[missed.reason], missed.place, facts | ({"limit": missed.limit} if missed.limit else {})
+    )
 
 
 def _structure_findings(structure: StructureReport) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ STRUCTURE = "structure"
 MESSAGE = "message"
 # What it does only where lists are in use that may meet something in the message.
 SIGHTINGS = "sightings"
+# What it reports last: the content that none of the readers inspected.
+COVERAGE = "coverage"
 
 # The operator's own rules; a worker loads them at its start.
 YARA = YaraAnalyzer()

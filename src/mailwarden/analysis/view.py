@@ -16,8 +16,9 @@ from mailwarden.analysis.folding import fold
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses
 from mailwarden.message.charsets import decode_text
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html
-from mailwarden.message.limits import LIMITS
+from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_urls, host_of, registrable_domain
 from mailwarden.model.envelope import Envelope
@@ -53,9 +54,14 @@ class SeenLink(Struct, frozen=True):
 class View:
     """What a local analyzer is given."""
 
-    def __init__(self, message: Message, envelope: Envelope = NOBODY) -> None:
+    def __init__(self, message: Message, envelope: Envelope = NOBODY, coverage: Coverage | None = None) -> None:
         self.message = message
         self.envelope = envelope
+        self.coverage = coverage or Coverage()
+
+    @property
+    def limits(self) -> Limits:
+        return self.coverage.limits
 
     @cached_property
     def subject(self) -> str:

@@ -16,8 +16,7 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import LinkSummary, PartSummary
 from mailwarden.policy.counterfactual import Counterfactual, listed, what_would_change
-from mailwarden.policy.judge import SUSPICION
-from mailwarden.policy.rule import CONVICTION
+from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import Policy
 from mailwarden.wire.explanation import explanation_of
 

@@ -17,8 +17,8 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.policy.decide import decide
-from mailwarden.policy.judge import CONVICTIONS, SUSPICION, THREATS, judge
-from mailwarden.policy.rule import CONVICTION
+from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
+from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
 

@@ -12,10 +12,9 @@ from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence, shorten
-from mailwarden.policy.rule import CONVICTION, Rule
+from mailwarden.policy.rule import CONVICTION, SUSPICION, Rule
 from mailwarden.policy.rules import Policy
 
-SUSPICION = 50
 REASONS_PER_RULE = 5
 PLACE_LENGTH = 200
 INCOMPLETE_TAG = "analysis.incomplete"
@@ -34,7 +33,7 @@ def judge(evidence: Evidence, policy: Policy) -> Judgement:
     """Let every rule speak whose findings are there, and conclude."""
     spoken = sorted(_joined(_restrained(_said(_present(evidence), policy))), key=_weightiest_first)
     points = _points(spoken)
-    forces_quarantine = any(rule.forces_quarantine for rule, _, _ in spoken)
+    forces_quarantine = any(_forces_quarantine(rule) for rule, _, _ in spoken)
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
     incomplete = bool(missing) or not any(report.status is Status.FINISHED for report in evidence.reports)
     verdict = _conclude(points, forces_quarantine=forces_quarantine, incomplete=incomplete)
@@ -50,6 +49,11 @@ def judge(evidence: Evidence, policy: Policy) -> Judgement:
         incomplete=incomplete,
         forces_quarantine=forces_quarantine,
     )
+
+
+def _forces_quarantine(rule: Rule) -> bool:
+    """Tell whether a rule keeps the message from delivery, by itself or by a weight that a tenant chose."""
+    return rule.forces_quarantine or (rule.at_least_suspicious and rule.weight >= CONVICTION)
 
 
 def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
@@ -217,11 +221,11 @@ def _summarise(
     carrying = [
         (rule, reason, body)
         for rule, reason, body in spoken
-        if reason.verdict in carriers and (reason.weight > 0 or rule.forces_quarantine)
+        if reason.verdict in carriers and (reason.weight > 0 or _forces_quarantine(rule))
     ]
     # What forces quarantine explains it best; otherwise the weightiest reason does.
     _, _, body = max(
-        carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and item[0].forces_quarantine, item[1].weight)
+        carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and _forces_quarantine(item[0]), item[1].weight)
     )
     return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1)
 

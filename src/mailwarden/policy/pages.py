@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from mailwarden.policy.catalogue import Catalogue, RuleEntry, catalogue
-from mailwarden.policy.judge import SUSPICION
-from mailwarden.policy.rule import CONVICTION
+from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import load_policy
 
 _OPENING = f"""# Verdicts, decisions and tags

@@ -17,6 +17,7 @@ TAG_FORM = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
 NAME_FORM = TAG_FORM  # findings and rules are named as tags are: `analyzer.what`
 TECHNIQUE_FORM = re.compile(r"^T\d{4}(\.\d{3})?$")
 CONVICTION = 100
+SUSPICION = 50
 
 Text = Annotated[str, Meta(min_length=1, max_length=600)]
 
@@ -51,6 +52,9 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     counts: Literal["once", "each"] = "once"
     cap: Annotated[int, Meta(ge=1, le=CONVICTION)] = CONVICTION
     forces_quarantine: bool = False
+    # The verdict is at least `suspicious`: no tenant may lower the weight; one that raises it to a conviction has the
+    # message quarantined.
+    at_least_suspicious: bool = False
     joins_leading: bool = False  # it tells good from bad and not which bad: it counts with what leads without it
     # Analyzers, tags or rules that bring its verdict `cap` points at most together; with a weight of its own it takes
     # so much from what they bring, and from nothing else.
@@ -112,6 +116,8 @@ def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "weight", "nothing eases malware: must not be negative"
     if rule.forces_quarantine and rule.verdict is not Verdict.SUSPICIOUS:
         yield "forcesQuarantine", "belongs to rules that argue for `suspicious`; a conviction needs no force"
+    if rule.at_least_suspicious and (rule.verdict is not Verdict.SUSPICIOUS or rule.weight < SUSPICION):
+        yield "atLeastSuspicious", f"belongs to rules that argue for `suspicious` with at least {SUSPICION} points"
     if rule.joins_leading and rule.verdict is not Verdict.SPAM:
         yield "joinsLeading", "belongs to rules that argue for `spam`, where nothing else leads"
     if rule.restrains and (rule.verdict in (Verdict.MALWARE, Verdict.BLOCKED) or rule.weight > 0 or rule.joins_leading):

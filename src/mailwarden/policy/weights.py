@@ -2,7 +2,8 @@
 
 A tenant may let a rule count for anything between nothing and its double. What speaks for malware never counts for
 less, and what forces quarantine stays as it is: a tenant cannot talk itself out of either. What was learned never
-counts for more: alone it neither convicts nor clears.
+counts for more: alone it neither convicts nor clears. Content that was not inspected stays at least suspicious; if a
+tenant gives such a rule the weight of a conviction, the message is quarantined.
 """
 
 import difflib
@@ -40,6 +41,8 @@ def bounds_of(rule: Rule) -> tuple[int, int]:
     """Return the least and the most that a tenant may let a rule weigh."""
     if rule.forces_quarantine:
         return rule.weight, rule.weight
+    if rule.at_least_suspicious:
+        return rule.weight, CONVICTION
     if rule.joins_leading:
         return min(0, rule.weight), max(0, rule.weight)
     double = max(-CONVICTION, min(CONVICTION, 2 * rule.weight))

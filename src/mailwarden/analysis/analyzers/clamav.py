@@ -11,9 +11,11 @@ from mailwarden.model.evidence import FailureKind, Finding
 
 MAX_ANSWER = 65_536
 
+LIMITS_EXCEEDED = "clamav.limits-exceeded"
+
 # clamd reports what it could not look into by the same word as malware; the name tells them apart.
 _HEURISTICS = (
-    ("Heuristics.Limits.Exceeded", "clamav.limits-exceeded"),
+    ("Heuristics.Limits.Exceeded", LIMITS_EXCEEDED),
     ("Heuristics.Encrypted", "clamav.encrypted"),
     ("Heuristics.OLE2.ContainsMacros", "clamav.macro"),
     ("Heuristics.Broken", "clamav.broken-executable"),
@@ -33,7 +35,8 @@ class ClamavAnalyzer:
 
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
         answer = await self._door.ask(stream_of(raw), MAX_ANSWER)
-        return EngineAnswer(findings=tuple(read_answer(answer)), engine=self._version or "clamd")
+        findings = tuple(read_answer(answer))
+        return EngineAnswer(findings, self._version or "clamd", unfinished=" ".join(map(unfinished, findings)).strip())
 
     async def check(self) -> str:
         """Return clamd's version with the age of its signatures, as `VERSION` tells it."""
@@ -43,6 +46,13 @@ class ClamavAnalyzer:
             raise EngineFailed(FailureKind.UNFINISHED, f"clamd did not tell its version but {version[:60]!r}.")
         self._version = version.split("/")[0]
         return version
+
+
+def unfinished(finding: Finding) -> str:
+    """Return a sentence if ClamAV stopped at one of its limits: what lies behind it was not scanned."""
+    if finding.name != LIMITS_EXCEEDED:
+        return ""
+    return f"ClamAV stopped at one of its own limits ({finding.facts['signature']}) and did not scan the rest."
 
 
 def stream_of(raw: RawMessage) -> Iterator[bytes]:
