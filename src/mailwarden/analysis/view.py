@@ -94,9 +94,9 @@ class View:
         """The parts that are files, each opened where it is an archive."""
         return unpack(self.message.parts, f"{self.subject}\n{self.text}")
 
-    @property
-    def opened_files(self) -> Iterator[SeenFile]:
-        """Yield the files and the files inside of them whose content can be looked at."""
+    @cached_property
+    def opened_files(self) -> tuple[SeenFile, ...]:
+        """Every file of the message at any depth, in one flat sequence; lists and analyzers use the same one."""
         return files_of(self.unpacked)
 
     @cached_property
