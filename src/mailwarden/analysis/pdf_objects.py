@@ -15,7 +15,7 @@ _DEFINITION = re.compile(rb"(?<![0-9])(\d{1,10})\s{1,9}\d{1,5}\s{1,9}$")
 _BEFORE = 40  # bytes before "obj" in which its number stands
 _SCRIPT = re.compile(rb"/JS(?![A-Za-z0-9])")
 _STREAM = re.compile(rb"\bstream(?:\r\n|\n|\r|(?=[^\s]))")
-_NUMBERS = re.compile(rb"\s{0,9}(?:\d{1,10}\s{1,9}\d{1,10}\s{1,9})++")
+_NUMBERS = re.compile(rb"\s{0,9}(?:\d{1,10}\s{1,9}\d{1,10}\s{1,9})+")
 
 
 class PdfObjects:

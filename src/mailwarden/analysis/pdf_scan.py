@@ -21,6 +21,7 @@ _SMALL_STREAM = 64  # a stream this short stays in the outline of a file
 _URI = re.compile(rb"/URI(?![A-Za-z0-9])")
 _FILE = re.compile(rb"/U?F(?![A-Za-z0-9])")
 _FORM_SCRIPT = re.compile(r"<script\b[^<>]{0,500}>([^<]{1,1000000})<", re.IGNORECASE)
+_EXPORTS = re.compile(r"exportDataObject|app\.launchURL|\bnLaunch\b")
 # Only long words: short ones such as /JS stand in packed pictures by accident.
 _WORDS = {
     "script": ((b"/JavaScript",), re.compile(rb"/JavaScript\b")),
@@ -67,12 +68,14 @@ def scan_pdf(
     texts = [unescape_names(text) if b"#" in text else text for text in outlines if text]
     objects = PdfObjects((content, reading.copy), packed, coverage, place)
     actions = {what for text in texts for what in _actions(text)}
-    names.update(name for text in packed for name in _disguised_names(text))
+    names |= dict.fromkeys(name for text in packed for name in _disguised_names(text))
     if reading.files:
         actions.add("embedded")
     forms = [script for script in _FORM_SCRIPT.findall(reading.forms) if script.strip()]
     if reading.scripts or forms:
         actions.add("script")
+    if any(_EXPORTS.search(script) for text in texts for script in objects.scripts(text)):
+        actions |= {"script", "exports"}  # a string may be written in digits, in which no word is found
     opening = opening_actions(objects, texts) if "opens" in actions else frozenset()
     scripts = look_at_scripts(objects, texts, reading.scripts) if "script" in actions else DocumentScripts()
     if forms and not scripts.acts and (acts := look_at_scripts(PdfObjects(()), (), forms).acts):

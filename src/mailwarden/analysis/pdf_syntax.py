@@ -6,14 +6,14 @@ Security: hostile bytes; every pattern is linear, every read ends at its caller'
 import binascii
 import re
 
-_BLANK = re.compile(rb"(?:[\0\t\n\f\r ]|%[^\r\n]{0,65536})*+")
-_REFERENCE = re.compile(rb"(\d{1,10}+)[\0\t\n\f\r ]{1,9}+\d{1,5}+[\0\t\n\f\r ]{1,9}+R(?![A-Za-z0-9])")
+_BLANK = re.compile(rb"(?:[\0\t\n\f\r ]|%[^\r\n]*)*")
+_REFERENCE = re.compile(rb"(\d{1,10})[\0\t\n\f\r ]{1,9}\d{1,5}[\0\t\n\f\r ]{1,9}R(?![A-Za-z0-9])")
 _PAREN = re.compile(rb"\\.|[()]", re.DOTALL)
 _MARK = re.compile(rb"\\.|[()]|<<|>>", re.DOTALL)
 _BACKSLASH = re.compile(rb"\\([0-7]{1,3}|\r\n|.)", re.DOTALL)
 _NOT_HEX = re.compile(rb"[^0-9a-fA-F]")
 _ESCAPE = re.compile(rb"#([0-9a-fA-F]{2})")
-ESCAPED_NAME = re.compile(rb"/[A-Za-z0-9]{0,30}+#[0-9a-fA-F]{2}[A-Za-z0-9#]{0,60}+")
+ESCAPED_NAME = re.compile(rb"/[A-Za-z0-9]{0,30}#[0-9a-fA-F]{2}[A-Za-z0-9#]{0,60}")
 _ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f", b"\n": b"", b"\r": b"", b"\r\n": b""}
 
 

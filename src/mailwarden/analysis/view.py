@@ -116,7 +116,7 @@ class View:
         for file in self.opened_files:
             if is_pdf(file.content):
                 if file.content not in scans:
-                    scans[file.content] = scan_pdf(file.content, self.passwords, self.coverage, file.part.place, clock)
+                    scans[file.content] = scan_pdf(file.content, self.passwords, self.coverage, file.place, clock)
                 found.setdefault((file.part.path, file.content), (file, scans[file.content]))
         return tuple(found.values())
 

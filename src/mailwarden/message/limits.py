@@ -64,7 +64,7 @@ class Limits(Struct, frozen=True):
     pdf_unpacked: int = 64 * MIB  # decoded object streams of one file
     pdf_dictionary: int = 1 * MIB
     pdf_script: int = 2 * MIB  # all scripts of one file
-    pdf_scripts: int = 2_000
+    pdf_scripts: int = 20_000  # forms have a script for each field
     pdf_actions: int = 20_000
 
     # Bookkeeping: these bound lists of remarks of which one is enough to act on.
