@@ -67,10 +67,6 @@ class Limits(Struct, frozen=True):
     pdf_scripts: int = 20_000  # forms have a script for each field
     pdf_actions: int = 20_000
 
-    # Bookkeeping: these bound lists of remarks of which one is enough to act on.
-    ambiguities: int = 50
-    missed: int = 100
-
 
 class Shown(Struct, frozen=True):
     """How much of a value people are shown; nothing is inspected less because of it."""
@@ -81,5 +77,13 @@ class Shown(Struct, frozen=True):
     subject: int = 998
 
 
+class Kept(Struct, frozen=True):
+    """How many remarks of one kind are kept; the first is enough to act on."""
+
+    ambiguities: int = 50
+    missed: int = 100
+
+
 LIMITS = Limits()
+KEPT = Kept()
 SHOWN = Shown()

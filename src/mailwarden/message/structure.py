@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from mailwarden.message.fields import Field, nests_deeper
 from mailwarden.message.headers import LONG_HEADERS
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.tree import Node, Tree, grow_tree
 
 _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"sender"})
@@ -51,10 +51,10 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
     doubts = list(tree.doubts)
     for node in tree.nodes:
         _check_fields(node, limits, trips)
-        if len(doubts) < limits.ambiguities:
+        if len(doubts) < KEPT.ambiguities:
             doubts += _doubt_node(data, node)
     doubts += _doubt_bytes(data, tree)
-    return StructureReport(_unique(trips), tuple(dict.fromkeys(doubts))[: limits.ambiguities], tree)
+    return StructureReport(_unique(trips), tuple(dict.fromkeys(doubts))[: KEPT.ambiguities], tree)
 
 
 def _unique(trips: list[Trip]) -> tuple[Trip, ...]:
