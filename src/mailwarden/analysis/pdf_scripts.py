@@ -19,7 +19,7 @@ _REFERENCE = re.compile(rb"\b(\d{1,10})\s{1,9}\d{1,5}\s{1,9}R\b")
 _HOLDS = re.compile(rb"/(?:Kids|Names|JS)\b")
 
 _UNCALLED = re.compile(  # strings and comments; of one that goes over lines, its beginning
-    r"\"(?:[^\"\\\n]|\\.){0,500}+\"|'(?:[^'\\\n]|\\.){0,500}+'|//[^\n]{0,2000}|/\*"
+    r"\"(?:[^\"\\\n]|\\.){0,500}\"|'(?:[^'\\\n]|\\.){0,500}'|//[^\n]{0,2000}|/\*"
 )
 _MAX_COMMENT = 20_000
 _QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|//[^\n]{0,500}")

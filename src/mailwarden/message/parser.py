@@ -20,7 +20,7 @@ from mailwarden.message.signed_content import signed_content
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
 
-_RUN = re.compile(rb"[!-~]{60,}+")
+_RUN = re.compile(rb"[!-~]{60,}")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
 _SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
 _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part

@@ -18,9 +18,9 @@ _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"send
 _STRUCTURED = _ADDRESS_HEADERS | {b"received", b"content-type", b"content-disposition", b"content-transfer-encoding",
                                   b"mime-version", b"date", b"message-id", b"references", b"in-reply-to"}  # fmt: skip
 _ASIDE = 65_536
-_BLANK_LINE = re.compile(rb"\n[ \t]++\r?+(?:\n|\Z)")
-_HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*+:", re.IGNORECASE)
-_ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*+:", re.IGNORECASE)
+_BLANK_LINE = re.compile(rb"\n[ \t]+\r?(?:\n|\Z)")
+_HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*:", re.IGNORECASE)
+_ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.IGNORECASE)
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
