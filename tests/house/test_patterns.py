@@ -7,8 +7,8 @@ import ast
 import re
 import warnings
 from collections.abc import Iterator
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as constants
+from re import _parser as parser
 
 import pytest
 

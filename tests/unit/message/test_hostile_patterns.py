@@ -1,7 +1,7 @@
 """Patterns over hostile text: a megabyte of near matches takes no longer than a megabyte of anything else."""
 
-import re
 import time
+from typing import Any
 
 import pytest
 
@@ -59,11 +59,12 @@ NEAR_MATCHES = [
 
 
 @pytest.mark.parametrize(("pattern", "use", "piece"), NEAR_MATCHES)
-def test_near_matches_take_linear_time(pattern: re.Pattern[str], use: str, piece: str | bytes) -> None:
-    text = piece * (MEGABYTE // len(piece)) + ("\x00" if isinstance(piece, str) else b"\x00")
+def test_near_matches_take_linear_time(pattern: Any, use: str, piece: Any) -> None:
+    text = piece * (MEGABYTE // len(piece)) + piece[:1]
     began = time.process_time()
     if use == "search":
-        sum(1 for _ in pattern.finditer(text))  # type: ignore[arg-type]
+        for _ in pattern.finditer(text):
+            pass
     else:
         getattr(pattern, use)(text)
     assert time.process_time() - began < SECONDS
