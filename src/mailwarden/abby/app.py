@@ -49,6 +49,7 @@ from mailwarden.access.keys import Keys
 from mailwarden.access.registry import build_registry
 from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
+from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.reception import Reception
 from mailwarden.database.pool import Database
@@ -71,7 +72,7 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ServerTls, client_context, server_context
+from mailwarden.serving.tls import client_context, server_context
 from mailwarden.settings.networks import Networks
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
@@ -168,6 +169,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             statistics=PostgresqlStatisticsStore(searches),
             policy=policy,
             lists=build_list_services(lists, database, history, policy),
+            previews=Previews(sandbox=config.console.preview_sandbox),
             spool=spool,
             metrics=metrics,
         )
@@ -235,8 +237,7 @@ def build_routes(
 
 
 async def _serve(config: AbbyConfig, folder: Path) -> None:
-    public = config.public_tls or config.tls
-    tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
+    tls = server_context(folder / config.tls.certificate, folder / config.tls.key)
     async with built_abby(config, folder) as door:
         settle_memory()
         limits = Limits(header_timeout_ms=config.header_timeout)

@@ -50,6 +50,13 @@ class ConsoleConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     ] = ""
     session_idle: Annotated[Seconds, Meta(description="Seconds without a request that end a session.")] = 1_800
     session_absolute: Annotated[Seconds, Meta(description="Seconds after the login that end a session.")] = 43_200
+    preview_sandbox: Annotated[
+        Literal["required", "disabled"],
+        Meta(
+            description="`required`: no preview is made where its process cannot be sandboxed. `disabled`: preview "
+            "processes run with all rights of abby."
+        ),
+    ] = "required"
     open_id_connect: Annotated[
         OpenIdConnect | None, Meta(description="Logging in by the organisation's own provider.")
     ] = None

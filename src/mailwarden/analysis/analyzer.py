@@ -9,7 +9,6 @@ An analyzer yields findings and nothing else: weights, tags and sentences are da
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -26,9 +25,8 @@ class RawMessage(Protocol):
     @property
     def size(self) -> int: ...
 
-    @property
-    def path(self) -> Path | None:
-        """Return where a message too large for memory can be read, or None."""
+    def open_to_read(self) -> int | None:
+        """Return a new read-only file descriptor of a message that is not in memory, or None; the caller closes it."""
 
     def chunks(self, size: int = 262_144) -> Iterable[bytes]: ...
 

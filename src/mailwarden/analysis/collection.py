@@ -37,11 +37,13 @@ class Content(Struct, frozen=True):
     """One decoded part, as something that an engine can be asked about."""
 
     content: bytes
-    path: None = None
 
     @property
     def size(self) -> int:
         return len(self.content)
+
+    def open_to_read(self) -> None:
+        """Return None: it is in memory."""
 
     def chunks(self, size: int = 262_144) -> Iterator[bytes]:
         for start in range(0, len(self.content), size):

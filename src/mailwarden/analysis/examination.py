@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -25,17 +24,22 @@ from mailwarden.model.evidence import Fact, Failure, FailureKind, Finding, Repor
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
-READY = b"\0\0\0\0"  # what a worker sends once it has read its own code; importing takes longer than any message
 MAX_CONTENTS = 200  # asked about one after the other
 MAX_CONTENTS_BYTES = 16 * 1024 * 1024
 _TOO_MUCH = "it can be read in several ways, and has more in it than an engine can be shown part by part"
 
 
+class Started(Struct, frozen=True, array_like=True):
+    """What a worker sends once it has read its own code: the layers of its sandbox, or why it cannot work."""
+
+    layers: tuple[str, ...] = ()
+    problem: str = ""
+
+
 class Job(Struct, frozen=True, array_like=True):
-    """One message to examine: its bytes, or where they can be read."""
+    """One message to examine: its bytes, or none where an open file comes with the job."""
 
     raw: bytes
-    path: str = ""
     wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
     envelope: Envelope = NOBODY
 
@@ -55,7 +59,7 @@ class Frame(Struct, frozen=True, array_like=True):
 def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     """Yield a frame after each step; the first is the structure's, on which the engines wait."""
     coverage = Coverage(limits)
-    raw = Path(job.path).read_bytes() if job.path else job.raw
+    raw = job.raw
     started = time.perf_counter()
     structure = check_structure(raw, limits)
     sound = not structure.tripped
@@ -74,19 +78,19 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
     yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents)
-    view = View(message, job.envelope, coverage)
     if job.wanted:
-        yield _sight(view, job.wanted)
+        yield _sight(message, job.wanted)
+    view = View(message, job.envelope, coverage)
     for analyzer in LOCAL:
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
     # Last, because readers open files, pages and pictures when the first analyzer asks for them.
     yield Frame(report_of(COVERAGE, lambda: map(_missed, coverage.missed)), last=True)
 
 
-def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:
+def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
     started = time.perf_counter()
     try:
-        sightings = find_sightings(view, wanted)
+        sightings = find_sightings(message, wanted)
     except Exception as error:  # what was not looked for may be on a list, so that this is a failure like any other
         return Frame(_broken(SIGHTINGS, started, error))
     return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)

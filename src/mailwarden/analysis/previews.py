@@ -11,10 +11,13 @@ from typing import Protocol
 
 import msgspec
 
+from mailwarden.analysis.preview_worker import NO_SANDBOX
+from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, environment
 from mailwarden.message.preview import Preview, document_of, notice
 from mailwarden.telemetry.logs import get_logger
 
 AT_ONCE = 2
+PROGRAM = ("-m", "mailwarden.analysis.preview_worker")
 MAX_DOCUMENT = 32 * 1024 * 1024
 
 log = get_logger(__name__)
@@ -29,29 +32,36 @@ class Bytes(Protocol):
 class Previews:
     """Makes previews, a few at once; a message that cannot be shown has a document that says so."""
 
-    def __init__(self, seconds: float = 10.0) -> None:
+    def __init__(self, seconds: float = 10.0, sandbox: SandboxMode = REQUIRED) -> None:
         self._seconds = seconds
+        self._sandbox = sandbox
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def of(self, message: Bytes) -> Preview:
         try:
             async with asyncio.timeout(self._seconds), self._turns:
                 raw = await asyncio.to_thread(message.data)
-                return msgspec.json.decode(await _run(raw), type=Preview)
+                return msgspec.json.decode(await _run(raw, self._sandbox), type=Preview)
+        except SandboxUnavailable as error:
+            log.warning("preview_sandbox_unavailable", problem=str(error))
+            return Preview(document_of(notice("Previews are off: the sandbox cannot be set up. abby's log says why.")))
         except (TimeoutError, OSError, msgspec.MsgspecError) as error:
             log.warning("preview_failed", problem=type(error).__name__)
             return Preview(document_of(notice("This message is built so that it cannot be shown within bounds.")))
 
 
-async def _run(raw: bytes) -> bytes:
+async def _run(raw: bytes, sandbox: SandboxMode) -> bytes:
     """Give the message to a new process and return what it wrote; whatever happens, the process is gone then."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "mailwarden.analysis.preview_worker",
+        "-P",
+        *PROGRAM,
+        sandbox,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        cwd="/",
+        env=environment(),
     )
     try:
         out, _ = await process.communicate(raw)
@@ -59,6 +69,8 @@ async def _run(raw: bytes) -> bytes:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+    if process.returncode == NO_SANDBOX:
+        raise SandboxUnavailable(out[:1_000].decode("utf-8", "replace"))
     if process.returncode or len(out) > MAX_DOCUMENT:
         raise OSError("The preview process ended without a preview.")
     return out

@@ -1,12 +1,10 @@
 """The program of a worker process: takes jobs from the socket it was given as standard input, and sends frames back.
 
-Security: holds hostile bytes. It limits its own memory and files, dies with its parent, and never opens a connection.
+Security: holds hostile bytes. It limits its own memory and files, dies with its parent and enters the sandbox before it
+reads the first message (`analysis/sandbox.py`); a large message comes as an open file, never as a path.
 """
 
-import ctypes
 import os
-import resource
-import signal
 import socket
 import struct
 import sys
@@ -14,13 +12,14 @@ import time
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
-from mailwarden.analysis.examination import READY, Job, examine
+from mailwarden.analysis.examination import Job, Started, examine
 from mailwarden.analysis.registry import YARA
+from mailwarden.analysis.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.telemetry.memory import settle_memory
 
 _LENGTH = struct.Struct(">I")
-_PR_SET_PDEATHSIG = 1
 _FLUSH_EVERY = 0.005
 _FIRST = (
     b"From: =?utf-8?B?QWTQsCBOb3J0aA==?= <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n"
@@ -30,22 +29,27 @@ _FIRST = (
 
 
 def main() -> None:
-    """Serve jobs until the parent closes the pipe."""
-    memory = int(sys.argv[1]) * 1024 * 1024
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Serve jobs until the parent closes the socket."""
+    memory, sandbox, rules = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    limit_resources(memory * 1024 * 1024)
     with socket.socket(fileno=os.dup(0)) as parent:
         os.dup2(2, 1)  # what a library prints must not be read as a frame
-        _load_rules(sys.argv[2] if len(sys.argv) > 2 else "")
+        _load_rules(rules)
+        try:
+            layers = enter_sandbox(keep_open=parent.fileno()) if sandbox == REQUIRED else ()
+        except SandboxUnavailable as error:
+            _send(parent, Started(problem=str(error)))
+            return
         _warm_up()
         settle_memory()
-        parent.sendall(READY)
+        _send(parent, Started(layers))
         while job := _read_job(parent):
             _serve(job, parent)
+
+
+def _send(parent: socket.socket, started: Started) -> None:
+    body = msgspec.msgpack.encode(started)
+    parent.sendall(_LENGTH.pack(len(body)) + body)
 
 
 def _warm_up() -> None:
@@ -62,11 +66,15 @@ def _load_rules(folder: str) -> None:
 
 def _read_job(parent: socket.socket) -> Job | None:
     """Wait for the whole job at once: a wake-up for every few kilobytes would cost more than the parse."""
-    head = parent.recv(_LENGTH.size, socket.MSG_WAITALL)
+    head, files, _, _ = socket.recv_fds(parent, _LENGTH.size, 1, socket.MSG_WAITALL)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
-    return msgspec.msgpack.decode(parent.recv(length, socket.MSG_WAITALL), type=Job)
+    job = msgspec.msgpack.decode(parent.recv(length, socket.MSG_WAITALL), type=Job)
+    if not files:
+        return job
+    with os.fdopen(files[0], "rb") as file:
+        return replace(job, raw=file.read())
 
 
 def _serve(job: Job, parent: socket.socket) -> None:

@@ -1,17 +1,20 @@
 """A pool of worker processes that can be killed: hostile bytes are parsed there and never in guard's own process."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 import msgspec
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.examination import READY, Frame, Job
+from mailwarden.analysis.examination import Frame, Job, Started
 from mailwarden.analysis.registry import STRUCTURE
+from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, environment
 from mailwarden.analysis.view import NOBODY
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
@@ -44,41 +47,62 @@ class Patience(msgspec.Struct, frozen=True):
     analyzer: float = 5.0
 
 
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """How a worker process is started: its memory in MiB, the folder of YARA rules, and whether it is sandboxed."""
+
+    memory: int
+    patience: Patience
+    rules: str = ""
+    sandbox: SandboxMode = REQUIRED
+    program: tuple[str, ...] = ("-m", "mailwarden.analysis.worker")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules)
+
+
 class Worker(asyncio.Protocol):
     """One worker process and the socket to it; used for one message at a time."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Patience, files: socket.socket) -> None:
         self.killed = False
+        self.layers: tuple[str, ...] = ()  # of its sandbox
+        self._files = files  # the same socket as the transport's: only this one can send a file descriptor
         self._patience = patience
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._received = bytearray()
         self._loop = asyncio.get_running_loop()
-        self._ready = self._loop.create_future()
+        self._ready: asyncio.Future[Started] = self._loop.create_future()
         self._done: asyncio.Future[None] | None = None
         self._on_frame: OnFrame | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, memory: int, patience: Patience, rules: str = "") -> "Worker":
+    async def start(cls, settings: WorkerSettings) -> "Worker":
         """Start the process and wait until it is ready for its first message."""
         ours, theirs = socket.socketpair()
-        command = (sys.executable, "-m", "mailwarden.analysis.worker", str(memory), rules)
         with theirs:
-            process = await asyncio.create_subprocess_exec(*command, stdin=theirs.fileno(), stdout=theirs.fileno())
-        worker = cls(patience)
+            process = await asyncio.create_subprocess_exec(
+                *settings.command, stdin=theirs.fileno(), stdout=theirs.fileno(), cwd="/", env=environment()
+            )
+        worker = cls(settings.patience, ours.dup())
         worker._process = process
         try:
             transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
             worker._transport = cast("asyncio.WriteTransport", transport)
             async with asyncio.timeout(_START_TIMEOUT):
-                await worker._ready
+                started = await worker._ready
         except (TimeoutError, EOFError):
             await worker.end()
             raise OSError("A worker process did not start; its own words are in the log above.") from None
         except BaseException:
             await worker.end()
             raise
+        if started.problem:
+            await worker.end()
+            raise SandboxUnavailable(started.problem)
+        worker.layers = started.layers
         return worker
 
     @property
@@ -90,12 +114,15 @@ class Worker(asyncio.Protocol):
     ) -> None:
         """Tell `on_frame` each step of one message; one that is late or gone is killed, and WorkerFailed says so."""
         assert self._transport is not None
-        content, path = (b"", str(raw.path)) if raw.path else (b"".join(raw.chunks()), "")
-        job = Job(content, path, wanted, envelope)
-        body = msgspec.msgpack.encode(job)
-        self._on_frame, self._done = on_frame, self._loop.create_future()
-        self._wait(self._patience.structure)
-        self._transport.writelines([len(body).to_bytes(4), body])
+        file = raw.open_to_read()
+        try:
+            body = msgspec.msgpack.encode(Job(b"".join(raw.chunks()) if file is None else b"", wanted, envelope))
+            self._on_frame, self._done = on_frame, self._loop.create_future()
+            self._wait(self._patience.structure)
+            self._send(body, file)
+        finally:
+            if file is not None:
+                os.close(file)
         try:
             await self._done
         except BaseException:
@@ -105,13 +132,22 @@ class Worker(asyncio.Protocol):
             self._on_frame = self._done = None
             self._stop_waiting()
 
+    def _send(self, body: bytes, file: int | None) -> None:
+        """Send one job. Nothing else waits to be sent: the worker has answered the job before."""
+        assert self._transport is not None
+        head = len(body).to_bytes(4)
+        if file is None:
+            self._transport.writelines([head, body])
+            return
+        try:
+            socket.send_fds(self._files, [head], [file])
+        except OSError:  # the worker has ended; the transport tells the same
+            self._fail(FailureKind.CRASHED, "The worker process ended before it took the message.")
+            return
+        self._transport.write(body)
+
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if not self._ready.done():
-            if len(self._received) >= len(READY):
-                del self._received[: len(READY)]
-                self._ready.set_result(None)
-            return
         latest: Frame | None = None
         while len(self._received) >= 4:
             end = 4 + int.from_bytes(self._received[:4])
@@ -134,6 +170,9 @@ class Worker(asyncio.Protocol):
 
     def _take(self, body: bytes) -> Frame | None:
         """Hand one frame on and return it, or None where nobody waits for it."""
+        if not self._ready.done():
+            self._begin(body)
+            return None
         if self._on_frame is None or self._done is None or self._done.done():
             return None
         try:
@@ -145,6 +184,12 @@ class Worker(asyncio.Protocol):
         if frame.last:
             self._done.set_result(None)
         return frame
+
+    def _begin(self, body: bytes) -> None:
+        try:
+            self._ready.set_result(msgspec.msgpack.decode(body, type=Started))
+        except msgspec.DecodeError:
+            self._ready.set_exception(EOFError())
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
@@ -169,6 +214,7 @@ class Worker(asyncio.Protocol):
 
     async def end(self) -> None:
         self.kill()
+        self._files.close()
         if self._transport is not None:
             self._transport.abort()
         if self._process is not None:
@@ -178,12 +224,12 @@ class Worker(asyncio.Protocol):
 class WorkerPool:
     """A fixed number of workers; who ends is replaced in the background."""
 
-    def __init__(self, count: int, memory: int, patience: Patience, rules: str = "") -> None:
+    def __init__(
+        self, count: int, memory: int, patience: Patience, rules: str = "", sandbox: SandboxMode = REQUIRED
+    ) -> None:
         """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules."""
         self._count = count
-        self._rules = rules
-        self._memory = memory
-        self._patience = patience
+        self.settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
         self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
         self._replacing: set[asyncio.Task[None]] = set()
         self._all: set[Worker] = set()
@@ -191,6 +237,12 @@ class WorkerPool:
 
     async def start(self) -> None:
         await asyncio.gather(*(self._add() for _ in range(self._count)))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Return the layers of the sandbox that every worker has; none where it is disabled."""
+        sets = [worker.layers for worker in self._all]
+        return tuple(layer for layer in sets[0] if all(layer in others for others in sets)) if sets else ()
 
     async def stop(self) -> None:
         self._stopped = True
@@ -230,14 +282,14 @@ class WorkerPool:
         while not self._stopped:
             try:
                 await self._add()
-            except OSError as error:
+            except (OSError, SandboxUnavailable) as error:
                 log.warning("worker_cannot_start", error=str(error))
                 await asyncio.sleep(1.0)
             else:
                 return
 
     async def _add(self) -> None:
-        worker = await Worker.start(self._memory, self._patience, self._rules)
+        worker = await Worker.start(self.settings)
         if self._stopped:
             await worker.end()
             return

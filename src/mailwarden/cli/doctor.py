@@ -11,6 +11,7 @@ from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.doctor_files import check_certificates, check_folders, check_secrets
 from mailwarden.cli.doctor_report import Check, Host, Line
+from mailwarden.cli.doctor_sandbox import check_sandbox
 from mailwarden.cli.doctor_services import (
     check_database,
     check_engines,
@@ -18,7 +19,6 @@ from mailwarden.cli.doctor_services import (
     check_processes,
     check_smtp,
 )
-from mailwarden.cli.doctor_trust import check_trust
 from mailwarden.cli.printing import print_json
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
@@ -27,9 +27,9 @@ from mailwarden.settings.reader import read
 # Every check, in the order of the report: files first, then servers, then the processes that need both.
 CHECKS: tuple[Check, ...] = (
     check_certificates,
-    check_trust,
     check_folders,
     check_secrets,
+    check_sandbox,
     check_database,
     check_engines,
     check_smtp,

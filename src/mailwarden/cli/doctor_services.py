@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Callable
-from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +13,6 @@ from mailwarden.analysis.teacher import Teacher
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.doctor_files import look_at_folder
 from mailwarden.cli.doctor_report import Host, Line
-from mailwarden.cli.doctor_trust import public_context, rejected_certificate
 from mailwarden.database.migrations import pending
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.app import build_engines
@@ -91,7 +88,6 @@ async def check_processes(host: Host) -> AsyncIterator[Line]:
     folder, abby = host.folder, host.abby
     try:
         context = client_context(folder / abby.tls.ca, folder / abby.tls.certificate, folder / abby.tls.key)
-        public = public_context(folder, abby.public_tls) if abby.public_tls is not None else None
     except MailwardenError:
         return  # check_certificates reports it
     timeout = aiohttp.ClientTimeout(total=PATIENCE)
@@ -102,7 +98,7 @@ async def check_processes(host: Host) -> AsyncIterator[Line]:
         name = "127.0.0.1" if abby.listen.host == "0.0.0.0" else abby.listen.host  # noqa: S104 - compared, not bound
         url = f"https://{name}:{abby.listen.port}/readyz"
         ready = (True, f"ready at {name}:{abby.listen.port}")
-        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby", context=public)
+        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby")
 
 
 async def _database(url: str) -> Line:
@@ -175,19 +171,11 @@ async def _next_hop(key: str, address: tuple[str, int]) -> Line:
 
 
 async def _ask(
-    session: aiohttp.ClientSession,
-    url: str,
-    name: str,
-    describe: Callable[[bytes], tuple[bool, str]],
-    remedy: str,
-    *,
-    context: ssl.SSLContext | None = None,
+    session: aiohttp.ClientSession, url: str, name: str, describe: Callable[[bytes], tuple[bool, str]], remedy: str
 ) -> Line:
     try:
-        async with session.get(url, ssl=context or True) as response:
+        async with session.get(url) as response:
             body = await response.read()
-            if response.status == HTTPStatus.FORBIDDEN:
-                return rejected_certificate(name, url)
             if response.status != 200:
                 return Line(
                     False, name, f"{url} answered {response.status}", f"look at its log; start it by `{remedy}`"
@@ -195,10 +183,7 @@ async def _ask(
             well, seen = describe(body)
             return Line(well, name, seen, "look at its log, and call `mailwarden doctor` on its host")
     except aiohttp.ClientSSLError as error:
-        remedy = "the listener shows another certificate than the one configured; after a renewal send it SIGHUP"
-        return Line(
-            False, name, f"{url}: {error}", remedy if context else "the listener shows no certificate of tls.ca"
-        )
+        return Line(False, name, f"{url}: {error}", "whoever listens there shows no certificate of this authority")
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
         return Line(False, name, f"{url}: {error or 'no answer'}", f"start it by `{remedy}`")
 
@@ -206,6 +191,7 @@ async def _ask(
 def _describe_guard(body: bytes) -> tuple[bool, str]:
     status = msgspec.json.decode(body, type=GuardStatus)
     seen = f"{status.name} {status.version}, {status.in_processing} of {status.max_in_processing} in processing"
+    seen += f", workers: {', '.join(status.worker_sandbox) or 'no sandbox'}"
     lacks = [engine.name for engine in status.engines if not engine.up]
     lacks += [] if status.database_up else ["the database"]
     lacks += [] if status.lists_loaded else ["the lists"]

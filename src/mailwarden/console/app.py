@@ -75,13 +75,14 @@ class Services:
     teaching: Teaching
     quarantine: Quarantine
     self_service: SelfService
+    previews: Previews
     spool: Path
     metrics: Metrics
 
 
 def build_pages(services: Services) -> Sequence[Page | OpenPage]:
     """Return every page of every screen, in the order of the menu."""
-    previews = Previews()
+    previews = services.previews
     return [
         *LoginScreen(services.reception).pages(),
         *SetupScreen(services.reception).pages(),

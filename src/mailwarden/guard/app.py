@@ -18,6 +18,7 @@ from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.database.pool import Database
@@ -46,21 +47,22 @@ from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica import Replica
 from mailwarden.policy.rules import load_policy
-from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ServerTls, server_context
+from mailwarden.serving.tls import server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.chore import end_tasks
-from mailwarden.telemetry.logs import start_logging
+from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 # A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
 LISTS_SECONDS = 10.0
+
+log = get_logger(__name__)
 
 
 def _rest_api(house: House) -> Handler:
@@ -76,13 +78,21 @@ class Guard:
     """The parts of a running guard that tell how it is doing."""
 
     def __init__(
-        self, config: GuardConfig, admission: Admission, engines: EngineWatch, database: Database, lists: Replica
+        self,
+        config: GuardConfig,
+        *,
+        admission: Admission,
+        engines: EngineWatch,
+        database: Database,
+        lists: Replica,
+        workers: WorkerPool,
     ) -> None:
         self._config = config
         self._admission = admission
         self._engines = engines
         self._database = database
         self._lists = lists
+        self._workers = workers
         self.name = config.name or socket.gethostname()
         self.stopping = False
         self.closers: tuple[Callable[[], None], ...] = ()  # of the sources that are not the front door's
@@ -100,6 +110,7 @@ class Guard:
             lists_loaded=self._lists.loaded,
             lists_lag_seconds=self._lists.lag_seconds,
             max_waiting=self._admission.max_waiting,
+            worker_sandbox=self._workers.layers,
         )
         return web.Response(body=msgspec.json.encode(status), content_type="application/json")
 
@@ -137,8 +148,7 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
             assembled_doors(house) as close_doors,
         ):
             guard.closers = (close_smtp, close_doors)
-            clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
-            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics, clients=clients)
+            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
 
 
 @asynccontextmanager
@@ -161,10 +171,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
         lists = await _fed_lists(config, folder, database, metrics, stack)
-        rules = rules_folder(config, folder)
-        workers = WorkerPool(config.workers.effective_count, config.workers.memory, _patience(config), rules)
-        stack.push_async_callback(workers.stop)
-        await workers.start()
+        workers = await _started_workers(config, folder, metrics, stack)
         engines = build_engines(config)
         watch = EngineWatch(engines)
         await watch.look()
@@ -183,7 +190,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         if learning is not None:
             learning.start()
             stack.push_async_callback(learning.stop)
-        guard = Guard(config, admission, watch, database, lists)
+        guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines),
@@ -220,6 +227,24 @@ async def _known_tenants(house: House) -> AsyncIterator[None]:
         yield
     finally:
         await house.tenants.stop()
+
+
+async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> WorkerPool:
+    """Start the workers, sandboxed unless the configuration says otherwise; without a sandbox guard does not start."""
+    wanted = config.workers
+    if wanted.sandbox == REQUIRED:
+        check_out_of_reach(folder)
+    else:
+        log.warning("worker_sandbox_disabled", setting="workers.sandbox", file=PATH)
+    rules = rules_folder(config, folder)
+    workers = WorkerPool(wanted.effective_count, wanted.memory, _patience(config), rules, wanted.sandbox)
+    stack.push_async_callback(workers.stop)
+    await workers.start()
+    metrics.gauge("worker_sandbox", "1 where workers are sandboxed, 0 where the sandbox is disabled.").set(
+        bool(workers.layers)
+    )
+    log.info("workers_started", count=wanted.effective_count, sandbox=workers.layers)
+    return workers
 
 
 def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning | None:
@@ -271,8 +296,7 @@ def _patience(config: GuardConfig) -> Patience:
 
 
 async def _serve(config: GuardConfig, folder: Path) -> None:
-    files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
-    tls = ServerTls(lambda: server_context(*files))
+    tls = server_context(folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     async with built_guard(config, folder) as (guard, door):
         settle_memory()
         await serve_until_stopped(

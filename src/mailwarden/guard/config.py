@@ -9,7 +9,6 @@ from msgspec import Meta, Struct
 from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp_config import Smtp
-from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
 PATH = "guard/core/guard.yml"
@@ -79,6 +78,14 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         Milliseconds, Meta(description="Longest run of one local analyzer, in milliseconds.")
     ] = 5_000
 
+    sandbox: Annotated[
+        Literal["required", "disabled"],
+        Meta(
+            description="`required`: guard does not start where workers cannot be sandboxed. `disabled`: workers run "
+            "with all rights of guard."
+        ),
+    ] = "required"
+
     @property
     def effective_count(self) -> int:
         return self.count or os.cpu_count() or 1
@@ -136,18 +143,6 @@ class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=Tru
 class GuardTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
     certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/guard.crt"
     key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/guard.key"
-    client_names: Annotated[
-        tuple[str, ...],
-        Meta(
-            min_length=1,
-            max_length=100,
-            description="Clients that may call guard: a DNS name or IP address in the subjectAltName of their "
-            "certificate. `mailwarden init` writes the default into abby's certificate.",
-        ),
-    ] = (ABBY_NAME,)
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from name_mistakes("clientNames", self.client_names)
 
 
 class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -182,10 +177,9 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = 30_000
     name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
     listen: Annotated[GuardListen, Meta(description="Where guard listens for abby.")] = GuardListen()
-    tls: Annotated[
-        GuardTls,
-        Meta(description="guard's certificate, and the clients that may call guard with a certificate of `ca`."),
-    ] = GuardTls()
+    tls: Annotated[GuardTls, Meta(description="guard's certificate; callers must show one signed by `ca`.")] = (
+        GuardTls()
+    )
     engines: Engines = Engines()
     workers: Workers = Workers()
     history: History = History()

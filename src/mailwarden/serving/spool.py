@@ -34,12 +34,14 @@ class Spooled:
     def of(cls, data: bytes) -> "Spooled":
         return cls(data, -1, 0, len(data), whole=True, owner=True)
 
-    @property
-    def path(self) -> Path | None:
-        """Return where another process of this user can read exactly these bytes, or None where it cannot."""
+    def open_to_read(self) -> int | None:
+        """Return a new read-only descriptor of a file of exactly these bytes, or None where there is no such file.
+
+        It can be given to a process that must not change the message: writing and truncating it fail.
+        """
         if self._memory is not None or not self._whole:
             return None
-        return Path(f"/proc/{os.getpid()}/fd/{self._fd}")
+        return os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def in_memory(self) -> bool:

@@ -43,3 +43,4 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     lists_loaded: bool = True  # whether there are lists to scan with, however old
     lists_lag_seconds: float | None = None  # how old they may be at most
     max_waiting: int = 0  # guard requests that may wait for admission besides those in processing
+    worker_sandbox: tuple[str, ...] = ()  # the active layers of the worker sandbox; none: it is disabled

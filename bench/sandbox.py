@@ -1,0 +1,101 @@
+"""Measures what the worker sandbox costs: time to start a worker, and processor time a message, with and without it."""
+
+import argparse
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.cpu import children_of, cpu_seconds
+from mailwarden.analysis.sandbox import DISABLED, REQUIRED, SandboxMode
+from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.serving.spool import Spooled
+
+MODES: tuple[SandboxMode, ...] = (REQUIRED, DISABLED)
+FOLDER = Path("tests/good_mail")
+
+
+ENTER = """
+import time
+from mailwarden.analysis.sandbox import enter_sandbox
+began = time.perf_counter()
+enter_sandbox()
+print((time.perf_counter() - began) * 1000)
+"""
+
+
+def time_entering() -> float:
+    """Return the milliseconds that a process takes to enter the sandbox, its imports left out."""
+    return float(subprocess.run([sys.executable, "-c", ENTER], capture_output=True, check=True, text=True).stdout)
+
+
+async def time_start(mode: SandboxMode) -> float:
+    """Return the milliseconds until a new worker is ready."""
+    pool = WorkerPool(1, 1_024, Patience(), sandbox=mode)
+    began = time.perf_counter()
+    await pool.start()
+    took = (time.perf_counter() - began) * 1000
+    await pool.stop()
+    return took
+
+
+async def measure_cpu(pool: WorkerPool, pid: int, messages: list[bytes]) -> float:
+    """Return the processor milliseconds that the worker took for each message."""
+    before = cpu_seconds({"worker": pid})["worker"]
+    for raw in messages:
+        await pool.examine(Spooled.of(raw), lambda _: None)
+    return (cpu_seconds({"worker": pid})["worker"] - before) / len(messages) * 1000
+
+
+async def measure(messages: list[bytes], starts: int, rounds: int) -> None:
+    took: dict[SandboxMode, list[float]] = {mode: [] for mode in MODES}
+    for _ in range(starts):
+        for mode in MODES:
+            took[mode].append(await time_start(mode))
+    pools = {mode: WorkerPool(1, 1_024, Patience(), sandbox=mode) for mode in MODES}
+    pids = {}
+    known: set[int] = set()
+    for mode, pool in pools.items():
+        await pool.start()
+        (pids[mode],) = set(children_of(os.getpid())) - known
+        known.add(pids[mode])
+    cpu: dict[SandboxMode, list[float]] = {mode: [] for mode in MODES}
+    try:
+        for _ in range(rounds):
+            for mode, pool in pools.items():
+                cpu[mode].append(await measure_cpu(pool, pids[mode], messages))
+    finally:
+        layers = ", ".join(pools[REQUIRED].layers)
+        for pool in pools.values():
+            await pool.stop()
+    show(layers, took, cpu, len(messages))
+
+
+def show(layers: str, took: dict[SandboxMode, list[float]], cpu: dict[SandboxMode, list[float]], messages: int) -> None:
+    rounds = len(cpu[REQUIRED])
+    print(f"layers: {layers}")
+    print(f"{messages} messages, {rounds} rounds each, {len(took[REQUIRED])} starts each, alternated; medians")
+    print(f"{'':<26}{'sandboxed':>12}{'disabled':>12}{'ratio':>8}")
+    for name, figures in (("start, ms", took), ("CPU a message, ms", cpu)):
+        with_it, without = (statistics.median(figures[mode]) for mode in MODES)
+        print(f"{name:<26}{with_it:12.2f}{without:12.2f}{with_it / without:8.3f}")
+    ratio = statistics.median(on / off for on, off in zip(cpu[REQUIRED], cpu[DISABLED], strict=True))
+    entering = statistics.median(time_entering() for _ in took[REQUIRED])
+    print(f"sandbox entered in {entering:.1f} ms, CPU ratio {ratio:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=Path, default=FOLDER, help="folder of .eml files (%(default)s)")
+    parser.add_argument("--starts", type=int, default=7, help="starts of a worker of each kind (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of each kind (%(default)s)")
+    options = parser.parse_args()
+    messages = [path.read_bytes() for path in sorted(options.messages.glob("*.eml"))]
+    asyncio.run(measure(messages, options.starts, options.rounds))
+
+
+if __name__ == "__main__":
+    main()
