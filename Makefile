@@ -1,9 +1,9 @@
 # Mailwarden's workshop. `make setup` once, then `make run`, `make test`, `make check`.
 PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
-PACKAGES := python3.11 python3.11-venv libmagic1 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
+PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox evaluate parity torture fuzz faults-lists faults-smtp screens docs clean
+.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -85,6 +85,12 @@ parity: ## The same messages by SMTP, the scanning API and /checkv2 (CORPUS=fold
 
 torture: ## Structural bombs, ambiguous messages, broken HTTP, multipart and JSON
 	@$(BIN)/python -m torture
+
+evasion: ## Payloads in every wrapper and encoding through the real product: none may be clean (ONLY=pattern)
+	@$(BIN)/python -m evasion $(if $(ONLY),--only "$(ONLY)")
+
+evaluate-ham: ## Good mail that is held (CORPUS="folder ...", MORE="--before FILE" compares with an earlier run)
+	@$(BIN)/python -m evaluate.ham $(foreach folder,$(CORPUS),--corpus $(folder)) $(MORE)
 
 fuzz: ## Properties of everything that reads hostile bytes, with new examples every time
 	@MAILWARDEN_FULL=1 $(BIN)/pytest -q tests/fuzz $$(grep -rl "@given" tests/unit)

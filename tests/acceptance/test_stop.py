@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 SOON = 20.0  # less than the grace period: it is not waited for where nothing is left to do
 STOPPING = b'"event":"stopping"'
-HANGUP = b'"event":"hangup"'
+RELOADED = b'"event":"certificate reloaded"'
 
 
 @pytest.mark.contract("6 stop")
@@ -62,9 +62,9 @@ def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
         assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"
 
 
-def test_a_hangup_is_told_and_ends_nothing(yard, plain):
+def test_a_hangup_reloads_the_certificate_and_ends_nothing(yard, plain):
     for service in yard.product.services:
         os.kill(service.pid, signal.SIGHUP)
-        assert wait_until(lambda service=service: HANGUP in service.log.read_bytes() or not service.running)
+        assert wait_until(lambda service=service: RELOADED in service.log.read_bytes() or not service.running)
         assert service.running, f"{service.name} has ended"
     assert yard.client().submit(plain).outcome == ("clean", "deliver")

@@ -9,6 +9,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.cli.config import check
 from mailwarden.cli.main import main
 from mailwarden.guard.config import PATH as GUARD_PATH
+from mailwarden.serving.client_names import ABBY_NAME
 from mailwarden.serving.tls import server_context
 
 NOBODY = "postgresql://mailwarden@127.0.0.1:9/none"
@@ -77,7 +78,8 @@ def test_secrets_and_certificates_that_are_there_are_kept(folder: Path, capsys: 
 
 def test_certificates_are_signed_anew_by_the_same_authority_for_the_same_names(folder: Path):
     assert init(folder, "--no-database", "--name", "mail.example") == 0
-    before = names(folder, "abby")
+    before = {program: names(folder, program) for program in ("abby", "guard")}
+    assert before["abby"] == [ABBY_NAME, *before["guard"]], "guards know abby by this name, and guard has none like it"
     authority, old = (folder / "tls" / "ca.crt").read_bytes(), (folder / "tls" / "abby.crt").read_bytes()
     assert init(folder, "--renew", "--name", "second.example") == 0
 
@@ -85,7 +87,7 @@ def test_certificates_are_signed_anew_by_the_same_authority_for_the_same_names(f
     assert (folder / "tls" / "abby.crt").read_bytes() != old
     ca = x509.load_pem_x509_certificate(authority)
     for program in ("abby", "guard"):
-        assert names(folder, program) == [*before, "second.example"]
+        assert names(folder, program) == [*before[program], "second.example"]
         new = x509.load_pem_x509_certificate((folder / "tls" / f"{program}.crt").read_bytes())
         new.verify_directly_issued_by(ca)
         key = folder / "tls" / f"{program}.key"
@@ -96,6 +98,38 @@ def test_certificates_are_signed_anew_by_the_same_authority_for_the_same_names(f
 def test_where_there_is_no_authority_nothing_is_signed(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert init(folder, "--renew") == 2
     assert "has no authority" in capsys.readouterr().err
+
+
+def test_the_key_of_the_authority_can_stay_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    safe, second = tmp_path / "safe", tmp_path / "second"
+    assert init(folder, "--no-database", "--ca-folder", str(safe)) == 0
+    assert f"the authority's key is {safe}/ca.key" in capsys.readouterr().out
+    assert not list(folder.rglob("ca.key"))
+    authority = {path: path.read_bytes() for path in safe.iterdir()}
+    assert init(second, "--no-database", "--ca-folder", str(safe)) == 0, "a second host has the same authority"
+    assert (second / "tls" / "ca.crt").read_bytes() == (folder / "tls" / "ca.crt").read_bytes()
+
+    assert init(folder, "--renew") == 2
+    assert "--ca-folder" in capsys.readouterr().err
+    assert init(folder, "--renew", "--ca-folder", str(safe), "--name", "third.example") == 0
+    assert "third.example" in names(folder, "guard")
+    assert {path: path.read_bytes() for path in safe.iterdir()} == authority, "the authority is never written over"
+
+
+def test_an_authority_of_another_deployment_signs_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert init(folder, "--no-database", "--ca-folder", str(tmp_path / "safe")) == 0
+    assert init(tmp_path / "other", "--no-database", "--ca-folder", str(tmp_path / "unsafe")) == 0
+    before = {path: path.read_bytes() for path in (folder / "tls").iterdir()}
+    assert init(folder, "--renew", "--ca-folder", str(tmp_path / "unsafe")) == 2
+    assert "is not the authority in" in capsys.readouterr().err
+    (tmp_path / "unsafe" / "ca.key").unlink()
+    assert init(tmp_path / "third", "--no-database", "--ca-folder", str(tmp_path / "unsafe")) == 2
+    assert not (tmp_path / "unsafe" / "ca.key").exists(), "half an authority is not completed with another key"
+    assert init(tmp_path / "fourth", "--no-database", "--ca-folder", str(tmp_path / "fourth" / "ca")) == 2
+    assert "is inside" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (folder / "tls").iterdir()} == before
 
 
 def names(folder: Path, program: str) -> list[str]:

@@ -98,6 +98,17 @@ async def test_what_is_wrong_with_certificates_is_told_and_nothing_raises(folder
     assert "cannot be read" in (await look(folder))["certificate guard"][1]
 
 
+async def test_the_key_of_the_authority_on_a_service_host_is_a_warning(folder: Path, tmp_path: Path):
+    line = {line.name: line async for line in examine(folder)}["key of the authority"]
+    assert (line.well, line.state) == (True, "warn")
+    assert f"{folder}/tls/ca.key" in line.seen
+    (folder / "tls" / "ca.key").rename(folder / "secrets" / "spare.pem")
+    assert (await look(folder))["key of the authority"][1].startswith(f"{folder}/secrets/spare.pem")
+    (folder / "secrets" / "spare.pem").rename(tmp_path / "ca.key")
+    line = {line.name: line async for line in examine(folder)}["key of the authority"]
+    assert line.state == "ok"
+
+
 async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monkeypatch: pytest.MonkeyPatch):
     class Tomorrow(datetime.datetime):
         @classmethod

@@ -72,7 +72,7 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import client_context, server_context
+from mailwarden.serving.tls import ServerTls, client_context, server_context
 from mailwarden.settings.networks import Networks
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
@@ -237,7 +237,8 @@ def build_routes(
 
 
 async def _serve(config: AbbyConfig, folder: Path) -> None:
-    tls = server_context(folder / config.tls.certificate, folder / config.tls.key)
+    public = config.public_tls or config.tls
+    tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
     async with built_abby(config, folder) as door:
         settle_memory()
         limits = Limits(header_timeout_ms=config.header_timeout)

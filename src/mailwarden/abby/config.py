@@ -99,6 +99,13 @@ class AbbyTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
     key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/abby.key"
 
 
+class PublicTls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The certificate for callers and browsers, of an authority that they trust; `tls` is for the guards then."""
+
+    certificate: Annotated[str, Meta(description="Certificate chain, PEM: abby's own certificate first.")]
+    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")]
+
+
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     service_providers: Annotated[ServiceProviders, Meta(description="The services behind abby.")]
     static_api_tokens: Annotated[
@@ -126,7 +133,11 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
             "believed. Nobody else's is.",
         ),
     ] = ()
-    tls: Annotated[AbbyTls, Meta(description="abby's certificate, shown to callers and to the guards.")] = AbbyTls()
+    tls: Annotated[AbbyTls, Meta(description="abby's certificate for the guards, which check its name.")] = AbbyTls()
+    public_tls: Annotated[
+        PublicTls | None,
+        Meta(description="abby's certificate for callers and browsers, read again at SIGHUP; `tls` if unset."),
+    ] = None
     max_uploads: Annotated[
         int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
     ] = 1_000

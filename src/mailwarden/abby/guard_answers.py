@@ -12,6 +12,7 @@ from mailwarden.errors import (
     CoreError,
     CoreUnreachable,
     EngineUnavailable,
+    Forbidden,
     MailwardenError,
     Overloaded,
     ScanningDisabled,
@@ -25,6 +26,7 @@ from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
 
 MAX_ANSWER = 1_048_576
 MAX_LINES = 100  # there are a dozen analyzers
+REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
 
 # What guards refuse with, the one to answer first: the fuller the truth for the caller, the higher.
 _REFUSALS: Mapping[str, type[MailwardenError]] = {
@@ -95,6 +97,8 @@ def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = No
     if status == 503 and error in _REFUSALS:
         refusal = _REFUSALS[error]("Every guard refused the message for now; try again.", retry_after=retry_after)
         raise Refused(refusal)
+    if status == 403 and error == Forbidden.code:
+        raise Refused(CoreError(REJECTED))
     if status == 504 and error == AnalysisTimeout.code:
         raise AnalysisTimeout("The analysis was not finished in time.")
     raise Died(_nonsense(), f"status {status} {error}"[:60])

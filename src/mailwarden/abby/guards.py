@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -27,13 +28,14 @@ _decode_settings = msgspec.json.Decoder(list[Setting]).decode
 class Guard:
     """One guard: its address, what it last said of itself, and how many messages it has from this abby."""
 
-    __slots__ = ("address", "in_flight", "in_flight_when_asked", "status")
+    __slots__ = ("address", "in_flight", "in_flight_when_asked", "rejects_us", "status")
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
         self.status: GuardStatus | None = None
         self.in_flight = 0
         self.in_flight_when_asked = 0
+        self.rejects_us = False  # it answered that abby's certificate has none of its configured names
 
     @property
     def name(self) -> str:
@@ -132,9 +134,16 @@ class GuardWatch:
                 async with self._session.get(guard.address + GUARD_STATUS_PATH, allow_redirects=False) as response:
                     raw = await response.content.read(MAX_STATUS_BYTES)
                     guard.status = _decode(raw) if response.status == 200 else None
+                    self._note_rejection(guard, rejected=response.status == HTTPStatus.FORBIDDEN)
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
             guard.status = None
             if before is not None:
                 log.warning("guard lost", guard=guard.name, problem=type(error).__name__)
         if before is None and guard.status is not None:
             log.info("guard found", guard=guard.name)
+
+    def _note_rejection(self, guard: Guard, *, rejected: bool) -> None:
+        if rejected and not guard.rejects_us:
+            advice = "Add a name of tls.certificate in abby.yml to tls.clientNames in that guard's guard.yml."
+            log.error("guard rejects abby's certificate", guard=guard.name, advice=advice)
+        guard.rejects_us = rejected

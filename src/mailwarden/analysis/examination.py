@@ -78,19 +78,19 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
     yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents)
-    if job.wanted:
-        yield _sight(message, job.wanted)
     view = View(message, job.envelope, coverage)
+    if job.wanted:
+        yield _sight(view, job.wanted)
     for analyzer in LOCAL:
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
     # Last, because readers open files, pages and pictures when the first analyzer asks for them.
     yield Frame(report_of(COVERAGE, lambda: map(_missed, coverage.missed)), last=True)
 
 
-def _sight(message: Message, wanted: tuple[Sight, ...]) -> Frame:
+def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:
     started = time.perf_counter()
     try:
-        sightings = find_sightings(message, wanted)
+        sightings = find_sightings(view, wanted)
     except Exception as error:  # what was not looked for may be on a list, so that this is a failure like any other
         return Frame(_broken(SIGHTINGS, started, error))
     return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)

@@ -14,12 +14,12 @@ _UNSEEN = frozenset({"Mn", "Me", "Cf"})  # marks and formats
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 FEW = 3  # so many styled letters are no accident
 _SMALL_CAPITAL = re.compile(r"LATIN LETTER SMALL CAPITAL ([A-Z])$")
-_WORD = re.compile(r"[^\W\d_]{2,60}+")
+_WORD = re.compile(r"[^\W\d_]{2,60}")
 _OVERRIDES = frozenset("\u202d\u202e")
 _EMBEDDINGS = frozenset("\u202a\u202b\u2066\u2067\u2068")
 _RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _HIDDEN_BETWEEN = re.compile(
-    "[A-Za-z][\u00ad\u034f\u115f\u1160\u180e\u200b-\u200d\u2060-\u2064\u3164\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]{1,20}+[A-Za-z]"
+    "[A-Za-z][\u00ad\u034f\u115f\u1160\u180e\u200b-\u200d\u2060-\u2064\u3164\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]{1,20}[A-Za-z]"
 )
 _STYLED = re.compile("[\U0001d400-\U0001d7ff\U0001f130-\U0001f189\u24b6-\u24e9]")
 _WIDE = re.compile(r"[\uff21-\uff5a]")

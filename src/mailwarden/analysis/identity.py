@@ -14,8 +14,8 @@ from mailwarden.message.urls import has_known_ending, normalize_host, registrabl
 LONGEST = 2_000
 MAX_NAME = 300
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.){1,20}[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_ANGLED = re.compile(r"<[^<>@]{0,300}+@[^<>]{1,300}+>")
-_LOOSE = re.compile(r"[^\s<>()\"',;:@]{1,64}+@[^\s<>()\"',;:@]{1,255}")
+_ANGLED = re.compile(r"<[^<>@]{0,300}@[^<>]{1,300}>")
+_LOOSE = re.compile(r"[^\s<>()\"',;:@]{1,64}@[^\s<>()\"',;:@]{1,255}")
 # Names that never leave a network, or that stand for an address on purpose.
 _PRIVATE = frozenset({"arpa", "corp", "example", "home", "internal", "invalid", "lan", "local", "localdomain",
                       "localhost", "onion", "test"})  # fmt: skip

@@ -37,11 +37,11 @@ _RENTED = {
 }
 # A known organisation is misused by strangers; a service that counts clicks does what it is there for.
 _REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
-_AUTHORITY = re.compile(r"\s*+[a-z]{1,10}+:[/\\]{0,9}+([^/\\?#]{0,1000}+)", re.IGNORECASE)
-_PORT = re.compile(r":(\d{1,5}+)$")
+_AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
+_PORT = re.compile(r":(\d{1,5})$")
 _USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
-_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}+")
-_NUMBERS = re.compile(r"(?:/[0-9]{1,12}+(?:_[a-z]{2})?+){4}")
+_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}")
+_NUMBERS = re.compile(r"(?:/[0-9]{1,12}(?:_[a-z]{2})?){4}")
 _AFFILIATE = re.compile(r"[?&](?:oc|aff_?id|affiliate_?id|offer_?id|s1|s2|sub1|sub_?id1?|aff_sub)=", re.IGNORECASE)
 _HIDDEN_LETTER = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
 _SITE_INSIDES = re.compile(

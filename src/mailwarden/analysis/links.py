@@ -8,9 +8,9 @@ from ipaddress import ip_address
 
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 
-_SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}+(?!@)", re.IGNORECASE)
-_SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}+\.){1,20}+([a-z]{2,24}+))(?:[/:?#]\S{0,500}+)?+$", re.IGNORECASE)
-_AUTHORITY = re.compile(r"\s*+(?:https?|ftp):[/\\]{1,20}+([^/\\?#@]{1,2000}+)@", re.IGNORECASE)
+_SHOWN_URL = re.compile(r"(?:https?://|www\.)[^\s<>\"'@]{1,500}", re.IGNORECASE)
+_SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", re.IGNORECASE)
+_AUTHORITY = re.compile(r"\s*(?:https?|ftp):[/\\]{1,20}([^/\\?#@]{1,2000})@", re.IGNORECASE)
 _NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
 
 # What stands alone as `name.ending` is far more often the name of a file than a host.
@@ -37,8 +37,9 @@ def shown_host(text: str) -> str:
     text = text.strip()
     if "." not in text:
         return ""
-    if url := _SHOWN_URL.search(text):
-        return host_of(url.group())
+    for url in _SHOWN_URL.finditer(text):
+        if not text.startswith("@", url.end()):  # before an @ it is the user's name, and the host comes after
+            return host_of(url.group())
     match = _SHOWN_HOST.match(text)
     return normalize_host(match[1]) if match and match[2].lower() not in _FILE_ENDINGS else ""
 

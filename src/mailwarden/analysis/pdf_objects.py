@@ -1,131 +1,121 @@
-"""The objects of a PDF by their numbers, and the scripts that stand in them or that they name.
+"""The objects of a PDF by their numbers, and the scripts in them.
 
-Security: hostile bytes; every search is bounded, every pattern is linear, and it never raises.
+Security: hostile bytes; objects, definitions and bytes are bounded by the message's limits, every pattern is linear,
+and nothing raises.
 """
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 
-MAX_SCRIPT = 256 * 1024
-_MAX_ACTION = 16_384
-_MAX_MENTIONS = 5_000  # of a number in the file, until it is given up to find its object
-_MAX_SCRIPTS = 20  # of one object
+from mailwarden.analysis.pdf_filters import TooLong, Undecodable, decode_stream
+from mailwarden.analysis.pdf_syntax import decode_string, dictionary_at, read_reference, read_string, skip_blank
+from mailwarden.message.coverage import Coverage
 
-_BEGINS = re.compile(rb"\s{1,4}\d{1,5}\s{1,4}obj\b")
-_SCRIPT = re.compile(rb"/JS\s{0,4}(?:(\()|<([0-9a-fA-F\s]{2,65536}+)>|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b)")
-_MARK = re.compile(rb"\\.|[()]|<<|>>", re.DOTALL)
-_PAREN = re.compile(rb"\\.|[()]", re.DOTALL)
-_BACKSLASH = re.compile(rb"\\([0-7]{1,3}|\r\n|.)", re.DOTALL)
-_STREAM = re.compile(rb"\bstream\r?\n")
-_FILTERS = re.compile(rb"/(?:Filter|F)\s{0,4}\[?\s{0,4}((?:/[A-Za-z0-9]{1,30}\s{0,4}){1,10})")
-_NUMBERS = re.compile(rb"\s{0,9}(?:\d{1,9}\s{1,9}\d{1,9}\s{1,9}){1,500}+")
-_PACKED_ONCE = (b"/FlateDecode", b"/Fl")
+_DEFINITION = re.compile(rb"(?<![0-9])(\d{1,10})\s{1,9}\d{1,5}\s{1,9}$")
+_BEFORE = 40  # bytes before "obj" in which its number stands
+_SCRIPT = re.compile(rb"/JS(?![A-Za-z0-9])")
+_STREAM = re.compile(rb"\bstream(?:\r\n|\n|\r|(?=[^\s]))")
+_NUMBERS = re.compile(rb"\s{0,9}(?:\d{1,10}\s{1,9}\d{1,10}\s{1,9})+")
 
 
 class PdfObjects:
-    """Finds objects in a file and in its unpacked streams of objects."""
+    """Finds objects in the sources of a document, and in its object streams, which are given decoded."""
 
-    def __init__(self, content: bytes, packed: Sequence[bytes]) -> None:
-        self.texts = (content, *packed)
-        self._content = content
-        self._packed = packed
+    def __init__(
+        self, sources: Sequence[bytes], packed: Sequence[bytes] = (), coverage: Coverage | None = None, place: str = ""
+    ) -> None:
+        self.coverage = coverage or Coverage()
+        self.place = place
+        self.limits = self.coverage.limits
+        self._sources = tuple(sources)
+        self._packed = tuple(packed)
+        self._index: dict[bytes, list[tuple[bytes, int, bool]]] | None = None
+        self._found: dict[bytes, bytes] = {}
+        self._room = self.limits.pdf_unpacked
 
     def find(self, number: bytes) -> bytes:
-        """Return an object by its number; of one that was written anew, what it was and what it is."""
-        if starts := self._starts(number):
-            return b"\n".join(map(self._until_end, starts))
+        """Return an object by its number; of one that is defined several times, all definitions."""
+        if number not in self._found:
+            found = b"\n".join(self._definitions(number))
+            self._room -= len(found)
+            self._found[number] = found
+        return self._found[number]
+
+    def dictionary(self, text: bytes, start: int) -> bytes:
+        return dictionary_at(text, start, self.limits.pdf_dictionary)
+
+    def string(self, text: bytes, position: int) -> str | None:
+        """Return the string that stands there or in the object that is named there; None where there is none."""
+        position = skip_blank(text, position)
+        if number := read_reference(text, position):
+            text, position = self.find(number), 0
+            position = skip_blank(text, 0)
+        data, _ = read_string(text, position, self.limits.pdf_script)
+        return None if data is None else decode_string(data)
+
+    def scripts(self, action: bytes) -> Iterator[str]:
+        """Yield the scripts in an object, or in the objects that it names; "" for one that cannot be read."""
+        for key in self.coverage.first(_SCRIPT.finditer(action), "pdf_scripts", self.place):
+            position = skip_blank(action, key.end())
+            if number := read_reference(action, position):
+                yield self._script_of(self.find(number))
+            else:
+                data, _ = read_string(action, position, self.limits.pdf_script)
+                yield decode_string(data) if data else ""
+
+    def _script_of(self, item: bytes) -> str:
+        """Return the script in an object: a string, or a stream that is decoded."""
+        start = _STREAM.search(item)
+        if start is None:
+            data, _ = read_string(item, skip_blank(item, 0), self.limits.pdf_script)
+            return decode_string(data) if data else ""
+        body = item[start.end() :]
+        end = body.rfind(b"endstream")
+        try:
+            decoded = decode_stream(item[: start.start()], body[: end if end >= 0 else None], self.limits.pdf_script)
+        except TooLong:
+            self.coverage.beyond("pdf_script", self.place)
+            return ""
+        except Undecodable:
+            return ""
+        return decode_string(decoded)
+
+    def _definitions(self, number: bytes) -> Iterator[bytes]:
+        if self._index is None:
+            self._index = self._build_index()
+        for source, start, is_packed in self._index.get(number, ()):
+            if self._room <= 0:
+                self.coverage.beyond("pdf_unpacked", self.place)
+                return
+            most = self.limits.pdf_dictionary if is_packed else self.limits.pdf_script
+            end = -1 if is_packed else source.find(b"endobj", start, start + most)
+            yield source[start : end if end >= 0 else start + most]
+
+    def _build_index(self) -> dict[bytes, list[tuple[bytes, int, bool]]]:
+        index: dict[bytes, list[tuple[bytes, int, bool]]] = {}
+        found = (each for source in self._sources for each in _numbered(source))
+        for number, source, start in self.coverage.first(found, "pdf_objects", self.place):
+            index.setdefault(number, []).append((source, start, False))
         for text in self._packed:
             if head := _NUMBERS.match(text):
                 pairs = head[0].split()
                 for name, offset in zip(pairs[::2], pairs[1::2], strict=False):
-                    if name == number:
-                        start = head.end() + int(offset)
-                        return text[start : start + _MAX_ACTION]
-        return b""
+                    index.setdefault(name, []).append((text, head.end() + int(offset), True))
+        # Of an object that is written again and again, readers take one of the last; the first is what it was.
+        return {
+            number: places if len(places) <= self.limits.pdf_definitions else self._cut(places)
+            for number, places in index.items()
+        }
 
-    def scripts(self, action: bytes) -> Iterator[str]:
-        """Yield the scripts that stand in an object or that it names, "" for one that cannot be read."""
-        position = 0
-        for _ in range(_MAX_SCRIPTS):
-            match = _SCRIPT.search(action, position)
-            if match is None:
-                return
-            position = match.end()
-            if match[1]:
-                data, position = _read_literal(action, position)
-            elif match[2]:
-                digits = b"".join(match[2].split())
-                data = bytes.fromhex(digits[: len(digits) // 2 * 2].decode("ascii"))
-            else:
-                data = _unpack(self.find(match[3]))
-            yield data.decode("utf-16" if data.startswith((b"\xfe\xff", b"\xff\xfe")) else "latin-1", "replace")
-        yield ""  # there may be more of them
-
-    def _until_end(self, start: int) -> bytes:
-        end = self._content.find(b"endobj", start, start + MAX_SCRIPT)
-        return self._content[start : end if end >= 0 else start + _MAX_ACTION]
-
-    def _starts(self, number: bytes) -> tuple[int, ...]:
-        """Return where the object of a number begins: as programs write it, else as readers take it too."""
-        written = b"\n" + number + b" 0 obj"
-        if (place := self._content.find(written)) >= 0:
-            return tuple(each + len(written) for each in dict.fromkeys((place, self._content.rfind(written))))
-        place = self._content.find(number)
-        for _ in range(_MAX_MENTIONS):
-            if place < 0:
-                break
-            match = _BEGINS.match(self._content, place + len(number))
-            if match and not self._content[place - 1 : place].isdigit():
-                return (match.end(),)
-            place = self._content.find(number, place + 1)
-        return ()
+    def _cut(self, places: list[tuple[bytes, int, bool]]) -> list[tuple[bytes, int, bool]]:
+        self.coverage.beyond("pdf_definitions", self.place)
+        return places[-self.limits.pdf_definitions :]
 
 
-def dictionary_at(text: bytes, start: int) -> bytes:
-    """Return what stands between the brackets that open there, strings left alone."""
-    depth = strings = 0
-    for mark in _MARK.finditer(text, start, start + _MAX_ACTION):
-        if mark[0] in (b"(", b")"):
-            strings = max(strings + (1 if mark[0] == b"(" else -1), 0)
-        elif not strings and mark[0] in (b"<<", b">>"):
-            depth += 1 if mark[0] == b"<<" else -1
-            if depth == 0:
-                return text[start : mark.end()]
-    return text[start : start + _MAX_ACTION]
-
-
-def _read_literal(text: bytes, start: int) -> tuple[bytes, int]:
-    """Return the string that begins there and where it ends; one without an end is none."""
-    depth = 1
-    for mark in _PAREN.finditer(text, start, start + MAX_SCRIPT):
-        depth += (mark[0] == b"(") - (mark[0] == b")")
-        if depth == 0:
-            return _BACKSLASH.sub(_plain, text[start : mark.start()]), mark.end()
-    return b"", len(text)
-
-
-def _plain(escaped: re.Match[bytes]) -> bytes:
-    """Return what an escape stands for; a line that goes on below is one line."""
-    sign = escaped[1]
-    if sign[:1].isdigit() and sign[:1] < b"8":
-        return bytes([int(sign, 8) & 0xFF])
-    return {b"n": b"\n", b"r": b"\n", b"t": b"\t", b"\n": b"", b"\r": b"", b"\r\n": b""}.get(sign, sign)
-
-
-def _unpack(item: bytes) -> bytes:
-    """Return the content of a stream that is packed once or not at all, b"" where it cannot be read to its end."""
-    start = _STREAM.search(item)
-    if start is None:
-        return item
-    data = item[start.end() :]
-    filters = _FILTERS.search(item[: start.start()])
-    if filters is None:
-        return data
-    if filters[1].strip() not in _PACKED_ONCE:
-        return b""
-    try:
-        unpacked = zlib.decompressobj().decompress(data, MAX_SCRIPT)
-    except zlib.error:
-        return b""
-    return unpacked if len(unpacked) < MAX_SCRIPT else b""
+def _numbered(source: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield the number of each object that a source defines, and where its content begins."""
+    position = source.find(b"obj")
+    while position >= 0:
+        if before := _DEFINITION.search(source[max(position - _BEFORE, 0) : position]):
+            yield before[1].lstrip(b"0") or b"0", source, position + 3
+        position = source.find(b"obj", position + 3)

@@ -1,116 +1,187 @@
-"""What a PDF does and where it leads, read from its bytes without a reader's trust in its structure.
+"""What a PDF does and where it leads: the union of its own source and of what pdfium reads in it.
 
-Security: hostile bytes; streams are unpacked under limits of number and size, every pattern is linear, it never raises.
+Security: hostile bytes; streams are decoded under the message's limits, every pattern is linear, and it never raises.
 """
 
-import binascii
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from mailwarden.analysis.pdf_document import PdfClock, PdfReading, read_pdf
+from mailwarden.analysis.pdf_filters import TooLong, Undecodable, decode_stream
+from mailwarden.analysis.pdf_objects import PdfObjects
 from mailwarden.analysis.pdf_opening import opening_actions
 from mailwarden.analysis.pdf_scripts import DocumentScripts, look_at_scripts
+from mailwarden.analysis.pdf_syntax import ESCAPED_NAME, decode_string, unescape_name, unescape_names
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.urls import find_urls
 
-MAX_BYTES = 20 * 1024 * 1024
-MAX_STREAMS = 200  # of objects; pictures and pages are not unpacked
-MAX_UNPACKED = 8 * 1024 * 1024
-MAX_LINKS = 200
-MAX_NAMES = 50
-MAX_ESCAPED = 20_000  # names that are written plainly before actions are looked for
-
-_ESCAPE = re.compile(rb"#([0-9a-fA-F]{2})")
-_ESCAPED_NAME = re.compile(rb"/[A-Za-z0-9]{0,30}+#[0-9a-fA-F]{2}[A-Za-z0-9#]{0,60}+")
-_URI = re.compile(rb"/URI\s{0,4}(?:\(((?:[^()\\]|\\.){1,4000}+)\)|<([0-9a-fA-F\s]{8,8000}+)>)", re.DOTALL)
-_FILE = re.compile(rb"/(?:UF|F)\s{0,4}(?:\(((?:[^()\\]|\\.){1,500}+)\)|<([0-9a-fA-F\s]{8,1000}+)>)", re.DOTALL)
-_BACKSLASH = re.compile(rb"\\(.)", re.DOTALL)
+_SMALL_STREAM = 64  # a stream this short stays in the outline of a file
+_URI = re.compile(rb"/URI(?![A-Za-z0-9])")
+_FILE = re.compile(rb"/U?F(?![A-Za-z0-9])")
+_FORM_SCRIPT = re.compile(r"<script\b[^<>]{0,500}>([^<]{1,1000000})<", re.IGNORECASE)
+_EXPORTS = re.compile(r"exportDataObject|app\.launchURL|\bnLaunch\b")
 # Only long words: short ones such as /JS stand in packed pictures by accident.
 _WORDS = {
-    "script": re.compile(rb"/JavaScript\b"),
-    "launch": re.compile(rb"/S\s{0,4}/Launch\b"),
-    "exports": re.compile(rb"exportDataObject|app\.launchURL|\bnLaunch\b"),
-    "elsewhere": re.compile(rb"/S\s{0,4}/GoTo[RE]\b"),
-    "opens": re.compile(rb"/OpenAction\b|/AA\s{0,4}<<"),
-    "embedded": re.compile(rb"/EmbeddedFiles?\b"),
-    "submits": re.compile(rb"/SubmitForm\b"),
-    "media": re.compile(rb"/RichMedia\b"),
-    "encrypted": re.compile(rb"/Encrypt\b"),
+    "script": ((b"/JavaScript",), re.compile(rb"/JavaScript\b")),
+    "launch": ((b"/Launch",), re.compile(rb"/S\s{0,4}/Launch\b")),
+    "exports": (
+        (b"exportDataObject", b"launchURL", b"nLaunch"),
+        re.compile(rb"exportDataObject|app\.launchURL|\bnLaunch\b"),
+    ),
+    "elsewhere": ((b"/GoToR", b"/GoToE"), re.compile(rb"/S\s{0,4}/GoTo[RE]\b")),
+    "opens": ((b"/OpenAction", b"/AA"), re.compile(rb"/OpenAction\b|/AA\s{0,4}(?:<<|\d)")),
+    "embedded": ((b"/EmbeddedFile",), re.compile(rb"/EmbeddedFiles?\b")),
+    "submits": ((b"/SubmitForm",), re.compile(rb"/SubmitForm\b")),
+    "media": ((b"/RichMedia",), re.compile(rb"/RichMedia\b")),
+    "encrypted": ((b"/Encrypt",), re.compile(rb"/Encrypt\b")),
 }
 
 
 class PdfScan(Struct, frozen=True):
     """What stands in a PDF: the actions by name, links, names of files, and names written so as not to be found."""
 
-    actions: frozenset[str]
-    links: tuple[str, ...]
-    files: tuple[str, ...]
-    disguised: tuple[str, ...]
+    actions: frozenset[str] = frozenset()
+    links: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    disguised: tuple[str, ...] = ()
     opening: frozenset[str] = frozenset()  # the kinds of what happens when it is opened
     scripts: DocumentScripts = DocumentScripts()
+    reading: PdfReading = PdfReading()
 
 
-def scan_pdf(content: bytes) -> PdfScan:
-    content = content[:MAX_BYTES]
-    packed = list(_objects(content))
-    texts = [content, *packed]
-    actions: set[str] = set()
-    links: dict[str, None] = {}
-    files: dict[str, None] = {}
-    disguised: dict[str, None] = {}
-    for text in texts:
-        for name in _ESCAPED_NAME.findall(text[:MAX_UNPACKED])[:1_000]:
-            plain = _unescape(name)
-            for what, word in _WORDS.items():
-                if (word.match(plain) or word.match(b"/S " + plain)) and len(disguised) < MAX_NAMES:
-                    actions.add(what)
-                    disguised[plain.decode("latin-1")] = None
-        actions.update(what for what, word in _WORDS.items() if word.search(text))
-        for found, pattern, most in ((links, _URI, MAX_LINKS), (files, _FILE, MAX_NAMES)):
-            for match in pattern.finditer(text):
-                if len(found) >= most:
-                    break
-                found[_string(match[1], match[2])] = None
-    if disguised:
-        content, *packed = (_ESCAPED_NAME.sub(lambda match: _unescape(match[0]), text, MAX_ESCAPED) for text in texts)
-    opening = opening_actions(content, packed) if "opens" in actions else frozenset()
-    scripts = look_at_scripts(content, packed) if "script" in actions else DocumentScripts()
-    return PdfScan(frozenset(actions), tuple(links), tuple(files), tuple(disguised), opening, scripts)
+def scan_pdf(
+    content: bytes,
+    passwords: Sequence[str] = (),
+    coverage: Coverage | None = None,
+    place: str = "",
+    clock: PdfClock | None = None,
+) -> PdfScan:
+    """Read one PDF by itself and through pdfium, and return what either of them finds."""
+    coverage = coverage or Coverage()
+    clock = clock or PdfClock(coverage)
+    reading = read_pdf(content, passwords, coverage, place, clock)
+    names = _disguised_names(content)
+    packed = list(_object_streams(content, coverage, place, escaped=bool(names)))
+    outlines = [_outline(content) if reading.loaded else content, *packed, _outline(reading.copy)]
+    texts = [unescape_names(text) if b"#" in text else text for text in outlines if text]
+    objects = PdfObjects((content, reading.copy), packed, coverage, place)
+    actions = {what for text in texts for what in _actions(text)}
+    names |= dict.fromkeys(name for text in packed for name in _disguised_names(text))
+    if reading.files:
+        actions.add("embedded")
+    forms = [script for script in _FORM_SCRIPT.findall(reading.forms) if script.strip()]
+    if reading.scripts or forms:
+        actions.add("script")
+    if any(_EXPORTS.search(script) for text in texts for script in objects.scripts(text)):
+        actions |= {"script", "exports"}  # a string may be written in digits, in which no word is found
+    opening = opening_actions(objects, texts) if "opens" in actions else frozenset()
+    scripts = look_at_scripts(objects, texts, reading.scripts) if "script" in actions else DocumentScripts()
+    if forms and not scripts.acts and (acts := look_at_scripts(PdfObjects(()), (), forms).acts):
+        scripts = DocumentScripts(runs=True, acts=acts)
+    return PdfScan(
+        frozenset(actions),
+        tuple(_links(texts, objects, reading, coverage, place)),
+        tuple(_files(texts, objects, reading, coverage, place)),
+        tuple(names),
+        opening,
+        scripts,
+        reading,
+    )
 
 
-def _unescape(name: bytes) -> bytes:
-    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name)
+def _links(
+    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: str
+) -> Iterator[str]:
+    """Yield each address that the document leads to, once."""
+    written = (url for text in texts for url in _values(text, _URI, objects))
+    found = dict.fromkeys(url.strip() for url in (*reading.links, *coverage.first(written, "urls", place)))
+    yield from (url for url in found if url)
+    yield from (url for url in find_urls(reading.forms) if url not in found and "//www.xfa.org" not in url)
 
 
-def _objects(content: bytes) -> Iterator[bytes]:
-    """Yield the unpacked streams of objects, in which newer files keep their actions and links."""
-    room = MAX_UNPACKED
-    position = 0
-    for _ in range(MAX_STREAMS):
-        position = content.find(b"/ObjStm", position)
-        start = content.find(b"stream", position, position + 1_000) if position >= 0 else -1
-        if position < 0:
-            return
-        position += 1
-        if start < 0:
+def _files(
+    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: str
+) -> Iterator[str]:
+    names = (name for text in texts for name in _values(text, _FILE, objects))
+    yield from dict.fromkeys((*(name for name, _ in reading.files), *coverage.first(names, "files", place)))
+
+
+def _values(text: bytes, key: re.Pattern[bytes], objects: PdfObjects) -> Iterator[str]:
+    for match in key.finditer(text):
+        if value := objects.string(text, match.end()):
+            yield value
+
+
+def _actions(text: bytes) -> Iterator[str]:
+    for what, (marks, pattern) in _WORDS.items():
+        if any(mark in text for mark in marks) and pattern.search(text):
+            yield what
+
+
+def _disguised_names(text: bytes) -> dict[str, None]:
+    """Return the names of actions that are written with escapes, which no program needs."""
+    found: dict[str, None] = {}
+    for name in set(ESCAPED_NAME.findall(text)) if b"#" in text else ():
+        plain = unescape_name(name)
+        if any(word.match(plain) or word.match(b"/S " + plain) for _, word in _WORDS.values()) or plain == b"/ObjStm":
+            found[decode_string(plain)] = None
+    return found
+
+
+def _outline(content: bytes) -> bytes:
+    """Return a source without the data of its streams, unless they seem to hold objects."""
+    pieces: list[bytes] = []
+    taken = 0
+    position = content.find(b"stream")
+    while position >= 0:
+        start = position + len(b"stream")
+        end = content.find(b"endstream", start)
+        if end < 0:
+            break
+        if content[position - 3 : position] != b"end" and end - start > _SMALL_STREAM:
+            data = content[start:end]
+            if b" obj" not in data:
+                pieces.append(content[taken:start])
+                taken = end
+        position = content.find(b"stream", end + len(b"endstream"))
+    if not pieces:
+        return content
+    return b"\n".join((*pieces, content[taken:]))
+
+
+def _object_streams(content: bytes, coverage: Coverage, place: str, *, escaped: bool) -> Iterator[bytes]:
+    """Yield the decoded object streams, in which newer files keep their actions and links."""
+    room = coverage.limits.pdf_unpacked
+    if b"ObjStm" not in content and not escaped:
+        return
+    for dictionary, data in _streams(content):
+        if b"ObjStm" not in dictionary and b"ObjStm" not in unescape_names(dictionary):
             continue
-        start += len(b"stream") + (2 if content[start + 6 : start + 8] == b"\r\n" else 1)
         try:
-            unpacked = zlib.decompressobj().decompress(content[start : start + MAX_UNPACKED], room)
-        except zlib.error:
-            continue
-        room -= len(unpacked)
-        yield unpacked
-        if room <= 0:
+            decoded = decode_stream(unescape_names(dictionary), data, room)
+        except TooLong:
+            coverage.beyond("pdf_unpacked", place)
             return
+        except Undecodable:
+            continue  # pdfium reads it, or the whole file counts as damaged
+        room -= len(decoded)
+        yield decoded
 
 
-def _string(literal: bytes | None, digits: bytes | None) -> str:
-    if literal is not None:
-        data = _BACKSLASH.sub(rb"\1", literal)
-    else:
-        plain = b"".join((digits or b"").split())
-        data = binascii.unhexlify(plain + b"0" * (len(plain) % 2))
-    if data.startswith((b"\xfe\xff", b"\xff\xfe")):
-        return data.decode("utf-16", "ignore")
-    return data.decode("latin-1")
+def _streams(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the dictionary and the data of each stream."""
+    position = content.find(b"stream")
+    while position >= 0:
+        if content[position - 3 : position] == b"end":
+            position = content.find(b"stream", position + 6)
+            continue
+        begin = max(content.rfind(b"obj", max(position - 4_000, 0), position), 0)
+        start = position + 6
+        start += 2 if content[start : start + 2] == b"\r\n" else 1 if content[start : start + 1] in b"\r\n" else 0
+        end = content.find(b"endstream", start)
+        yield content[begin:position], content[start : end if end >= 0 else len(content)]
+        if end < 0:
+            return
+        position = content.find(b"stream", end + 9)

@@ -7,21 +7,19 @@ Security: hostile bytes; objects and scripts are counted and cut, every pattern 
 """
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from msgspec import Struct
 
-from mailwarden.analysis.pdf_objects import PdfObjects, dictionary_at
+from mailwarden.analysis.pdf_objects import PdfObjects
+from mailwarden.analysis.pdf_syntax import read_reference, skip_blank
 
-MAX_OBJECTS = 40  # of the tree in which the scripts are kept
-_MAX_ROOTS = 10
-
-_ROOT = re.compile(rb"/JavaScript\s{0,4}(?:(<<)|(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b)")
-_REFERENCE = re.compile(rb"\b(\d{1,9})\s{1,4}\d{1,5}\s{1,4}R\b")
+_ROOT = re.compile(rb"/JavaScript(?![A-Za-z0-9])")
+_REFERENCE = re.compile(rb"\b(\d{1,10})\s{1,9}\d{1,5}\s{1,9}R\b")
 _HOLDS = re.compile(rb"/(?:Kids|Names|JS)\b")
 
 _UNCALLED = re.compile(  # strings and comments; of one that goes over lines, its beginning
-    r"\"(?:[^\"\\\n]|\\.){0,500}+\"|'(?:[^'\\\n]|\\.){0,500}+'|//[^\n]{0,2000}|/\*"
+    r"\"(?:[^\"\\\n]|\\.){0,500}\"|'(?:[^'\\\n]|\\.){0,500}'|//[^\n]{0,2000}|/\*"
 )
 _MAX_COMMENT = 20_000
 _QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|//[^\n]{0,500}")
@@ -67,10 +65,15 @@ class DocumentScripts(Struct, frozen=True):
     acts: str = ""
 
 
-def look_at_scripts(content: bytes, packed: Sequence[bytes]) -> DocumentScripts:
-    """Read the scripts that are run when the document is opened, one after the other as they are named."""
+def look_at_scripts(objects: PdfObjects, texts: Sequence[bytes], others: Iterable[str] = ()) -> DocumentScripts:
+    """Read the scripts that run when the document is opened, in its sources and the `others` that pdfium lists."""
     runs, acts = False, ""
-    for script in _scripts(PdfObjects(content, packed)):
+    room = objects.limits.pdf_script
+    for script in dict.fromkeys((*_scripts(objects, texts), *others)):
+        room -= len(script)
+        if room < 0:
+            objects.coverage.beyond("pdf_script", objects.place)
+            break
         calls = calls_at_once(script)
         runs = runs or _runs(script, calls)
         acts = acts or how_it_acts(script, calls)
@@ -138,12 +141,16 @@ def _without_texts(script: str) -> str:
     return "".join((*shown, script[taken:]))
 
 
-def _scripts(objects: PdfObjects) -> Iterator[str]:
-    """Walk the tree of the document's scripts; what is left when the bound is met counts as unreadable."""
+def _scripts(objects: PdfObjects, texts: Sequence[bytes]) -> Iterator[str]:
+    """Walk the tree of the document's scripts; nodes beyond the limit count as a script that cannot be read."""
     waiting: list[bytes] = []
-    for text in objects.texts:
-        for _, match in zip(range(_MAX_ROOTS), _ROOT.finditer(text), strict=False):
-            waiting.append(dictionary_at(text, match.start(1)) if match[1] else objects.find(match[2]))
+    roots = ((text, match.end()) for text in texts for match in _ROOT.finditer(text))
+    for text, end in objects.coverage.first(roots, "pdf_actions", objects.place):
+        position = skip_blank(text, end)
+        if number := read_reference(text, position):
+            waiting.append(objects.find(number))
+        elif text[position : position + 2] == b"<<":
+            waiting.append(objects.dictionary(text, position))
     seen: set[bytes] = set()
     while waiting:
         node = waiting.pop()
@@ -151,7 +158,8 @@ def _scripts(objects: PdfObjects) -> Iterator[str]:
         for number in _REFERENCE.findall(node):
             if number in seen:
                 continue
-            if len(seen) >= MAX_OBJECTS:
+            if len(seen) >= objects.limits.pdf_scripts:
+                objects.coverage.beyond("pdf_scripts", objects.place)
                 yield ""
                 return
             seen.add(number)

@@ -18,16 +18,16 @@ Drawing = list[list[bool]]
 _BLOCKS = "█▀▄■▓▒"
 _HALVES = {"█": (True, True), "■": (True, True), "▓": (True, True), "▀": (True, False), "▄": (False, True)}
 _SIGNS = "#@*xX1"  # in place of blocks, two to a field
-_LINE_BREAK = re.compile(r"<(?:br|/div|/p|/tr|/li)\b[^<>]{0,200}+>")
-_TAG = re.compile(r"<[^<>]{0,2000}+>")
+_LINE_BREAK = re.compile(r"<(?:br|/div|/p|/tr|/li)\b[^<>]{0,200}>")
+_TAG = re.compile(r"<[^<>]{0,2000}>")
 _ROW = re.compile(r"<tr\b")
-_CELL = re.compile(r"<td\b([^<>]{0,500}+)")
-_SPAN = re.compile(r"colspan\s{0,3}+=\s{0,3}+[\"']?+(\d{1,3}+)")
-_COLOUR = re.compile(r"(?:bgcolor\s{0,3}+=\s{0,3}+|background(?:-color)?\s{0,3}+:\s{0,3}+)[\"']?+(#?[a-z0-9]{1,20}+)")
-_CLASS = re.compile(r"class\s{0,3}+=\s{0,3}+[\"']?+([\w-]{1,40}+)")
-_STYLED = re.compile(r"\.([\w-]{1,40}+)\s{0,9}+\{([^{}]{1,500}+)\}")
-_BOX = re.compile(r"<(?:span|div|i|b|p|a)\b([^<>]{0,500}+)")
-_BOX_ROW = re.compile(r"</div>\s{0,20}+(?=<div|</div)|<br\b|</p>|</tr>")
+_CELL = re.compile(r"<td\b([^<>]{0,500})")
+_SPAN = re.compile(r"colspan\s{0,3}=\s{0,3}[\"']?(\d{1,3})")
+_COLOUR = re.compile(r"(?:bgcolor\s{0,3}=\s{0,3}|background(?:-color)?\s{0,3}:\s{0,3})[\"']?(#?[a-z0-9]{1,20})")
+_CLASS = re.compile(r"class\s{0,3}=\s{0,3}[\"']?([\w-]{1,40})")
+_STYLED = re.compile(r"\.([\w-]{1,40})\s{0,9}\{([^{}]{1,500})\}")
+_BOX = re.compile(r"<(?:span|div|i|b|p|a)\b([^<>]{0,500})")
+_BOX_ROW = re.compile(r"</div>\s{0,20}(?=<div|</div)|<br\b|</p>|</tr>")
 _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-5][0-5])$")
 
 

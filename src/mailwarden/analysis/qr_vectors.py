@@ -24,9 +24,9 @@ Point = tuple[float, float]
 Shape = tuple[Point, ...]
 
 _SVG = re.compile(r"<svg\b", re.IGNORECASE)
-_ELEMENT = re.compile(r"<(rect|path)\b([^<>]{1,1500000}+)>", re.IGNORECASE)
+_ELEMENT = re.compile(r"<(rect|path)\b([^<>]{1,1500000})>", re.IGNORECASE)
 _FIELD = re.compile(
-    r"(?<![\w-])(x|y|width|height|d|fill|style|stroke|stroke-width)\s{0,3}=\s{0,3}[\"']([^\"']{1,1400000}+)[\"']",
+    r"(?<![\w-])(x|y|width|height|d|fill|style|stroke|stroke-width)\s{0,3}=\s{0,3}[\"']([^\"']{1,1400000})[\"']",
     re.IGNORECASE,
 )
 _LIGHT = re.compile(r"(?:^|fill\s{0,3}:)\s{0,3}(?:#f{3}\b|#f{6}|white|none|transparent)", re.IGNORECASE)

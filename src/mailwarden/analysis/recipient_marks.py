@@ -15,7 +15,7 @@ MAX_RECIPIENTS = 20
 _TOKENS = 20
 _LONGEST = 4_096
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}+")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}")
 
 
 class RecipientMarks:

@@ -15,17 +15,17 @@ from mailwarden.message.urls import host_of, registrable_domain
 MAX_DEPTH = 4
 _LONGEST = 8_192
 
-_INNER = re.compile(r"(?:https?|ftp):[/\\]{1,4}+[^\s<>\"']{4,4096}+", re.IGNORECASE)
-_BASE64_INNER = re.compile(r"[=/#?](?:a1)?+(aHR0c[A-Za-z0-9+/_-]{8,2000}+)")
+_INNER = re.compile(r"(?:https?|ftp):(?:[/\\]{1,3}(?![/\\])|[/\\]{4})[^\s<>\"']{4,4096}", re.IGNORECASE)
+_BASE64_INNER = re.compile(r"[=/#?](?:a1)?(aHR0c[A-Za-z0-9+/_-]{8,2000})")
 # Services that write the address after their own number, without its scheme.
 _BARE_INNER = re.compile(
     r"https?://(?:[a-z0-9-]{1,63}\.){0,3}(?:(?:pstmrk\.it/3s|mandrillapp\.com/track/click/\d{1,20})/"
     r"|tiktok\.com/link/[^\s?]{0,20}\?[^\s]{0,500}?target=|mail\.adobe\.com/r/\?[^\s]{0,500}?p1=)"
-    r"([a-z0-9-]{1,63}\.[^\s?&]{2,500}+)",
+    r"([a-z0-9-]{1,63}\.[^\s?&]{2,500})",
     re.IGNORECASE,
 )
 _SCHEMELESS = re.compile(r"=//((?:[a-z0-9-]{1,63}\.){1,10}[a-z]{2,24}(?:[/?#:][^\s<>\"'&]{0,2000})?)", re.IGNORECASE)
-_AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}+/(?:amp/)(?:s/)?+([a-z0-9%-][^\s]{3,2000}+)", re.IGNORECASE)
+_AMP = re.compile(r"https?://(?:www\.)?google\.[a-z.]{2,6}/amp/(?:s/|(?!s/))([a-z0-9%-][^\s]{3,2000})", re.IGNORECASE)
 _PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.file_types import is_office_name
+from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.view import View
 from mailwarden.message.addresses import read_addresses
-from mailwarden.message.archive_kinds import archive_kind, drop_front
-from mailwarden.message.archives import Member, open_archive
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import read_html
 from mailwarden.message.limits import LIMITS
@@ -33,15 +33,16 @@ _HOP = re.compile(r"\[(?:IPv6:)?([0-9a-f:.]{2,45})\]", re.IGNORECASE)
 _BY = re.compile(r"\sby\s", re.IGNORECASE)
 
 
-def find_sightings(message: Message, wanted: Iterable[Sight]) -> Sightings:
+def find_sightings(view: View, wanted: Iterable[Sight]) -> Sightings:
     """Look for what is wanted and for nothing else."""
     kinds = frozenset(wanted)
+    message = view.message
     urls, cut = _links_of(message) if Sight.URLS in kinds else ((), False)
     return Sightings(
         senders=_senders_of(message) if Sight.SENDERS in kinds else (),
         urls=urls,
         urls_cut=cut,
-        files=tuple(_file_of(part, kinds) for part in message.parts) if Sight.FILES in kinds else (),
+        files=tuple(_files_of(view, kinds)) if Sight.FILES in kinds else (),
         relays=_relays_of(message) if Sight.RELAYS in kinds else (),
         subjects=_subjects_of(message) if Sight.SUBJECTS in kinds else (),
     )
@@ -92,32 +93,33 @@ def _hosts_first(urls: Iterable[str]) -> tuple[str, ...]:
     return (*first.values(), *others)
 
 
-def _file_of(part: Part, kinds: frozenset[Sight]) -> SightedFile:
+def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
+    """Yield every part with the files inside of it, which the analyzers see as well."""
     digests = Sight.DIGESTS in kinds
-    return SightedFile(
-        place=part.place,
-        name=part.name[-MAX_NAME:],  # the end of a name is what the receiver's system obeys
-        media_type=part.media_type[:200],
-        sha256=part.sha256,
-        sha1=_sha1(part.content) if digests else "",
-        md5=_md5(part.content) if digests else "",
-        inside=tuple(_inner_files(part, digests=digests)) if Sight.INSIDE in kinds else (),
-        is_body=is_body(part),
-    )
+    inside: dict[int, list[SeenFile]] = {}
+    for file in view.opened_files if Sight.INSIDE in kinds else ():
+        if file.inside:
+            inside.setdefault(id(file.part), []).append(file)
+    for part in view.message.parts:
+        yield SightedFile(
+            place=part.place,
+            name=part.name[-MAX_NAME:],  # the end of a name is what the receiver's system obeys
+            media_type=part.media_type[:200],
+            sha256=part.sha256,
+            sha1=_sha1(part.content) if digests else "",
+            md5=_md5(part.content) if digests else "",
+            inside=tuple(_inner_file(part, file, digests=digests) for file in inside.get(id(part), ())),
+            is_body=is_body(part),
+        )
 
 
-def _inner_files(part: Part, *, digests: bool) -> Iterator[InnerFile]:
-    if not archive_kind(drop_front(part.name, part.content)):
-        return
-    document = is_office_name(part.name)  # its reader opens the document, so the names inside mean nothing
-    for member in open_archive(part.name, part.content).members:
-        name = "" if document else member.path.rpartition(" > ")[2][-MAX_NAME:]
-        yield _inner_file(name, member, digests=digests)
-
-
-def _inner_file(name: str, member: Member, *, digests: bool) -> InnerFile:
-    content = member.content if digests else b""
-    return InnerFile(name, member.sha256, _sha1(content) if content else "", _md5(content) if content else "")
+def _inner_file(part: Part, file: SeenFile, *, digests: bool) -> InnerFile:
+    # A document is opened by its own program, so the names inside of it mean nothing.
+    name = "" if is_office_name(part.name) or file.is_body else file.name[-MAX_NAME:]
+    if not file.is_read:
+        return InnerFile(name)
+    sha256 = hashlib.sha256(file.content).hexdigest()
+    return InnerFile(name, sha256, _sha1(file.content) if digests else "", _md5(file.content) if digests else "")
 
 
 def _relays_of(message: Message) -> tuple[str, ...]:

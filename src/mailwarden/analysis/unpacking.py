@@ -4,6 +4,7 @@ Security: works on hostile files inside a killable worker; archives are opened u
 what is kept of their contents is bounded over the whole message.
 """
 
+import hashlib
 import io
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -23,7 +24,6 @@ from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 
 MAX_KEPT = 64 * 1024 * 1024  # of the contents of all archives together
-MAX_FILES = 1_000
 MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
 _MAX_INNER = 50
 _MAX_INNER_ARCHIVES = 5
@@ -45,12 +45,17 @@ class Unpacked(Struct, frozen=True):
 
 
 class SeenFile(Struct, frozen=True):
-    """One file whose content can be looked at: an attachment, or something inside of one."""
+    """One file of the message: an attachment, or a file inside of one at any depth."""
 
-    part: Part
+    part: Part  # the MIME part that it came in
     name: str
     content: bytes
     inside: bool = False
+    place: str = ""  # such as `part 2 (a.zip) > b.rar > c.htm`
+    media_type: str = ""  # as declared by the message that holds it, "" where nothing declares it
+    charset: str = ""
+    is_body: bool = False  # the shown text of a message inside, such as the HTML body of an attached .eml
+    is_read: bool = True  # False: only its name is known, because the content is encrypted or unreadable
 
 
 def unpack(parts: Iterable[Part], text: str) -> tuple[Unpacked, ...]:
@@ -74,22 +79,19 @@ def unpack(parts: Iterable[Part], text: str) -> tuple[Unpacked, ...]:
     return tuple(opened)
 
 
-def files_of(unpacked: Iterable[Unpacked]) -> Iterator[SeenFile]:
-    """Yield what can be looked at, within bounds."""
-    count = 0
-    for one in unpacked:
-        for file in _files(one):
-            yield file
-            count += 1
-            if count >= MAX_FILES:
-                return
+def files_of(unpacked: Iterable[Unpacked]) -> tuple[SeenFile, ...]:
+    """Return the files in one flat sequence: each attachment, then the files inside of it."""
+    return tuple(file for one in unpacked for file in _files(one))
 
 
 def _files(one: Unpacked) -> Iterator[SeenFile]:
-    yield SeenFile(one.part, one.part.name, one.part.content)
+    part = one.part
+    yield SeenFile(part, part.name, part.content, False, part.place, part.media_type, part.charset)
     for member in one.archive.members if one.archive else ():
-        if member.content:
-            yield SeenFile(one.part, member.path.rpartition(" > ")[2], member.content, inside=True)
+        _, _, path = member.path.partition(" > ")
+        name, place = path.rpartition(" > ")[2], f"{part.place} > {path}"
+        is_body = one.archive is not None and one.archive.kind == "message" and name == _PAGE
+        yield SeenFile(part, name, member.content, True, place, is_body=is_body, is_read=bool(member.sha256))
 
 
 def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | None:
@@ -175,4 +177,5 @@ def _open_saved_message(part: Part) -> ArchiveReport | None:
 
 
 def _member(part: Part, name: str, content: bytes) -> Member:
-    return Member(f"{part.name} > {name[:255]}", len(content), head=content[:8_192], content=content)
+    digest = hashlib.sha256(content).hexdigest()
+    return Member(f"{part.name} > {name[:255]}", len(content), head=content[:8_192], sha256=digest, content=content)

@@ -13,6 +13,9 @@ from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.calendar_entries import read_entries
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.folding import fold
+from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.pdf_document import PdfClock, is_pdf
+from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses
 from mailwarden.message.charsets import decode_text
@@ -94,10 +97,28 @@ class View:
         """The parts that are files, each opened where it is an archive."""
         return unpack(self.message.parts, f"{self.subject}\n{self.text}")
 
-    @property
-    def opened_files(self) -> Iterator[SeenFile]:
-        """Yield the files and the files inside of them whose content can be looked at."""
+    @cached_property
+    def opened_files(self) -> tuple[SeenFile, ...]:
+        """Every file of the message at any depth, in one flat sequence; lists and analyzers use the same one."""
         return files_of(self.unpacked)
+
+    @cached_property
+    def passwords(self) -> tuple[str, ...]:
+        """What the message may give as the password of a file."""
+        return find_passwords(f"{self.subject}\n{self.text}")
+
+    @cached_property
+    def pdfs(self) -> tuple[tuple[SeenFile, PdfScan], ...]:
+        """Each PDF file, read; a copy of one in another part too, because lists allow files by their place."""
+        clock = PdfClock(self.coverage)
+        scans: dict[bytes, PdfScan] = {}
+        found: dict[tuple[str, bytes], tuple[SeenFile, PdfScan]] = {}
+        for file in self.opened_files:
+            if is_pdf(file.content):
+                if file.content not in scans:
+                    scans[file.content] = scan_pdf(file.content, self.passwords, self.coverage, file.place, clock)
+                found.setdefault((file.part.path, file.content), (file, scans[file.content]))
+        return tuple(found.values())
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:

@@ -15,11 +15,11 @@ _NAME = 255
 
 TNEF = b"\x78\x9f\x3e\x22"
 _TITLE, _DATA, _BEGIN = 0x00018010, 0x0006800F, 0x00069002
-_UU = re.compile(rb"(?:^|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{1,255}+)\r?\n")
+_UU = re.compile(rb"(?:^|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{1,255})\r?\n")
 _UU_ROW = 61
 _CALENDAR = b"BEGIN:VCALENDAR"
 _FOLD = re.compile(rb"\r?\n[ \t]")
-_ATTACHED = re.compile(rb"(?im)^ATTACH((?:;[^:\r\n;]{1,300}){0,10}):([A-Za-z0-9+/=]{4,}+)")
+_ATTACHED = re.compile(rb"(?im)^ATTACH((?:;[^:\r\n;]{1,300}){0,10}):([A-Za-z0-9+/=]{4,})")
 _FILE_NAME = re.compile(rb"(?i);(?:X-)?(?:FILENAME|APPLE-FILENAME)=\"?([^\";]{1,255})")
 
 

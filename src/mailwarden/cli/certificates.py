@@ -13,10 +13,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mailwarden.errors import CommandError
+from mailwarden.serving.client_names import ABBY_NAME
 
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 825
-PROGRAMS = ("abby", "guard")
+CERTIFICATE, KEY = "ca.crt", "ca.key"
+# What each certificate is for. abby listens, and calls guards, who know it by its name; guard listens alone.
+PROGRAMS = {
+    "abby": ((ABBY_NAME,), (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)),
+    "guard": ((), (ExtendedKeyUsageOID.SERVER_AUTH,)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +33,23 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
 
-def make_certificates(folder: Path, names: Sequence[str]) -> None:
-    """Write ca, abby and guard certificates for the given host names and addresses into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+def make_certificates(folder: Path, names: Sequence[str], ca_folder: Path | None = None) -> None:
+    """Write ca.crt and the certificates of abby and guard for these host names and addresses into the folder.
+
+    The authority's key is in `ca_folder`, or in the same folder; an authority that exists there signs, and is kept.
+    """
+    ca_folder = ca_folder or folder
+    for each in (folder, ca_folder):
+        each.mkdir(parents=True, exist_ok=True)
+    exists = any((ca_folder / name).exists() for name in (CERTIFICATE, KEY))
+    authority = _read_authority(ca_folder) if exists else _make_authority(ca_folder)
+    if ca_folder != folder:
+        _write(folder / CERTIFICATE, _pem(authority.certificate), 0o644)
+    for program in PROGRAMS:
+        _make_leaf(folder, program, names, authority)
+
+
+def _make_authority(folder: Path) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name("Mailwarden authority")
     certificate = (
@@ -39,21 +59,39 @@ def make_certificates(folder: Path, names: Sequence[str]) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    authority = Authority(certificate, key)
-    _write(folder / "ca.crt", _pem(certificate), 0o644)
-    _write(folder / "ca.key", _pem_key(key), 0o600)
-    for program in PROGRAMS:
-        _make_leaf(folder, program, names, authority)
+    with os.fdopen(os.open(folder / KEY, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(_pem_key(key))
+    _write(folder / CERTIFICATE, _pem(certificate), 0o644)
+    return Authority(certificate, key)
 
 
-def renew_certificates(folder: Path, names: Sequence[str]) -> None:
+def renew_certificates(folder: Path, names: Sequence[str], ca_folder: Path | None = None) -> None:
     """Sign abby's and guard's certificates anew, for the names that each has and for those given."""
+    authority = _read_authority(ca_folder or folder)
     try:
-        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        trusted = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
         known = {program: _names_in(folder / f"{program}.crt") for program in PROGRAMS}
-    except (OSError, ValueError, TypeError, x509.ExtensionNotFound) as error:
-        raise CommandError(f"{folder} has no authority and certificates that `mailwarden init` made: {error}") from None
+    except (OSError, ValueError, x509.ExtensionNotFound) as error:
+        raise CommandError(f"{folder} has no certificates that `mailwarden init` made: {error}") from None
+    if trusted != authority.certificate:
+        raise CommandError(
+            f"{folder / CERTIFICATE} is not the authority in {ca_folder}: processes would not trust each other. "
+            "Nothing was changed."
+        )
+    for program, its in known.items():
+        _make_leaf(folder, program, list(dict.fromkeys((*its, *names))), authority)
+
+
+def _read_authority(folder: Path) -> Authority:
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
+        key = serialization.load_pem_private_key((folder / KEY).read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise CommandError(
+            f"{folder} has no authority that `mailwarden init` made: {error}. If it is kept elsewhere: --ca-folder."
+        ) from None
+    if certificate.public_key() != key.public_key():
+        raise CommandError(f"{folder / KEY} is not the key of {folder / CERTIFICATE}.")
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CommandError(f"The authority in {folder} is not one that `mailwarden init` made.")
     if certificate.not_valid_after_utc < datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=LEAF_DAYS):
@@ -61,8 +99,7 @@ def renew_certificates(folder: Path, names: Sequence[str]) -> None:
             f"The authority in {folder} ends on {certificate.not_valid_after_utc:%Y-%m-%d}, before a new certificate "
             "would. Make another in a new folder, and put its `tls` in the place of this one on every host."
         )
-    for program, its in known.items():
-        _make_leaf(folder, program, list(dict.fromkeys((*its, *names))), Authority(certificate, key))
+    return Authority(certificate, key)
 
 
 def _names_in(path: Path) -> list[str]:
@@ -73,13 +110,14 @@ def _names_in(path: Path) -> list[str]:
 
 def _make_leaf(folder: Path, program: str, names: Sequence[str], authority: Authority) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    own_names, usages = PROGRAMS[program]
+    alternatives = [_alternative(name) for name in dict.fromkeys((*own_names, *names))]
     certificate = (
         _builder(_name(program), authority.certificate.subject, key.public_key(), LEAF_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
         .sign(authority.key, hashes.SHA256())
     )

@@ -19,6 +19,7 @@ from mailwarden.cli.doctor_services import (
     check_processes,
     check_smtp,
 )
+from mailwarden.cli.doctor_trust import check_trust
 from mailwarden.cli.printing import print_json
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
@@ -27,6 +28,7 @@ from mailwarden.settings.reader import read
 # Every check, in the order of the report: files first, then servers, then the processes that need both.
 CHECKS: tuple[Check, ...] = (
     check_certificates,
+    check_trust,
     check_folders,
     check_secrets,
     check_sandbox,

@@ -39,7 +39,7 @@ async def check_secrets(host: Host) -> AsyncIterator[Line]:
     yield look_at_contents_key(host.folder, [config.contents.key for _, config in host.configs])
 
 
-def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path) -> Line:
+def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path | None = None) -> Line:
     """Look whether a process can listen with these, and for how long."""
     renew = "sign new ones with `mailwarden init FOLDER --renew`, or with your own authority"
     try:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -13,6 +15,7 @@ from mailwarden.analysis.teacher import Teacher
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.doctor_files import look_at_folder
 from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.cli.doctor_trust import public_context, rejected_certificate
 from mailwarden.database.migrations import pending
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.app import build_engines
@@ -88,6 +91,7 @@ async def check_processes(host: Host) -> AsyncIterator[Line]:
     folder, abby = host.folder, host.abby
     try:
         context = client_context(folder / abby.tls.ca, folder / abby.tls.certificate, folder / abby.tls.key)
+        public = public_context(folder, abby.public_tls) if abby.public_tls is not None else None
     except MailwardenError:
         return  # check_certificates reports it
     timeout = aiohttp.ClientTimeout(total=PATIENCE)
@@ -98,7 +102,7 @@ async def check_processes(host: Host) -> AsyncIterator[Line]:
         name = "127.0.0.1" if abby.listen.host == "0.0.0.0" else abby.listen.host  # noqa: S104 - compared, not bound
         url = f"https://{name}:{abby.listen.port}/readyz"
         ready = (True, f"ready at {name}:{abby.listen.port}")
-        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby")
+        yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby", context=public)
 
 
 async def _database(url: str) -> Line:
@@ -171,11 +175,19 @@ async def _next_hop(key: str, address: tuple[str, int]) -> Line:
 
 
 async def _ask(
-    session: aiohttp.ClientSession, url: str, name: str, describe: Callable[[bytes], tuple[bool, str]], remedy: str
+    session: aiohttp.ClientSession,
+    url: str,
+    name: str,
+    describe: Callable[[bytes], tuple[bool, str]],
+    remedy: str,
+    *,
+    context: ssl.SSLContext | None = None,
 ) -> Line:
     try:
-        async with session.get(url) as response:
+        async with session.get(url, ssl=context or True) as response:
             body = await response.read()
+            if response.status == HTTPStatus.FORBIDDEN:
+                return rejected_certificate(name, url)
             if response.status != 200:
                 return Line(
                     False, name, f"{url} answered {response.status}", f"look at its log; start it by `{remedy}`"
@@ -183,7 +195,10 @@ async def _ask(
             well, seen = describe(body)
             return Line(well, name, seen, "look at its log, and call `mailwarden doctor` on its host")
     except aiohttp.ClientSSLError as error:
-        return Line(False, name, f"{url}: {error}", "whoever listens there shows no certificate of this authority")
+        remedy = "the listener shows another certificate than the one configured; after a renewal send it SIGHUP"
+        return Line(
+            False, name, f"{url}: {error}", remedy if context else "the listener shows no certificate of tls.ca"
+        )
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
         return Line(False, name, f"{url}: {error or 'no answer'}", f"start it by `{remedy}`")
 

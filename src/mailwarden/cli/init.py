@@ -14,6 +14,7 @@ from string import Template
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
+from mailwarden.cli.certificates import KEY as CA_KEY
 from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
@@ -24,6 +25,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
+from mailwarden.serving.client_names import ABBY_NAME
 
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
@@ -48,6 +50,7 @@ def shipped_values() -> dict[str, str]:
         "spool": "/var/spool/mailwarden",
         "replica": "/var/lib/mailwarden/lists",
         "vault": "/var/lib/mailwarden/quarantine",
+        "abby_name": ABBY_NAME,
         "tokens": SHIPPED_TOKENS,
     }
 
@@ -68,7 +71,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--renew",
         action="store_true",
-        help="only sign the certificates of abby and guard anew, with the folder's own authority",
+        help="only sign the certificates of abby and guard anew",
+    )
+    parser.add_argument(
+        "--ca-folder",
+        type=Path,
+        help="folder of the authority and its key, outside the configuration and off the hosts of abby and guard "
+        "(default: FOLDER/tls)",
     )
 
 
@@ -88,12 +97,15 @@ def _port(text: str) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.resolve()
+    ca_folder = arguments.ca_folder.resolve() if arguments.ca_folder is not None else None
+    if ca_folder is not None and ca_folder.is_relative_to(folder):
+        raise CommandError(f"--ca-folder {ca_folder} is inside {folder}; choose one that the services' hosts lack.")
     try:
         if arguments.renew:
-            renew_certificates(folder / "tls", arguments.name)
+            renew_certificates(folder / "tls", arguments.name, ca_folder)
             print(f"certificates   {folder}/tls (abby, guard); restart both")
             return 0
-        _make(folder, arguments)
+        _make(folder, ca_folder, arguments)
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename or folder}: {error.strerror}.") from None
     if not arguments.no_database:
@@ -101,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _make(folder: Path, arguments: argparse.Namespace) -> None:
+def _make(folder: Path, ca_folder: Path | None, arguments: argparse.Namespace) -> None:
     if (folder / abby.PATH).exists() or (folder / guard.PATH).exists():
         raise CommandError(
             f"{folder} already holds a configuration; choose another folder. "
@@ -113,7 +125,8 @@ def _make(folder: Path, arguments: argparse.Namespace) -> None:
     token = secrets.token_hex(32)
     try:
         _write_configuration(folder, arguments, token)
-        _make_secrets(folder, arguments, token)
+        _make_secrets(folder, token)
+        _make_certificates(folder / "tls", ca_folder, _names(arguments))
     except (OSError, CommandError):
         # What went wrong is mended, and the same command given again.
         for path in (guard.PATH, abby.PATH):
@@ -121,18 +134,25 @@ def _make(folder: Path, arguments: argparse.Namespace) -> None:
         raise
 
 
-def _make_secrets(folder: Path, arguments: argparse.Namespace, token: str) -> None:
+def _make_secrets(folder: Path, token: str) -> None:
     _write_secret(folder / "token", token + "\n")
     print(f"token          {folder}/token (64 hex digits; abby.yml keeps its digest only)")
     made = _keep_or_make(folder / PEPPER)
     print(f"pepper         {made} (back it up: without it no API key or authenticator is known)")
     made = _keep_or_make(folder / CONTENTS)
     print(f"contents key   {made} (back it up, give it to every guard: kept messages are sealed with it)")
-    if (folder / "tls").exists():
-        print(f"certificates   {folder}/tls is there and is kept")
+
+
+def _make_certificates(folder: Path, ca_folder: Path | None, names: list[str]) -> None:
+    if folder.exists():
+        print(f"certificates   {folder} is there and is kept")
+        return
+    make_certificates(folder, names, ca_folder)
+    print(f"certificates   {folder} (authority, abby, guard)")
+    if ca_folder is None:
+        print(f"               (move {folder}/{CA_KEY} to a safe place off this host: it signs for every process)")
     else:
-        make_certificates(folder / "tls", _names(arguments))
-        print(f"certificates   {folder}/tls (authority, abby, guard)")
+        print(f"               (the authority's key is {ca_folder}/{CA_KEY}; --renew needs it)")
 
 
 def _keep_or_make(path: Path) -> str:
@@ -192,6 +212,7 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
         "spool": "spool",
         "replica": "lists",
         "vault": "quarantine",
+        "abby_name": ABBY_NAME,
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
     }
     for path, template in ((guard.PATH, "guard.yml"), (abby.PATH, "abby.yml")):

@@ -47,10 +47,11 @@ from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica import Replica
 from mailwarden.policy.rules import load_policy
+from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import server_context
+from mailwarden.serving.tls import ServerTls, server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.chore import end_tasks
@@ -148,7 +149,8 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
             assembled_doors(house) as close_doors,
         ):
             guard.closers = (close_smtp, close_doors)
-            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics)
+            clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
+            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics, clients=clients)
 
 
 @asynccontextmanager
@@ -296,7 +298,8 @@ def _patience(config: GuardConfig) -> Patience:
 
 
 async def _serve(config: GuardConfig, folder: Path) -> None:
-    tls = server_context(folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
+    files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
+    tls = ServerTls(lambda: server_context(*files))
     async with built_guard(config, folder) as (guard, door):
         settle_memory()
         await serve_until_stopped(

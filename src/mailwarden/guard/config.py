@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp_config import Smtp
+from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 
 PATH = "guard/core/guard.yml"
@@ -143,6 +144,18 @@ class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=Tru
 class GuardTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
     certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/guard.crt"
     key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/guard.key"
+    client_names: Annotated[
+        tuple[str, ...],
+        Meta(
+            min_length=1,
+            max_length=100,
+            description="Clients that may call guard: a DNS name or IP address in the subjectAltName of their "
+            "certificate. `mailwarden init` writes the default into abby's certificate.",
+        ),
+    ] = (ABBY_NAME,)
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from name_mistakes("clientNames", self.client_names)
 
 
 class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -177,9 +190,10 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = 30_000
     name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
     listen: Annotated[GuardListen, Meta(description="Where guard listens for abby.")] = GuardListen()
-    tls: Annotated[GuardTls, Meta(description="guard's certificate; callers must show one signed by `ca`.")] = (
-        GuardTls()
-    )
+    tls: Annotated[
+        GuardTls,
+        Meta(description="guard's certificate, and the clients that may call guard with a certificate of `ca`."),
+    ] = GuardTls()
     engines: Engines = Engines()
     workers: Workers = Workers()
     history: History = History()

@@ -26,8 +26,8 @@ from mailwarden.serving.spool import Spooled
 
 MAX_LINE = 76
 # A field of ours with its folded lines, wherever it begins a line; a space before the colon is an old way to write it.
-_OWN = re.compile(rb"(?im)^x-mailwarden-[^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+(?:\r\n|\Z)")
-_FIELD = re.compile(rb"(?im)^x-mailwarden-([a-z]+): ?+((?:[^\r\n]*+)(?:\r\n[ \t][^\r\n]*+)*+)\r\n")
+_OWN = re.compile(rb"(?im)^x-mailwarden-[^\r\n]*(?:\r\n[ \t][^\r\n]*)*(?:\r\n(?![ \t])|\Z)")
+_FIELD = re.compile(rb"(?im)^x-mailwarden-([a-z]+): ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])")
 
 
 class Result(Struct, frozen=True):

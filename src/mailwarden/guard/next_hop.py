@@ -25,7 +25,7 @@ PIECE = 65_536  # bytes written at once; each write costs as much as a few kilob
 MAX_REPLY_LINES = 100
 NO_ANSWER = "451 4.4.1 The next hop does not answer"
 XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has at most 512
-_LINE = re.compile(rb"([2-5]\d\d)(?:([ -])([^\r\n]*+))?\r?\n")
+_LINE = re.compile(rb"([2-5]\d\d)(?:([ -])([^\r\n]*))?\r?\n")
 
 
 class NotTaken(Exception):

@@ -4,11 +4,13 @@ Security: works on hostile text; one pass, no recursion, at most `limits.address
 """
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mailwarden.message.limits import LIMITS, Limits
 
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*+"|\((?:[^()\\]|\\.)*+\)|<[^<>]*+>|[,;]|[^"(<,;]++|.', re.DOTALL)
+# A quoted string or a comment, closed or not (RFC 5322, 3.2.2 and 3.2.4), an address, a separator, or other text.
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*("?)|\((?:[^()\\]|\\.)*(\)?)|<[^<>]*>|[,;]|[^"(<,;]+|.', re.DOTALL)
 _GROUP = re.compile(r"^[^@<>\"]{0,200}:(?!//)")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -27,8 +29,7 @@ def read_addresses(value: str, limits: Limits = LIMITS) -> tuple[Address, ...]:
     found: list[Address] = []
     words: list[str] = []
     comment = address = ""
-    for match in _PIECE.finditer(value[: limits.long_header]):
-        piece = match.group()
+    for piece in _pieces(value[: limits.long_header]):
         sign = piece[0]
         if sign in ",;":
             _finish(found, words, address, comment)
@@ -45,6 +46,30 @@ def read_addresses(value: str, limits: Limits = LIMITS) -> tuple[Address, ...]:
             words.append(stripped)
     _finish(found, words, address, comment)
     return tuple(found)
+
+
+def _pieces(value: str) -> Iterator[str]:
+    """Cut a value into pieces; a quote or a parenthesis that never closes is a piece of its own.
+
+    Where one does not close, those that it escapes on the way do not close either: they are not tried again.
+    """
+    place, end = 0, len(value)
+    open_until = {'"': 0, "(": 0}
+    while place < end:
+        sign = value[place]
+        if place < open_until.get(sign, 0):
+            yield sign
+            place += 1
+            continue
+        match = _PIECE.match(value, place)
+        assert match is not None
+        if sign in open_until and not (match[1] or match[2]):
+            open_until[sign] = match.end()
+            yield sign
+            place += 1
+        else:
+            yield match.group()
+            place = match.end()
 
 
 def first_address(value: str, limits: Limits = LIMITS) -> Address:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import KEPT, LIMITS, Limits
 
 Item = TypeVar("Item")
 Text = TypeVar("Text", str, bytes)
@@ -82,5 +82,5 @@ class Coverage:
         """Keep the first of each reason, limit and place; one of a kind decides, so the list itself may end."""
         key = (missed.reason, missed.limit, missed.place)
         kinds = {(reason, limit) for reason, limit, _ in self._missed}
-        if key not in self._missed and (len(self._missed) < self.limits.missed or key[:2] not in kinds):
+        if key not in self._missed and (len(self._missed) < KEPT.missed or key[:2] not in kinds):
             self._missed[key] = missed

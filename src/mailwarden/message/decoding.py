@@ -8,16 +8,21 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
+import re2
+
 from mailwarden.message.media import UUENCODINGS
 
 _NOT_BASE64 = bytes(set(range(256)) - set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\r\n \t"))
-_PADDED_BREAK = re.compile(rb"=[ \t]++\r?+\n")
-_LOOKS_BASE64 = re.compile(rb"\s*+[A-Za-z0-9+/]{16,}+={0,2}+(?:\s++[A-Za-z0-9+/]++={0,2}+)*+\s*+")
+_PADDED_BREAK = re.compile(rb"=[ \t]+\r?\n")
+_BYTES = re2.Options()
+_BYTES.encoding = re2.Options.Encoding.LATIN1
+# By RE2, which needs no memory for each of the lines; its \s lacks the vertical tab.
+_LOOKS_BASE64 = re2.compile(rb"[\s\x0b]*[A-Za-z0-9+/]{16,}={0,2}(?:[\s\x0b]+[A-Za-z0-9+/]+={0,2})*[\s\x0b]*", _BYTES)
 _UU_BEGIN = re.compile(rb"(?:\A|\n)begin(?:-base64)? [0-7]{3,4} ([^\r\n]{0,200})\r?\n")
 _YENC_BEGIN = re.compile(rb"(?:\A|\n)=ybegin [^\r\n]{0,300}\r?\n")
 _YENC_ESCAPE = re.compile(rb"=(.)", re.DOTALL)
 _YENC_SHIFT = bytes((value - 42) % 256 for value in range(256))
-_LOOSE_PART = re.compile(rb"\n[> ]{0,9}+content-transfer-encoding\s{0,9}:\s{0,9}base64", re.IGNORECASE)
+_LOOSE_PART = re.compile(rb"\n[> ]{0,9}content-transfer-encoding\s{0,9}:\s{0,9}base64", re.IGNORECASE)
 _UU_LINES = 200_000
 
 
@@ -124,7 +129,7 @@ def _is_base64(text: bytes) -> bool:
     match = _LOOKS_BASE64.match(head)
     if match is None or (match.end() < len(head) and len(head) == len(text)):
         return False
-    return match.end() >= min(len(head), 512)
+    return bool(match.end() >= min(len(head), 512))
 
 
 def _decode_uu(text: bytes) -> tuple[bytes, ...]:

@@ -13,7 +13,7 @@ from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Header
 
 LONG_HEADERS = frozenset({b"to", b"cc", b"bcc", b"references", b"in-reply-to", b"delivered-to"})
-_WORD = re.compile(rb"=\?([^?\s]{1,40}+)\?([bBqQ])\?([^?\r\n]*+)\?=")
+_WORD = re.compile(rb"=\?([^?\s]{1,40})\?([bBqQ])\?([^?\r\n]*)\?=")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
 
 

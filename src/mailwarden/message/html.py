@@ -31,7 +31,7 @@ _PALE = re.compile(
 _PALE_WORDS = ("#f", "white", "transparent", "rgb")
 _WHITES = frozenset({"#ffffff", "#fff", "white", "#fefefe"})
 _TAG = re.compile(r"<[a-zA-Z!/]")
-_DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30}+)")
+_DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30})")
 _REFRESH = re.compile(r"url\s{0,9}=\s{0,9}[\"']?([^\"'\s>]{1,8192})", re.IGNORECASE)
 _HANDLERS = ("onload", "onclick", "onerror", "onsubmit", "onmouseover", "onfocus")
 _TEXT = 1_000

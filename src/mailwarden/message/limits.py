@@ -56,9 +56,16 @@ class Limits(Struct, frozen=True):
     archive_ratio: int = 250
     archive_ratio_from: int = 1 * MIB
 
-    # Bookkeeping: these bound lists of remarks of which one is enough to act on.
-    ambiguities: int = 50
-    missed: int = 100
+    # PDF files.
+    pdf_seconds: int = 5  # processor time of all PDF files of the message
+    pdf_pages: int = 5_000  # pages of one file whose links are read
+    pdf_objects: int = 500_000
+    pdf_definitions: int = 100  # of one object: every change that is appended to a file defines it again
+    pdf_unpacked: int = 64 * MIB  # decoded object streams of one file
+    pdf_dictionary: int = 1 * MIB
+    pdf_script: int = 2 * MIB  # all scripts of one file
+    pdf_scripts: int = 20_000  # forms have a script for each field
+    pdf_actions: int = 20_000
 
 
 class Shown(Struct, frozen=True):
@@ -70,5 +77,13 @@ class Shown(Struct, frozen=True):
     subject: int = 998
 
 
+class Kept(Struct, frozen=True):
+    """How many remarks of one kind are kept; the first is enough to act on."""
+
+    ambiguities: int = 50
+    missed: int = 100
+
+
 LIMITS = Limits()
+KEPT = Kept()
 SHOWN = Shown()

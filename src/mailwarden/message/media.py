@@ -20,7 +20,7 @@ from mailwarden.message.limits import Limits
 
 ENCODINGS = frozenset({b"", b"7bit", b"8bit", b"binary", b"base64", b"quoted-printable"})
 UUENCODINGS = frozenset({b"x-uuencode", b"uuencode", b"x-uue", b"uue", b"x-uu"})
-_TYPE = re.compile(rb"\s*+([!#$%&'*+\-.^_`|~0-9A-Za-z]++)\s*+/\s*+([!#$%&'*+\-.^_`|~0-9A-Za-z]++)\s*+(?=;|$|[\s,])")
+_TYPE = re.compile(rb"\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*/\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?=[;,]|$)")
 _ODD = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f-\xff]")
 _MIME_NAME = re.compile(rb"[^a-z0-9-]")
 _NAME = 1_000  # characters of the name of a file

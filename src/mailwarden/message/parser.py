@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mailwarden.message.decoding import decode_transfer, find_embedded
 from mailwarden.message.headers import decode_headers
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import bound_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.second_view import SecondPart, view_parts
@@ -20,7 +20,7 @@ from mailwarden.message.signed_content import signed_content
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
 
-_RUN = re.compile(rb"[!-~]{60,}+")
+_RUN = re.compile(rb"[!-~]{60,}")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
 _SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
 _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part
@@ -185,7 +185,7 @@ def parse_message(raw: bytes, limits: Limits = LIMITS, report: StructureReport |
         sha256=sha256(raw).hexdigest(),
         headers=decode_headers(tree.nodes[0].fields, limits) if tree.nodes else (),
         parts=tuple(collector.parts),
-        ambiguities=tuple(doubts)[: limits.ambiguities],
+        ambiguities=tuple(doubts)[: KEPT.ambiguities],
     )
 
 

@@ -44,9 +44,9 @@ _UNSEEN = frozenset(
         "textarea select option datalist xmp plaintext"
     ).split()
 )
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,30}+):")
-_TAG = re.compile(r'<(/?)([a-z][a-z0-9]*)((?: [a-z-]+="[^"]*+")*+)>')
-_ATTRIBUTE = re.compile(r' ([a-z-]+)="([^"]*+)"')
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,30}):")
+_TAG = re.compile(r'<(/?)([a-z][a-z0-9]*)((?: [a-z-]+="[^"]*")*)>')
+_ATTRIBUTE = re.compile(r' ([a-z-]+)="([^"]*)"')
 
 STYLE = (
     "body{margin:1rem;font:15px/1.5 sans-serif;color:#111;background:#fff;overflow-wrap:anywhere}"

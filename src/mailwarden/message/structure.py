@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from mailwarden.message.fields import Field, nests_deeper
 from mailwarden.message.headers import LONG_HEADERS
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.tree import Node, Tree, grow_tree
 
 _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"sender"})
 _STRUCTURED = _ADDRESS_HEADERS | {b"received", b"content-type", b"content-disposition", b"content-transfer-encoding",
                                   b"mime-version", b"date", b"message-id", b"references", b"in-reply-to"}  # fmt: skip
 _ASIDE = 65_536
-_BLANK_LINE = re.compile(rb"\n[ \t]++\r?+(?:\n|\Z)")
-_HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*+:", re.IGNORECASE)
-_ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*+:", re.IGNORECASE)
+_BLANK_LINE = re.compile(rb"\n[ \t]+\r?(?:\n|\Z)")
+_HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*:", re.IGNORECASE)
+_ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.IGNORECASE)
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
@@ -51,10 +51,10 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
     doubts = list(tree.doubts)
     for node in tree.nodes:
         _check_fields(node, limits, trips)
-        if len(doubts) < limits.ambiguities:
+        if len(doubts) < KEPT.ambiguities:
             doubts += _doubt_node(data, node)
     doubts += _doubt_bytes(data, tree)
-    return StructureReport(_unique(trips), tuple(dict.fromkeys(doubts))[: limits.ambiguities], tree)
+    return StructureReport(_unique(trips), tuple(dict.fromkeys(doubts))[: KEPT.ambiguities], tree)
 
 
 def _unique(trips: list[Trip]) -> tuple[Trip, ...]:

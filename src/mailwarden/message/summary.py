@@ -18,7 +18,7 @@ _HOSTS = 256
 _SHOWN_ADDRESSES = 100
 # The host of a link needs no HTML parser: this finds it in attributes and in text alike.
 _PAGES = frozenset({"application/xhtml+xml", "image/svg+xml"})  # text all the same, with links in it
-_HOST = re.compile(rb"://([^\s<>\"'/?#\\]{1,300}+)")
+_HOST = re.compile(rb"://([^\s<>\"'/?#\\]{1,300})")
 
 
 def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:

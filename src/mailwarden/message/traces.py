@@ -29,16 +29,16 @@ _PLAIN = 262_144  # bytes of a plain text that are looked through
 
 _PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _ANCHOR = re.compile(r"<[aA](?=[\s/])")
-_HEAD = re.compile(r"""(?:[^>"']++|"[^"]*+"|'[^']*+')*+>""")
-_HREF = re.compile(r"""(?<![\w-])href\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
+_HEAD = re.compile(r"""[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
+_HREF = re.compile(r"""(?<![\w-])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _CLOSE = re.compile(r"</[aA](?=[\s>])")
-_URL = re.compile(r"://([^\s<>\"'/?#]{1,300}+)[^\s<>\"']{0,2000}+")
-_TAG = re.compile(r"<[^>]*+>")
+_URL = re.compile(r"://([^\s<>\"'/?#]{1,300})[^\s<>\"']{0,2000}")
+_TAG = re.compile(r"<[^>]*>")
 
 _Link = TypeVar("_Link")
 
-_FROM = re.compile(r"from\s++([^\s;()]{1,255}+)", re.IGNORECASE)
-_BY = re.compile(r"(?:^|\s)by\s++([^\s;()]{1,255}+)", re.IGNORECASE)
+_FROM = re.compile(r"from\s+([^\s;()]{1,255})", re.IGNORECASE)
+_BY = re.compile(r"(?:^|\s)by\s+([^\s;()]{1,255})", re.IGNORECASE)
 _ADDRESS = re.compile(r"\[(?:IPv6:)?([0-9a-f:.]{2,45})\]", re.IGNORECASE)
 
 
@@ -82,8 +82,14 @@ def _anchors_of(part: Part) -> Iterator[tuple[str, str]]:
         end = head.end() if head else piece.find(">") + 1 or len(piece)
         if href.end() <= end:
             inner = _CLOSE.split(piece[end:], maxsplit=1)[0]
-            text = _seen(_TAG.sub(" ", inner) if "<" in inner else inner)
+            text = _seen(_without_tags(inner) if "<" in inner else inner)
             yield text[:MAX_TEXT], _seen(href[1] or href[2] or href[3] or "").replace(" ", "")[:MAX_TARGET]
+
+
+def _without_tags(inner: str) -> str:
+    """Put a blank in place of each tag; behind the last `>` none can end, so that nothing is searched twice."""
+    tagged, end, rest = inner.rpartition(">")
+    return _TAG.sub(" ", tagged + end) + rest
 
 
 def _urls_of(part: Part) -> Iterator[str]:

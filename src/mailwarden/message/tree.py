@@ -7,7 +7,7 @@ tree stops growing at the first limit that trips.
 from dataclasses import dataclass, field
 
 from mailwarden.message.fields import Field, read_fields
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import Media, read_media
 
 NEAR_MISSES = 10_000  # lines compared with the open boundaries for likeness; a flood of them is doubtful in itself
@@ -94,7 +94,7 @@ class Grower:
         self._stopped = True
 
     def _doubt(self, sentence: str) -> None:
-        if len(self.tree.doubts) < self.limits.ambiguities:
+        if len(self.tree.doubts) < KEPT.ambiguities:
             self.tree.doubts.append(sentence)
 
     def _line(self, position: int) -> tuple[bytes, int]:

@@ -13,15 +13,15 @@ from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from mailwarden.message.limits import LIMITS, Limits
 
-_URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]{1,8192}+|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}+[^\s<>\"']{0,4096}+",
+_URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]{1,8192}|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}[^\s<>\"']{0,4096}",
                   re.IGNORECASE)  # fmt: skip
 # A name with dots, where nothing beside it makes it something else: an address, a path, a longer word.
 _BARE = re.compile(
-    r"(?<![\w@./:=&%+-])((?:[\w-]{1,63}+\.){1,30}(?:xn--[a-z0-9-]{1,59}+|[^\W\d_]{2,63}+))(?![\w@-])((?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]{0,2000})?)"
+    r"(?<![\w@./:=&%+-])((?:[\w-]{1,63}\.){1,30}(?:xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63}))(?![\w@-])((?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]{0,2000})?)"
 )
 _BARE_TEXT = 524_288  # characters of a text that are looked through for such names
 _HINT = re.compile(r"://|www\.", re.IGNORECASE)
-_SCHEME = re.compile(r"\s*+([a-z][a-z0-9+.-]{0,30}+):", re.IGNORECASE)
+_SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
 _TO_DROP = re.compile(f"[{''.join(map(chr, _DROPPED))}]")

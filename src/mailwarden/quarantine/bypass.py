@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
 
+import re2
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
@@ -27,9 +28,12 @@ _FIELD = re.compile(
     rb"(?im)^x-mailwarden-bypass: v=1; g=([0-9a-f-]{36}); p=([0-9a-f-]{36}); e=([0-9]{1,12}); "
     rb"s=([A-Za-z0-9+/]{43}=)\r\n"
 )
-_TRACES = re.compile(rb"(?:[!-9;-~]++[ \t]*+:[^\r\n]*+\r\n(?:[ \t][^\r\n]*+\r\n)*+)*+")
+_BYTES = re2.Options()
+_BYTES.encoding = re2.Options.Encoding.LATIN1
+# By RE2, which needs no memory for each of the lines.
+_TRACES = re2.compile(rb"(?:[!-9;-~]+[ \t]*:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)*", _BYTES)
 _MEANING = re.compile(
-    rb"(?im)^(?:from|sender|reply-to|to|cc|subject|date|message-id|mime-version|content-[!-9;-~]*+)[ \t]*+:"
+    rb"(?im)^(?:from|sender|reply-to|to|cc|subject|date|message-id|mime-version|content-[!-9;-~]*)[ \t]*:"
 )
 
 

@@ -17,6 +17,7 @@ from prometheus_client import Counter, Histogram
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
 from mailwarden.serving.caller import FIELD, caller_address
+from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.errors import answer_for
 from mailwarden.settings.networks import Networks
 from mailwarden.telemetry.logs import get_logger
@@ -74,12 +75,14 @@ class FrontDoor:
         max_head: int = MAX_HEAD,
         answer_for: ErrorAnswer = answer_for,
         proxies: Networks = _NO_PROXIES,
+        clients: ClientNames | None = None,
     ) -> None:
         """Take the routes; a second door of a process has meters of its own, and may have other words for errors."""
         self.routes = tuple(routes)
         self.max_head = max_head
         self.answer_for = answer_for
         self._proxies = proxies
+        self._clients = clients  # None: every client may call, and routes ask for credentials
         self.in_hand = 0
         self.stopping = False
         self._closed_at = 0.0
@@ -100,6 +103,8 @@ class FrontDoor:
         self.in_hand += 1
         route: Route | None = None
         try:
+            if self._clients is not None:
+                self._clients.require(request.get_extra_info("peercert"), request.remote)
             route, variables = self._find(request)
             if self.stopping:
                 raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301

@@ -16,9 +16,17 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from mailwarden.errors import BadRequest, InternalError, MailwardenError, Overloaded, RequestTimeout
+from mailwarden.errors import (
+    BadRequest,
+    ConfigurationError,
+    InternalError,
+    MailwardenError,
+    Overloaded,
+    RequestTimeout,
+)
 from mailwarden.serving.front_door import FrontDoor, finish_headers
 from mailwarden.serving.port import open_port
+from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.logs import get_logger
 
@@ -185,21 +193,23 @@ async def serving(
 async def serve_until_stopped(
     door: FrontDoor,
     listen: Listen,
-    ssl_context: ssl.SSLContext | None,
+    tls: ServerTls,
     limits: Limits,
     *,
     grace_ms: int,
     on_stop: Callable[[], None] | None = None,
 ) -> None:
-    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is told when that begins."""
+    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is told when that begins.
+
+    SIGHUP reads the listener's certificate again, as renewing tools expect it to; nothing else is read again.
+    """
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, asked.set)
-    # Many servers read their settings anew at this one. Left to itself it would end us with the work in hand.
-    loop.add_signal_handler(signal.SIGHUP, lambda: log.warning("hangup", advice="A change needs a restart."))
+    loop.add_signal_handler(signal.SIGHUP, _reload, tls)
     try:
-        async with serving(door, listen, ssl_context, limits, grace_ms=grace_ms):
+        async with serving(door, listen, tls.context, limits, grace_ms=grace_ms):
             await asked.wait()
             log.info("stopping", in_hand=door.in_hand)
             if on_stop is not None:
@@ -207,6 +217,15 @@ async def serve_until_stopped(
     finally:
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(name)
+
+
+def _reload(tls: ServerTls) -> None:
+    try:
+        tls.reload()
+    except ConfigurationError as error:
+        log.warning("certificate not reloaded", problem=error.message, advice="The old one stays in use.")
+    else:
+        log.info("certificate reloaded", advice="A change of any other setting needs a restart.")
 
 
 def _inherited_socket() -> socket.socket | None:

@@ -4,6 +4,7 @@ Files that cannot be used are told by name: who starts a process has mixed them 
 """
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from mailwarden.errors import ConfigurationError
@@ -23,10 +24,32 @@ def server_context(certificate: Path, key: Path, client_ca: Path | None = None) 
     return context
 
 
+class ServerTls:
+    """The context of a listener, whose certificate can be exchanged while it listens.
+
+    New handshakes get the newest certificate; open connections keep theirs. The authority of clients is the one of the
+    start: `SSL.context` exchanges the certificate alone.
+    """
+
+    def __init__(self, make: Callable[[], ssl.SSLContext]) -> None:
+        self._make = make
+        self._current = make()
+        self.context = make()
+        self.context.sni_callback = self._choose
+
+    def reload(self) -> None:
+        """Read the files again; where they cannot be used, raise ConfigurationError and keep the certificate."""
+        self._current = self._make()
+
+    def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+
 def client_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
     """Return the context to call with: the other side is verified against `ca`, and sees our certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False  # RFC 9525, section 2
     _trust(context, ca)
     if certificate is not None:
         _show(context, certificate, key or certificate)

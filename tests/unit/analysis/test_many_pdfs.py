@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.analyzers import pdf
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.moderation import OF_A_KIND
+from mailwarden.analysis.pdf_document import PdfClock
 from mailwarden.lists.findings import without_allowed_files
-from mailwarden.model.evidence import Evidence, Status
+from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.sightings import Sight, SightedFile
@@ -73,8 +73,9 @@ def test_copies_of_an_allowed_file_hide_no_other():
     assert verdict(without_allowed_files(evidence, listing, files, engines_clear=False)) is Verdict.MALWARE
 
 
-def test_files_that_take_too_long_are_a_failure_and_never_clean(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pdf, "SECONDS", -1.0)
+def test_files_that_take_too_long_are_never_clean(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(PdfClock, "is_over", lambda clock, place: clock._coverage.beyond("pdf_seconds", place) or True)
     evidence, _ = look(document("ordinary.eml"))
-    assert [report.analyzer for report in evidence.reports if report.status is Status.FAILED] == ["pdf"]
-    assert verdict(evidence) is Verdict.UNKNOWN
+    missed = [finding for _, finding in evidence.findings if finding.name == "structure.limit"]
+    assert [finding.facts["limit"] for finding in missed] == ["pdf_seconds"]
+    assert verdict(evidence) is Verdict.SUSPICIOUS

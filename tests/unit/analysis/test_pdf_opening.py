@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.pdf_opening import opening_actions
+from mailwarden.analysis import pdf_opening
+from mailwarden.analysis.pdf_objects import PdfObjects
 from mailwarden.analysis.pdf_scan import scan_pdf
+
+
+def opening_actions(content, packed):
+    return pdf_opening.opening_actions(PdfObjects((content,), packed), (content, *packed))
 
 
 @pytest.mark.parametrize(

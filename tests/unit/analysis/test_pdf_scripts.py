@@ -6,17 +6,27 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from mailwarden.analysis.pdf_objects import MAX_SCRIPT
-from mailwarden.analysis.pdf_opening import opening_actions
+from mailwarden.analysis import pdf_opening, pdf_scripts
+from mailwarden.analysis.pdf_objects import PdfObjects
 from mailwarden.analysis.pdf_scan import scan_pdf
 from mailwarden.analysis.pdf_scripts import (
-    MAX_OBJECTS,
     DocumentScripts,
     calls_at_once,
     how_it_acts,
-    look_at_scripts,
 )
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import LIMITS
+
+
+def opening_actions(content, packed):
+    return pdf_opening.opening_actions(PdfObjects((content,), packed), (content, *packed))
+
+
+def look_at_scripts(content, packed):
+    return pdf_scripts.look_at_scripts(PdfObjects((content,), packed), (content, *packed))
+
 
 RUNS = DocumentScripts(runs=True)
 QUIET = DocumentScripts()
@@ -47,7 +57,8 @@ def packed(script, filters=b"/FlateDecode"):
         (packed(b"this.print(true);"), QUIET),
         (packed(b"app.alert('x');"), RUNS),
         (packed(b"this.print(true);", b"[/ASCIIHexDecode /FlateDecode]"), RUNS),
-        (packed(b"this.print(true);" + b" " * MAX_SCRIPT), RUNS),
+        (packed(b"this.print(true);", b"[/JPXDecode]"), RUNS),
+        (packed(b"this.print(true);" + b" " * LIMITS.pdf_script), RUNS),
         (kept(b"(this.print\\(true\\);"), RUNS),
         (b"/JavaScript << /Names [(a) << /S /JavaScript /JS (app.alert\\('x'\\)) >>] >>", RUNS),
         (b"/S /JavaScript /JS (app.alert\\('x'\\))", QUIET),
@@ -116,14 +127,17 @@ def test_an_object_that_is_written_anew_is_read_as_both():
 
 
 def test_a_tree_larger_than_is_read_is_not_quiet():
-    names = b" ".join(b"(a) %d 0 R" % number for number in range(10, 11 + MAX_OBJECTS))
+    names = b" ".join(b"(a) %d 0 R" % number for number in range(10, 11 + LIMITS.pdf_scripts))
     content = b"/JavaScript 2 0 R\n2 0 obj << /Names [" + names + b"] >> endobj"
     assert look_at_scripts(content, ()) == RUNS
 
 
 def test_more_scripts_of_one_object_than_are_read_are_not_quiet():
-    assert look_at_scripts(kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 18), ()) == QUIET
-    assert look_at_scripts(kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 30), ()) == RUNS
+    content = kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 18)
+    assert look_at_scripts(content, ()) == QUIET
+    coverage = Coverage(replace(LIMITS, pdf_scripts=10))
+    pdf_scripts.look_at_scripts(PdfObjects((content,), (), coverage), (content,))
+    assert [missed.limit for missed in coverage.missed] == ["pdf_scripts"]
 
 
 def test_what_follows_the_first_action_is_told():

@@ -9,6 +9,7 @@ import pytest
 
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.sightings import MAX_URLS, find_sightings
+from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 from mailwarden.model.sightings import Sight, Sightings
 
@@ -16,7 +17,7 @@ HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: s\r\
 
 
 def sight(raw: bytes, *wanted: Sight) -> Sightings:
-    return find_sightings(parse_message(raw), wanted)
+    return find_sightings(View(parse_message(raw)), wanted)
 
 
 def text(body: str, kind: str = "text/plain") -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.message.coverage import Coverage, MissedReason
-from mailwarden.message.limits import Limits
+from mailwarden.message.limits import KEPT, Limits
 
 
 def test_a_text_within_the_limit_is_returned_whole():
@@ -34,8 +34,8 @@ def test_an_unknown_limit_is_an_error_of_ours():
 
 
 def test_a_flood_of_records_keeps_every_kind():
-    coverage = Coverage(Limits(missed=3))
-    for number in range(10):
+    coverage = Coverage()
+    for number in range(KEPT.missed + 10):
         coverage.damaged(f"file {number}", "cut off")
     coverage.encrypted("last.zip")
     coverage.beyond("files", "last.zip")
@@ -44,4 +44,4 @@ def test_a_flood_of_records_keeps_every_kind():
         MissedReason.ENCRYPTED,
         MissedReason.LIMIT,
     }
-    assert len(coverage.missed) == 5
+    assert len(coverage.missed) == KEPT.missed + 2

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.sightings import find_sightings
+from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.acting import EVERYTHING
 from mailwarden.lists.precedence import Match
@@ -30,7 +31,7 @@ class RealSample(Sample):
         self.profile = Profile.BALANCED
         self.envelope = ENVELOPE
         self.summary = summarize(message)
-        self.sightings = find_sightings(message, EVERYTHING)
+        self.sightings = find_sightings(View(message), EVERYTHING)
         self.evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0),))
 
 

@@ -43,7 +43,7 @@ _SALVAGED = 20
 
 _GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
 _GTUBE_WRITTEN = (_GTUBE, _GTUBE.decode().encode("utf-16-le"))
-_TAG = re.compile(rb"<[^<>]{0,2000}+>")
+_TAG = re.compile(rb"<[^<>]{0,2000}>")
 _WORDS = 200 * 1024  # of a part of a document
 
 

@@ -21,14 +21,14 @@ _READ = 300_000
 
 # Signs without width inside words of Latin, Greek or Cyrillic letters; joiners belong to other scripts and to emoji.
 _TEARS = re.compile(r"[\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]")
-_TORN = re.compile(rf"[A-Za-zÀ-ɏͰ-ӿ]{_TEARS.pattern}{{1,20}}+[A-Za-zÀ-ɏͰ-ӿ]")
-_PREVIEW = re.compile(r"[\s\u00a0\u00ad\u034f\u061c\u115f\u180e\u2007\u200b-\u200f\u2060-\u2064\ufeff]{8,2000}+")
+_TORN = re.compile(rf"[A-Za-zÀ-ɏͰ-ӿ]{_TEARS.pattern}{{1,20}}[A-Za-zÀ-ɏͰ-ӿ]")
+_PREVIEW = re.compile(r"[\s\u00a0\u00ad\u034f\u061c\u115f\u180e\u2007\u200b-\u200f\u2060-\u2064\ufeff]{8,2000}")
 _LETTER = re.compile(
     r"&#(?:x0{0,4}(?:[46][1-9a-f]|[57][0-9a])|0{0,4}(?:6[5-9]|[78]\d|90|9[7-9]|1[01]\d|12[0-2]));", re.IGNORECASE
 )
-_BREAK = r"<br\s{0,3}/?>(?:\s|&nbsp;){0,20}+"
+_BREAK = r"<br\s{0,3}/?>(?:\s|&nbsp;){0,20}"
 _FAR = re.compile(f"{_BREAK}(?:{_BREAK}){{{LINES - 1}}}")  # the first by itself, so that it is jumped to
-_TAGS = re.compile(r"<[^<>]{0,2000}+>")
+_TAGS = re.compile(r"<[^<>]{0,2000}>")
 
 
 class CamouflageAnalyzer:

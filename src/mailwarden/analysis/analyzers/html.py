@@ -22,17 +22,17 @@ MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
 _TOLD = 200  # characters of a fact
 
-_PASSWORD = re.compile(r"type\s{0,9}+=\s{0,9}+[\"']?+password")
+_PASSWORD = re.compile(r"type\s{0,9}=\s{0,9}[\"']?password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
 _SAVES = ("createobjecturl", "mssaveoropenblob", "mssaveblob", "readasdataurl", "saveas(")
 _LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
 
 _SENDS_ON = re.compile(
-    r"(?<![\w$])location(?:\.href)?\s{0,5}+=(?!=)|location\.(?:replace|assign)\(|\[[\"']location[\"']\]"
+    r"(?<![\w$])location(?:\.href)?\s{0,5}=(?!=)|location\.(?:replace|assign)\(|\[[\"']location[\"']\]"
     r"|window\.open\([^()]{0,2000}_self"
 )
-_HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}+=\s{0,5}+[\"'][^\"']{0,200}location")
-_ANCHOR = re.compile(r"<a\s([^<>]{1,4000000}+)")
+_HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}=\s{0,5}[\"'][^\"']{0,200}location")
+_ANCHOR = re.compile(r"<a\s([^<>]{1,4000000})")
 _FEW = 3  # an archive of so few files is made around one of them
 _HOLLOW = "html.hollow-page"
 _PACKED_PAGES = 100  # pages inside of archives that are looked at

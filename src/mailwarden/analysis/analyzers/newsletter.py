@@ -27,7 +27,7 @@ SOME_LINKS = 5
 OWN_LINKS = 3  # different ones to the sender's own site; and most of all links
 _VALUE = 2_000
 _BULK = frozenset({"bulk", "list", "junk"})
-_WEB = re.compile(r"<\s{0,9}+https://", re.IGNORECASE)
+_WEB = re.compile(r"<\s{0,9}https://", re.IGNORECASE)
 # RE2 looks for all alternatives at once, which these long patterns need.
 _LEAVING = (
     r"unsubscri|opt[- ]?out|abmeld|abbestell|austragen|desabon|desinscri|désinscri|désabon|darse de baja"

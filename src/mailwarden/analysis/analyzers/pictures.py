@@ -37,8 +37,8 @@ LITTLE_TEXT = 700
 _TOLD = 200
 
 _PICTURES = frozenset({"png", "jpeg", "gif", "webp", "bmp", "tiff"})
-_CARRIED = re.compile(r"data:image/[a-z+]{3,7};base64,\s{0,9}+([A-Za-z0-9+/=\s]{100,4000000}+)")
-_BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}+$", re.IGNORECASE)
+_CARRIED = re.compile(r"data:image/[a-z+]{3,7};base64,([A-Za-z0-9+/=\s]{100,4000000})")
+_BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:tel|sms|smsto|mmsto):\s{0,3}(\+?[\d() .-]{5,20})", re.IGNORECASE)
 _COINS = re.compile(r"(?:bitcoin|ethereum|litecoin|monero|tron|tether):([A-Za-z0-9]{20,100})", re.IGNORECASE)
 

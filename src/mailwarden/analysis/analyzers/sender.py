@@ -23,11 +23,13 @@ from mailwarden.model.evidence import Fact, Finding
 
 _TOLD = 120  # characters of a fact
 MIN_LABEL = 5  # a shorter label of the recipient's domain is found in names by accident
-_ADDRESS = re.compile(r"[a-z0-9._%+=-]{1,64}+@((?:[a-z0-9-]{1,63}+\.){1,8}+[a-z]{2,24}+)")
-_DOMAIN = re.compile(r"(?<![\w@.-])(?:https?://)?+((?:[a-z0-9-]{1,63}+\.){1,8}+[a-z]{2,24}+)(?![\w@-])")
+# The ending is the last label: no label with a dot follows.
+_HOST = r"((?:[a-z0-9-]{1,63}\.){1,8}(?![a-z0-9-]{1,63}\.)[a-z]{2,24})"
+_ADDRESS = re.compile(rf"[a-z0-9._%+=-]{{1,64}}@{_HOST}")
+_DOMAIN = re.compile(rf"(?<![\w@.-])(?:https?://)?{_HOST}(?![\w@-])")
 _PADDING = re.compile(r"[\s\u00a0\u2000-\u200a\u3000\u2800\u3164_]{12}")
 _PICTURE = re.compile("[\u2600-\u27bf\U0001f300-\U0001faff\u2b50\u26a0]")
-_NUMBERED = re.compile(r"[A-Za-z]{2,20}+(?:_[A-Za-z]{2,20}+){1,3}_\d{4,8}")
+_NUMBERED = re.compile(r"[A-Za-z]{2,20}(?:_[A-Za-z]{2,20}){1,3}_\d{4,8}")
 _RELAYED = re.compile(r"\bvia\b")  # relays and mailing lists put the writer's address into the name
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 _SERVERS = frozenset({"root", "cron", "daemon", "nobody", "www-data", "mailer-daemon", "postmaster", "apache"})

@@ -33,17 +33,19 @@ _TOLD = 200
 _ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM})
 
 _WHOLE_SYLLABLES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
-_SCRIPT = re.compile(r"\s*+(?:javascript|vbscript):", re.IGNORECASE)
-_IDLE = re.compile(r"\s*+javascript:\s*+(?:void\s*+\(?0?\)?|//)?;?\s*+$", re.IGNORECASE)
+_SCRIPT = re.compile(r"\s*(?:javascript|vbscript):", re.IGNORECASE)
+# `javascript:`, `javascript:;`, `javascript://` and `javascript:void(0);`: no two runs of blanks stand side by side.
+_IDLE = re.compile(
+    r"\s*javascript:(?:\s*(?:void(?:\s*(?:\(0?\)?;?|0\)?;?|\);?|;))?|//;?|;))?\s*$",
+    re.IGNORECASE,
+)
 # What opens a program of the reader's machine, or a file on somebody else's.
 _OPENING = re.compile(
-    r"\s*+(search-ms|search|ms-msdt|ms-appinstaller|ms-officecmd|ms-search|shell|ms-word|ms-excel|ms-powerpoint|ms-access"
+    r"\s*(search-ms|search|ms-msdt|ms-appinstaller|ms-officecmd|ms-search|shell|ms-word|ms-excel|ms-powerpoint|ms-access"
     r"|ms-visio|ms-project|ms-publisher|tel-ms):",
     re.IGNORECASE,
 )
-_FILE = re.compile(
-    r"\s*+(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE
-)
+_FILE = re.compile(r"\s*(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE)
 # Of these, what no honest message links to: searches on other machines, and doors that were closed since.
 _ATTACKS = frozenset({"search-ms", "ms-search", "ms-msdt", "ms-appinstaller", "ms-officecmd"})
 _INNER = re.compile(r"https?://[^\s|\"'<>]{4,2000}", re.IGNORECASE)

@@ -13,14 +13,14 @@ from msgspec import Struct
 MAX_ADDRESS = 1_024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # A quoted local part, or none, and then nothing that ends an address: each character is looked at once.
-_ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*+")?[^"\\<>\s]*+')
+_ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*")?[^"\\<>\s]*')
 # A recipient who is read the same by everybody: no comment, no list or group, no route, and a domain of its own.
 _RECIPIENT = re.compile(
-    r'(?:"(?:[^"\\]|\\.)*+"|[^\s"\\()<>@,;:\[\]]++)@(?:[^\s"\\()<>@,;:\[\]%!]++|\[[^\s"\\()<>@,;\[\]]++\])'
+    r'(?:"(?:[^"\\]|\\.)*"|[^\s"\\()<>@,;:\[\]]+)@(?:[^\s"\\()<>@,;:\[\]%!]+|\[[^\s"\\()<>@,;\[\]]+\])'
 )
 # Postfix takes values that are long or have an equals sign, and hands them on. Behind the queue it would bounce what is
 # refused here, to whomever a stranger named as the sender.
-_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]++))?")
+_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]+))?")
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
 _OF_RECIPIENT = frozenset({"NOTIFY", "ORCPT"})

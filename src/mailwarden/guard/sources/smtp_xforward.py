@@ -15,7 +15,7 @@ ATTRIBUTES = ("NAME", "ADDR", "PORT", "PROTO", "HELO", "IDENT", "SOURCE")
 MAX_VALUE = 255
 _UNAVAILABLE = frozenset({"[UNAVAILABLE]", "[TEMPUNAVAIL]"})
 # Postfix leaves an equals sign in a value as it is.
-_WORD = re.compile(r"([A-Za-z]{1,10})=([\x21-\x2a\x2c-\x7e\x80-\U0010ffff]|\+[0-9A-Fa-f]{2})*+")
+_WORD = re.compile(r"([A-Za-z]{1,10})=([\x21-\x2a\x2c-\x7e\x80-\U0010ffff]|\+[0-9A-Fa-f]{2})*")
 _CODED = re.compile(r"\+([0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 

@@ -24,9 +24,9 @@ from mailwarden.lists.kinds.text import MAX_ENTRY, drop_invisible, refang
 
 MAX_URL = 8_192  # what is longer in a message is cut there: its host and the steps of its path are before it
 MAX_STEPS = 20  # of a path below which everything is meant
-_SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp):[/\\]*+|[/\\]{2}", re.IGNORECASE)
+_SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp):[/\\]*|[/\\]{2}", re.IGNORECASE)
 _OTHER_SCHEME = re.compile(r"[a-z][a-z0-9+-]*:(?!\d)", re.IGNORECASE)
-_HIDDEN_SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp) ?[\[({] ?:(?://)? ?[\])}] ?[/\\]*+", re.IGNORECASE)
+_HIDDEN_SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp) ?[\[({] ?:(?://)? ?[\])}] ?[/\\]*", re.IGNORECASE)
 _HIDING = frozenset({"hxxp", "hxxps", "h**p", "h**ps", "fxp"})
 _AUTHORITY_END = re.compile(r"(?<![\[({ ])[/?#](?![\])} ])")
 _DEFAULT_PORTS = frozenset({80, 443})
@@ -35,9 +35,9 @@ _ODD_PATH = re.compile(r"[^A-Za-z0-9_.~!$&'()+,;=:@/-]|//|(?:^|/)\.")
 _ODD = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~!$&'()+,;=:@/?-]")
 # Most links need no folding at all. Whatever this pattern does not take goes the long way, with the same result.
 _PLAIN = re.compile(
-    r"h(?:tt|xx)ps?://((?:[a-z0-9_-]++\.)++[a-z][a-z0-9-]*+)"
-    r"(?:/((?:[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9_.~!$&'()+,;=:@-]*+(?:/(?=[^/.?#])|(?=/?+(?:[?#]|$))))*+)/?+)?+"
-    r"(?:\?([A-Za-z0-9_.~!$&'()+,;=:@/?-]*+))?+(?:#[ -~]*+)?+"
+    r"h(?:tt|xx)ps?://((?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]*)"
+    r"(?:/((?:[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9_.~!$&'()+,;=:@-]*(?:/(?=[^/.?#])|(?=/?(?:[?#]|$))))*)/?)?"
+    r"(?:\?([A-Za-z0-9_.~!$&'()+,;=:@/?-]*))?(?:#[ -~]*)?"
 )
 _QUERY, _PAGE, _BELOW_PATH, _HOST, _BELOW_HOST = (rank * 100_000 for rank in (5, 4, 3, 2, 1))
 

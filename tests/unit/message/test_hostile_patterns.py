@@ -1,0 +1,84 @@
+"""Patterns over hostile text: a megabyte of near matches takes no longer than a megabyte of anything else."""
+
+import time
+from typing import Any
+
+import pytest
+
+from mailwarden.analysis import link_target, links, qr_drawings, qr_vectors, redirections
+from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
+from mailwarden.guard import delivery_headers
+from mailwarden.guard.sources import smtp_commands
+from mailwarden.lists.kinds import urls as url_entries
+from mailwarden.message import decoding, fields, headers, media, preview, structure, traces
+from mailwarden.message import urls as message_urls
+from mailwarden.message.addresses import read_addresses
+from mailwarden.quarantine import bypass
+
+MEGABYTE = 1_000_000
+SECONDS = 4.0  # alone each takes less than a second; a quadratic one would take minutes
+
+# The pattern, how it is used, and what is repeated before an end that does not match.
+NEAR_MATCHES = [
+    (sender._ADDRESS, "search", "a@a.a.a.a.a.a.a.a."),
+    (sender._DOMAIN, "search", " a.a.a.a.a.a.a.a."),
+    (urls._IDLE, "match", "javascript: "),
+    (urls._IDLE, "match", "javascript:void" + " " * 10_000),
+    (links._SHOWN_URL, "search", "www.a@"),
+    (links._SHOWN_HOST, "match", "a."),
+    (links._AUTHORITY, "match", " "),
+    (link_target._NUMBERS, "search", "/1/1/1_"),
+    (redirections._INNER, "search", "http:///"),
+    (redirections._AMP, "match", "https://google.com/amp/s/"),
+    (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
+    (html._ANCHOR, "search", "<a <a "),
+    (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
+    (pictures._CARRIED, "search", "data:image/png;base64,"),
+    (qr_drawings._STYLED, "search", ".a{.a{"),
+    (qr_vectors._ELEMENT, "search", "<path <path"),
+    (qr_vectors._FIELD, "search", " d='a"),
+    (preview._TAG, "search", '<a b="c" b="'),
+    (preview._SCHEME, "search", "abc."),
+    (traces._HREF, "search", "href=\"'"),
+    (message_urls._BARE, "search", "a.a.a.a.1 "),
+    (url_entries._PLAIN, "fullmatch", "https://a.a.a.a/"),
+    (url_entries._PLAIN, "fullmatch", "https://a.a/" + "a/" * 10_000),
+    (smtp_commands._RECIPIENT, "fullmatch", '"\\"'),
+    (fields._PARAMETER, "search", b' a="\\'),
+    (fields._COMMENT_PIECE, "search", b'"\\'),
+    (headers._WORD, "search", b"=?a?b?a"),
+    (media._TYPE, "match", b"text /"),
+    (structure._BLANK_LINE, "search", b"\n \t"),
+    (decoding._PADDED_BREAK, "search", b"= \t"),
+    (decoding._LOOKS_BASE64, "match", b"AAAAAAAAAAAAAAAA= "),
+    (delivery_headers._OWN, "search", b"x-mailwarden-a\r\n a\n"),
+    (delivery_headers._FIELD, "search", b"x-mailwarden-a: b\r\n \n"),
+    (bypass._TRACES, "fullmatch", b"a:b\r\n c\r\n"),
+    (bypass._MEANING, "search", b"content-content-"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "use", "piece"), NEAR_MATCHES)
+def test_near_matches_take_linear_time(pattern: Any, use: str, piece: Any) -> None:
+    text = piece * (MEGABYTE // len(piece)) + piece[:1]
+    began = time.process_time()
+    if use == "search":
+        for _ in pattern.finditer(text):
+            pass
+    else:
+        getattr(pattern, use)(text)
+    assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize("piece", ['\\"', "\\(", '"', "(", "<", '("', '(\\("\\"'])
+def test_quotes_and_comments_without_an_end_take_linear_time(piece: str) -> None:
+    began = time.process_time()
+    read_addresses('"(' + piece * (262_144 // len(piece)))
+    assert time.process_time() - began < SECONDS
+
+
+def test_a_quote_without_an_end_hides_nothing_behind_it() -> None:
+    (found,) = read_addresses('"Ada \\" <ada@north.example>')
+    assert found.address == "ada@north.example"
+    (first, second) = read_addresses("(\\( ada@north.example, (ok) bob@south.example")
+    assert (first.address, second.address) == ("ada@north.example", "bob@south.example")
