@@ -9,7 +9,7 @@ from mailwarden.model.evidence import FailureKind
 
 CONNECT_TIMEOUT = 2.0
 BATCH = 262_144
-MAX_PROBE_ANSWER = 65_536
+MAX_PROBE_ANSWER = 65_536  # not inspection: an engine's own answer
 
 
 class Exchange(asyncio.Protocol):

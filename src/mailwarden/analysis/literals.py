@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-MOST = 250  # words that stand for one pattern
+MOST = 250  # not inspection: of our own patterns, the words that stand for one
 FEW = 200  # words that are compared with each other
 CLASS = 12  # signs of a class that are told one by one
 SENTENCE_ENDS = ".!?"

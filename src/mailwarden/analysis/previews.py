@@ -18,7 +18,7 @@ from mailwarden.telemetry.logs import get_logger
 
 AT_ONCE = 2
 PROGRAM = ("-m", "mailwarden.analysis.preview_worker")
-MAX_DOCUMENT = 32 * 1024 * 1024
+MAX_DOCUMENT = 32 * 1024 * 1024  # not inspection: a preview for people
 
 log = get_logger(__name__)
 

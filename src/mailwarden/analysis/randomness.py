@@ -5,7 +5,7 @@ Security: works on names that strangers chose; one pass over a name that is cut.
 
 import re
 
-LONGEST = 64
+LONGEST = 64  # not inspection: no label of a name is longer (RFC 1035 section 2.3.4)
 MIN_LETTERS = 5  # `xxxxxxxx` is a name left out, not one thrown
 _NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}")  # longer than in `schwarz`, `angstschreie` and their like
 _NO_VOWELS_AT_ALL = re.compile(r"[bcdfghjklmnpqrstvwxz]{7}")

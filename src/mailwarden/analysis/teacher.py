@@ -14,7 +14,7 @@ from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engine import EngineDoor
 from mailwarden.model.evidence import FailureKind
 
-MAX_ANSWER = 65_536
+MAX_ANSWER = 65_536  # not inspection: an engine's own answer
 AT_ONCE = 2
 PATIENCE = 10.0  # for one lesson
 BATCH = 1_000
@@ -177,4 +177,4 @@ def status_of(answer: bytes) -> tuple[int, str]:
     status, _, reason = rest.partition(" ")
     if not status.isdigit():
         raise EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller closed the connection without an answer.")
-    return int(status), reason[:200]
+    return int(status), reason[:200]  # shown: what the engine says of a lesson

@@ -9,7 +9,7 @@ from mailwarden.message.headers import decode_headers
 from mailwarden.message.limits import LIMITS
 
 HEAD = LIMITS.header_block
-MAX_RECIPIENTS = 100
+MAX_RECIPIENTS = 100  # not inspection: who is remembered as a correspondent
 
 
 def correspondents(head: bytes) -> tuple[str, tuple[str, ...]]:
@@ -25,4 +25,4 @@ def correspondents(head: bytes) -> tuple[str, tuple[str, ...]]:
         for each in read_addresses(header.value)
         if "@" in each.address
     )
-    return sender, tuple(dict.fromkeys(found))[:MAX_RECIPIENTS]
+    return sender, tuple(dict.fromkeys(found))[:MAX_RECIPIENTS]  # not inspection: see above

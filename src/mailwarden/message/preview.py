@@ -25,9 +25,9 @@ from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 from mailwarden.message.urls import defang
 
-MAX_PAGE = 1_048_576  # characters of a body that are shown
-MAX_NOTE = 500
-MAX_SCHEMES = 200
+MAX_PAGE = 1_048_576  # shown: a preview for people
+MAX_NOTE = 500  # shown: a preview for people
+MAX_SCHEMES = 200  # shown: a preview for people
 
 FORMATTING = frozenset(
     (  # noqa: SIM905 - as a sentence of words it is read at a glance
@@ -106,7 +106,7 @@ def shown(part: Part) -> str:
     """Return the text of a part as safe HTML."""
     text = decode_text(part.content, part.charset)
     cut = notice("Only the beginning is shown.") if len(text) > MAX_PAGE else ""
-    text = text[:MAX_PAGE]
+    text = text[:MAX_PAGE]  # shown: the preview says that it is cut
     if part.media_type == "text/plain" or not part.media_type.endswith("html"):
         return f"{cut}<pre>{_escaped(text)}</pre>"
     if is_deep(text):
@@ -117,7 +117,7 @@ def shown(part: Part) -> str:
 
 def sanitised(page: str) -> str:
     """Return a page as tags without attributes, text, and notes of ours; by construction there is nothing else."""
-    schemes = {scheme.lower() for scheme in islice(_SCHEME.findall(unescape(page)), MAX_SCHEMES)}
+    schemes = {scheme.lower() for scheme in islice(_SCHEME.findall(unescape(page)), MAX_SCHEMES)}  # shown: see above
     canonical = nh3.clean(
         page,
         tags=set(FORMATTING | _NOTED.keys()),
@@ -166,7 +166,7 @@ def _replacement(name: str, facts: dict[str, str]) -> str:
 
 
 def _note(tag: str, text: str) -> str:
-    text = _escaped(text.strip()[:MAX_NOTE])
+    text = _escaped(text.strip()[:MAX_NOTE])  # shown: a note of ours
     return f" <{tag}>{text}</{tag}> " if text else ""
 
 

@@ -4,7 +4,6 @@ Security: the first code that touches hostile bytes; bounded by limits, linear, 
 """
 
 import re
-from itertools import islice
 from mmap import mmap
 
 from msgspec import Struct
@@ -131,11 +130,13 @@ def _has_doubtful_blank(block: bytes, encoding: bytes) -> bool:
     Reports folded into a header often have such lines, so one counts only where the line after it is not folded
     and MIME headers follow, or where a transfer encoding was named before it.
     """
-    for blank in islice(_BLANK_LINE.finditer(block), 100):
+    last = max((field.start() for field in _HIDDEN_PART.finditer(block)), default=-1)
+    encoded = _ENCODING_FIELD.search(block) if encoding in {b"base64", b"quoted-printable"} else None
+    for blank in _BLANK_LINE.finditer(block):
         after = blank.end()
-        if block[after : after + 1] not in b" \t" and _HIDDEN_PART.search(block, after - 1):
+        if block[after : after + 1] not in b" \t" and last >= after - 1:
             return True
-        if encoding in {b"base64", b"quoted-printable"} and _ENCODING_FIELD.search(block, 0, blank.start()):
+        if encoded and encoded.end() <= blank.start():
             return True
     return False
 

@@ -7,13 +7,12 @@ import re
 
 from mailwarden.message.addresses import first_address, read_addresses
 from mailwarden.message.charsets import decode_text
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import LIMITS, SHOWN, Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.traces import find_hops, find_links
 from mailwarden.message.urls import host_of
 from mailwarden.model.summary import MessageSummary, PartSummary
 
-_SUBJECT = 998
 _HOSTS = 256
 _SHOWN_ADDRESSES = 100
 # The host of a link needs no HTML parser: this finds it in attributes and in text alike.
@@ -29,20 +28,25 @@ def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
         from_address=sender.address,
         from_name=sender.name,
         reply_to=first_address(message.header("reply-to"), limits).address,
-        to=tuple(each.address for each in read_addresses(message.header("to"), limits) if each.address)[
-            :_SHOWN_ADDRESSES
-        ],
-        subject=message.header("subject")[:_SUBJECT],
-        message_id=message.header("message-id")[:_SUBJECT],
-        date=message.header("date")[:200],
+        to=_recipients(message, limits),
+        subject=message.header("subject")[: SHOWN.subject],
+        message_id=message.header("message-id")[: SHOWN.subject],
+        date=message.header("date")[: SHOWN.fact],
         parts=tuple(
-            PartSummary(part.path, part.media_type[:200], part.name[:255], len(part.content), part.sha256)
+            PartSummary(
+                part.path, part.media_type[: SHOWN.fact], part.name[: SHOWN.name], len(part.content), part.sha256
+            )
             for part in message.parts[: limits.parts]
         ),
         url_hosts=_hosts(message, limits),
         links=find_links(message),
         hops=find_hops(message),
     )
+
+
+def _recipients(message: Message, limits: Limits) -> tuple[str, ...]:
+    found = (each.address for each in read_addresses(message.header("to"), limits) if each.address)
+    return tuple(found)[:_SHOWN_ADDRESSES]  # shown: what history keeps
 
 
 def _hosts(message: Message, limits: Limits) -> tuple[str, ...]:
@@ -54,7 +58,9 @@ def _hosts(message: Message, limits: Limits) -> tuple[str, ...]:
             room -= len(hosts)
             found.update(hosts)
     names = {host_of("http://" + authority.decode("utf-8", "replace")) for authority in found}
-    return tuple(sorted(name for name in names if "." in name and name.isprintable()))[:_HOSTS]
+    return tuple(sorted(name for name in names if "." in name and name.isprintable()))[
+        :_HOSTS
+    ]  # not inspection: what history keeps
 
 
 def _readable(part: Part) -> bytes:

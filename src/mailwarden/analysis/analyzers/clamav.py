@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engine import EngineDoor
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
-MAX_ANSWER = 65_536
+MAX_ANSWER = 65_536  # not inspection: an engine's own answer
 
 LIMITS_EXCEEDED = "clamav.limits-exceeded"
 
@@ -71,7 +72,9 @@ def read_answer(answer: bytes) -> Iterator[Finding]:
     if text == "stream: OK":
         return
     if body == text or not body.endswith(" FOUND"):
-        raise EngineFailed(FailureKind.UNFINISHED, f"clamd could not scan the message: {body[:120] or 'no answer'}.")
-    signature = body.removesuffix(" FOUND")[:120]
+        raise EngineFailed(
+            FailureKind.UNFINISHED, f"clamd could not scan the message: {body[: SHOWN.fact] or 'no answer'}."
+        )
+    signature = body.removesuffix(" FOUND")[: SHOWN.fact]
     name = next((finding for prefix, finding in _HEURISTICS if signature.startswith(prefix)), "clamav.malware")
     yield Finding(name, facts={"signature": signature})

@@ -18,10 +18,11 @@ from ruamel.yaml import YAML
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engine import EngineDoor
 from mailwarden.analysis.teacher import LEARNER_HEADER
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 
-MAX_ANSWER = 16 * 1024 * 1024
+MAX_ANSWER = 16 * 1024 * 1024  # not inspection: an engine's own answer
 # From which score on which finding tells it; only the highest band that is reached speaks.
 BANDS = (
     (8.0, "rspamd.strong-spam"),
@@ -216,6 +217,5 @@ def findings_of(answer: CheckAnswer, finding_of: dict[str, str]) -> Iterator[Fin
     elif band := next((name for least, name in BANDS if score >= least), ""):
         yield Finding(band, facts=facts)
     for name in sorted(answer.symbols.keys() & finding_of.keys()):
-        yield Finding(
-            finding_of[name], facts={"symbol": name, "options": ", ".join(answer.symbols[name].options)[:200]}
-        )
+        options = ", ".join(answer.symbols[name].options)[: SHOWN.fact]
+        yield Finding(finding_of[name], facts={"symbol": name, "options": options})
