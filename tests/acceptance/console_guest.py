@@ -17,6 +17,7 @@ from mailwarden.access.place import Place
 from mailwarden.access.registry import build_registry
 from mailwarden.access.sessions import COOKIE
 from mailwarden.access.user_store import NewUser
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -78,7 +79,7 @@ async def _enter(house: House, name: str, position: Position) -> tuple[str, str]
     folder = house.product.abby.folder
     configuration = YAML(typ="safe").load(folder / "abby" / "abby" / "abby.yml")
     database = Database(configuration["database"]["url"], 1)
-    registry = build_registry(database, (folder / "secrets" / "pepper").read_bytes().strip())
+    registry = build_registry(database, read_ring(folder / "secrets" / "pepper", "apiKeyPepper"))
     try:
         scope, place = Scope.deployment(), Place(house.product.url, "127.0.0.1", "tests")
         user = await registry.users.create(scope, NewUser(name, position), Actor("tests"))

@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.model.scope import Scope
@@ -82,12 +83,12 @@ def state_of(house: House, uid: str) -> dict[str, str]:
 
 def link_seal(house: House) -> LinkSeal:
     """Return what signs the links of digests, with the key of the house."""
-    return LinkSeal((house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+    return LinkSeal(read_ring((house.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
 
 def _vault(house: House) -> Vault:
     folder = house.product.abby.folder
-    return Vault(FolderShelf(folder / "quarantine"), (folder / "secrets" / "contents").read_bytes().strip())
+    return Vault(FolderShelf(folder / "quarantine"), read_ring(folder / "secrets" / "contents", "contents.key"))
 
 
 def _run(house: House, work: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Answer:

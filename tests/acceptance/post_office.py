@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.delivery_headers import ResultSeal
 from rig.engines import Engines
 from rig.folders import remove_folder, temporary_folder
@@ -31,7 +32,7 @@ class Post:
 
     @property
     def seal(self) -> ResultSeal:
-        return ResultSeal((self.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+        return ResultSeal(read_ring((self.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
     def settle(self) -> None:
         """Let what a test before left under way come to rest, and clear it away."""

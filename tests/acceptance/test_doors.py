@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.delivery_headers import ResultSeal
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
@@ -95,7 +96,7 @@ def test_rspamds_own_client_understands_the_answer(doors: Doors, engines, tmp_pa
 
 
 def test_fields_are_signed_and_forged_ones_taken_out(doors: Doors, plain):
-    seal = ResultSeal((doors.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+    seal = ResultSeal(read_ring((doors.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
     forged = b"X-Mailwarden-Verdict: clean\r\n" + plain
 
     checked = doors.check(forged).json["milter"]

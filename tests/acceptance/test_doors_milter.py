@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.delivery_headers import ResultSeal
 from rig.folders import remove_folder, temporary_folder
 from rig.ports import free_port
@@ -31,7 +32,7 @@ class Switched:
 
     @property
     def seal(self) -> ResultSeal:
-        return ResultSeal((self.house.product.abby.folder / "secrets" / "contents").read_bytes().strip())
+        return ResultSeal(read_ring((self.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.folder import FolderShelf
@@ -31,7 +32,7 @@ def keep(house, engines):
         async def work() -> UUID:
             database = Database(engines.postgresql.url(house.database))
             folder = house.product.abby.folder
-            key = (folder / "secrets" / "contents").read_bytes().strip()
+            key = read_ring(folder / "secrets" / "contents", "contents.key")
             keeping = Keeping(Vault(FolderShelf(folder / "quarantine"), key), QuarantineStore(database), Days())
             uid = await keeping.keep(finished(UUID(house.tenants[tenant]), **changes), Spooled.of(RAW))
             await database.close()

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.digest_link import Link, LinkSeal
 from tests.acceptance.client import Answer
@@ -69,9 +70,9 @@ def test_every_link_that_does_not_hold_is_answered_alike(house: House):
     assert house.client().call("DELETE", f"/v1/quarantine/{deleted}").status == 200
     paths = [
         "/held/x",
-        f"/held/{'A' * 76}",
+        f"/held/{'A' * 84}",
         path_to(house, good, days=-1),
-        path_to(house, good, seal=LinkSeal(b"another")),
+        path_to(house, good, seal=LinkSeal(KeyRing.of(b"another"))),
         path_to(house, good, 2),
         path_to(house, str(uuid4())),
         *(path_to(house, each) for each in (deleted, foreign, *worse)),

@@ -6,14 +6,14 @@ from uuid import UUID, uuid4
 import pytest
 from obstore.store import MemoryStore
 
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.frames import BrokenBody
 from mailwarden.quarantine.objects import ObjectShelf
 from mailwarden.quarantine.shelf import Shelf
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 
-KEY = b"k" * 64
+KEY = KeyRing.of(b"k" * 64)
 NORTH, SOUTH = uuid4(), uuid4()
 LARGE = b"Subject: large\r\n\r\n" + bytes(range(256)) * 30_000
 
@@ -59,7 +59,7 @@ async def test_no_tenant_opens_what_another_holds(vault: Vault, shelf: Shelf, tm
         await vault.get(SOUTH, address, tmp_path)
     stolen = b"".join([piece async for piece in shelf.get((await names_on(shelf))[0])])
     await shelf.put(f"{SOUTH.hex}/{address.hex()[:2]}/{address.hex()}", [stolen])
-    with pytest.raises(BrokenBody):
+    with pytest.raises(BrokenSeal):
         await vault.get(SOUTH, address, tmp_path)
 
 
@@ -71,9 +71,9 @@ async def test_nothing_of_a_message_stands_in_clear(vault: Vault, shelf: Shelf):
 
 async def test_another_key_finds_nothing_and_opens_nothing(vault: Vault, shelf: Shelf, tmp_path: Path):
     address = await vault.put(NORTH, Spooled.of(b"x"))
-    other = Vault(shelf, b"o" * 64)
+    other = Vault(shelf, KeyRing.of(b"o" * 64))
     assert await other.put(NORTH, Spooled.of(b"x")) != address
-    with pytest.raises(BrokenBody):
+    with pytest.raises(BrokenSeal):
         await other.get(NORTH, address, tmp_path)
 
 

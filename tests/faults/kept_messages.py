@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.held import Days
@@ -14,7 +15,7 @@ from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held_messages import finished
 
-KEY = b"k" * 64
+KEY = KeyRing.of(b"k" * 64)
 
 
 def message(number: int) -> bytes:

@@ -13,9 +13,9 @@ import aiohttp
 import msgspec
 
 from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
-from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -137,7 +137,7 @@ async def make_key(
     product: Product, database_url: str, name: str, *tenants: str, scopes: Sequence[KeyScope] = READ_WRITE
 ) -> str:
     """Make a key bound to these tenants, or to the deployment where none is named."""
-    pepper = read_pepper(product.abby.folder / "secrets" / "pepper")
+    pepper = read_ring(product.abby.folder / "secrets" / "pepper", "apiKeyPepper")
     database = Database(database_url, 1)
     try:
         wanted = NewKey(name, frozenset(scopes), frozenset(map(UUID, tenants)))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.held import HeldMessage, Place, Question
@@ -73,7 +73,7 @@ class Register(Sink):
 
 def read_quarantine(url: str, folder: Path, store: Path, spool: Path) -> dict[int, list[Copy]]:
     """Take every held message out of the vault, and return what tells it from others."""
-    vault = open_vault(Quarantine(store=str(store)), folder, read_contents_key(folder / "secrets" / "contents"))
+    vault = open_vault(Quarantine(store=str(store)), folder, read_ring(folder / "secrets" / "contents", "contents.key"))
     return asyncio.run(_read_all(url, vault, spool))
 
 

@@ -15,8 +15,8 @@ from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
 from mailwarden.cli.doctor_report import Line
 from mailwarden.cli.main import main
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -56,7 +56,7 @@ async def test_the_key_of_kept_messages_must_be_there_and_the_same_for_both(fold
     key.unlink()
     well, seen = (await look(folder))[name]
     assert not well
-    assert "cannot be read" in seen
+    assert "cannot read" in seen
 
 
 async def test_those_who_learn_are_asked(folder: Path, engines: Engines):
@@ -166,7 +166,7 @@ async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url
 async def test_a_key_that_opens_no_held_message_is_told(folder: Path):
     file, key = folder / "guard" / "core" / "guard.yml", folder / "secrets" / "contents"
     file.write_text(file.read_text().replace("  restApi: {}", "  restApi: {}\n  smtp: {}"))
-    vault = Vault(FolderShelf(folder / "quarantine"), read_contents_key(key))
+    vault = Vault(FolderShelf(folder / "quarantine"), read_ring(key, "contents.key"))
     address = await vault.put(TENANT, Spooled.of(b"Subject: held\r\n\r\n"))
     await vault.put(TENANT, Spooled.of(b"Subject: held as well\r\n\r\n"))
     assert (await look(folder))["quarantine guard"][0]

@@ -14,6 +14,7 @@ from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
 from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import (
     CommandError,
@@ -29,7 +30,7 @@ from mailwarden.model.scope import Scope
 
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")
-PEPPER = b"p" * 32
+PEPPER = KeyRing.of(b"p" * 32)
 BOTH = frozenset({KeyScope.READ, KeyScope.WRITE})
 ANYWHERE = "192.0.2.1"
 
@@ -80,7 +81,7 @@ async def test_a_key_is_known_by_its_text_and_stored_without_it(keys: Keys, data
 
 async def test_another_text_another_pepper_or_another_checksum_is_not_known(keys: Keys, database: Database) -> None:
     _, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
-    other = Keys(KeyStore(database), b"q" * 32)
+    other = Keys(KeyStore(database), KeyRing.of(b"q" * 32))
     with pytest.raises(InvalidCredentials):
         await other.authenticate(text, ANYWHERE)
     _, foreign = await keys.create(ALL, NewKey("other", BOTH), ADA)

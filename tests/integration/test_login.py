@@ -9,11 +9,12 @@ from mailwarden.access.account import Account
 from mailwarden.access.login import Logins
 from mailwarden.access.passwords import Passwords
 from mailwarden.access.people import Position, Role
-from mailwarden.access.registry import build_registry
-from mailwarden.access.sealing import Seal
+from mailwarden.access.registry import CONSOLE_SEAL, build_registry
 from mailwarden.access.session_store import SessionStore
 from mailwarden.access.sessions import Notes, SessionLimits, Sessions
 from mailwarden.access.throttle import ADDRESS, NAME, Patience, ThrottleStore
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, RateLimited
 from tests.samples.people import ADA, ALL, PASSWORD, PEPPER, PLACE, Office
@@ -159,7 +160,7 @@ async def test_notes_of_one_session_are_not_anothers(office: Office) -> None:
     found = await office.registry.sessions.find(value)
     assert found is not None
     assert found.notes == Notes()
-    other = Sessions(SessionStore(office.database), Seal(b"q" * 32), SessionLimits())
+    other = Sessions(SessionStore(office.database), Seal(KeyRing.of(b"q" * 32), CONSOLE_SEAL), SessionLimits())
     stranger = await other.find(value)
     assert stranger is not None
     assert stranger.notes == Notes()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.delivery import Delivery, Part
 from mailwarden.guard.delivery_headers import ResultSeal
@@ -201,7 +202,7 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
     server = Scripted(**{refused: "450 4.2.1 Later"})
     raw = Spooled.of(b"Subject: x\r\n\r\n")
     async with server.serving() as hop:
-        delivery = Delivery(hop, ResultSeal(b"k" * 32), None, Metrics())
+        delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
         both = parts("bob@company.example", "eve@bank.example")
         answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("450 4.2.1")
@@ -211,7 +212,7 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
         answer = await delivery.carry_out(both, Sender(""), Forwarded(), raw)
         assert answer.reply.startswith("250 2.0.0")
     assert len(server.messages) == 2
-    seal = ResultSeal(b"k" * 32)
+    seal = ResultSeal(KeyRing.of(b"k" * 32))
     assert all(seal.read(message) is not None for message in server.messages)
     assert seal.read(server.messages[0]).signed <= datetime.now(UTC).timestamp()  # type: ignore[union-attr]
 
@@ -248,7 +249,7 @@ async def test_what_is_held_is_kept_once_the_rest_is_accepted_and_before_it_is_s
         held, finished=replace(held.finished, ruling=replace(held.finished.ruling, decision=Decision.QUARANTINE))
     )
     async with server.serving() as hop:
-        delivery = Delivery(hop, ResultSeal(b"k" * 32), shelf, Metrics())
+        delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics())
         answer = await delivery.carry_out([held, delivered], ALICE, Forwarded(), Spooled.of(b"Subject: x\r\n\r\n"))
     assert answer.reply.startswith(reply)
     assert (shelf.kept, len(server.messages)) == (kept, sent)
@@ -257,7 +258,7 @@ async def test_what_is_held_is_kept_once_the_rest_is_accepted_and_before_it_is_s
 async def test_a_next_hop_that_crawls_is_given_up_as_a_whole() -> None:
     server = Scripted(END="HANG", RCPT="250 Ok")
     async with server.serving(timeout=0.2) as hop:
-        delivery = Delivery(hop, ResultSeal(b"k" * 32), None, Metrics())
+        delivery = Delivery(hop, ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics())
         began = asyncio.get_running_loop().time()
         answer = await delivery.carry_out(
             parts(*[f"r{number}@company.example" for number in range(10)]),

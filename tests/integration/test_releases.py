@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from aiosmtpd.smtp import SMTP
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.releases import ReleaseInjector
 from mailwarden.model.outcome import Verdict
@@ -19,7 +20,7 @@ from mailwarden.serving.spool import Spooled
 from tests.integration.choosy_sink import ChoosySink
 
 RAW = b"From: eve@evil.example\r\nSubject: x\r\n\r\n.dot\r\ntext \xfc\r\n" + b"line\r\n" * 20_000
-SEAL = BypassSeal(b"k" * 64)
+SEAL = BypassSeal(KeyRing.of(b"k" * 64))
 
 
 class Sink(ChoosySink):

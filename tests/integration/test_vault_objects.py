@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.quarantine.vault import Vault
@@ -22,7 +23,7 @@ async def place(tmp_path: Path) -> AsyncIterator[tuple[ObjectStore, Vault]]:
     (tmp_path / "s3").write_text("id\nsecret\n")
     async with running_store() as (store, address):
         settings = Quarantine(store=f"s3://{BUCKET}/mail", endpoint=address, credentials="s3")
-        yield store, open_vault(settings, tmp_path, b"k" * 64)
+        yield store, open_vault(settings, tmp_path, KeyRing.of(b"k" * 64))
 
 
 async def test_a_small_message_is_one_call_and_comes_back(place: tuple[ObjectStore, Vault], tmp_path: Path):

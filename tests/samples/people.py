@@ -13,13 +13,14 @@ from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry, build_registry
 from mailwarden.access.sessions import Session, SessionLimits
 from mailwarden.access.setups import Setups
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")
-PEPPER = b"p" * 32
+PEPPER = KeyRing.of(b"p" * 32)
 PLACE = Place("https://mail.example:9081", "192.0.2.7", "Testfox 1.0", "request-1")
 PASSWORD = "correct horse battery"
 
@@ -40,11 +41,11 @@ class Clock:
 class Office:
     """Everything that lets people in, over one database."""
 
-    def __init__(self, database: Database, limits: SessionLimits | None = None) -> None:
+    def __init__(self, database: Database, limits: SessionLimits | None = None, pepper: KeyRing = PEPPER) -> None:
         self.database = database
         self.clock = Clock()
         quick = Passwords(rounds=1, memory=64)
-        self.registry: Registry = build_registry(database, PEPPER, limits, passwords=quick, now=self.clock)
+        self.registry: Registry = build_registry(database, pepper, limits, passwords=quick, now=self.clock)
         self.logins = Logins(self.registry)
         self.setups = Setups(self.registry, self.logins)
         self.administration = Administration(self.registry)

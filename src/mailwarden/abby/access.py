@@ -5,7 +5,6 @@ is ever logged or answered. A key is no token and a token no key: each is refuse
 """
 
 import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -16,6 +15,7 @@ from mailwarden.abby.config import StaticApiToken
 from mailwarden.abby.rates import Quota, RateLimiter
 from mailwarden.access.key_store import ApiKey, KeyScope
 from mailwarden.access.keys import Keys
+from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -71,7 +71,7 @@ class Access:
         presented = hashlib.sha256(bearer_token(authorization).encode("utf-8", "surrogateescape")).digest()
         found: Caller | None = None
         for digest, caller in self._callers:
-            if hmac.compare_digest(digest, presented):
+            if equal(digest, presented):
                 found = caller  # and look at the rest all the same: the time taken tells nothing
         if found is None:
             raise InvalidCredentials("This token is not known.")

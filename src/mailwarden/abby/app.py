@@ -44,7 +44,6 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.key_store import KeyScope, KeyStore
-from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.access.registry import build_registry
 from mailwarden.access.sessions import SessionLimits
@@ -52,11 +51,12 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.reception import Reception
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.statistics import PostgresqlStatisticsStore
-from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
 from mailwarden.learning.teaching import Teaching
@@ -122,14 +122,14 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             body_timeout_ms=config.body_timeout,
             long_request_timeout_ms=core.long_request_timeout,
         )
-        pepper = read_pepper(folder / config.api_key_pepper)
+        pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
         keys = Keys(KeyStore(database), pepper)
         limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
         registry = build_registry(database, pepper, limits)
         stack.callback(registry.passwords.close)
         reception = Reception(registry, config.console.public_url)
         await offer_organisation(stack, reception, config.console, folder)
-        key = read_contents_key(folder / config.contents.key)
+        key = read_ring(folder / config.contents.key, "contents.key")
         seal = ContentsSeal(key)
         teaching = Teaching(LessonStore(database), history, Senders(RelationshipStore(database)), seal)
         desk = QuarantineDesk(

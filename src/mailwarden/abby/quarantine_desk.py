@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
+from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.frames import BrokenBody
 from mailwarden.quarantine.held import EVERYTHING, HeldMessage, Question
 from mailwarden.quarantine.store import QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Vault
@@ -93,7 +93,9 @@ class QuarantineDesk:
             raise StorageUnavailable("The message is kept in the vault of another host; ask there.")
         try:
             return await self._vault.get(message.tenant, message.address, self._spool)
-        except (FileNotFoundError, BrokenBody):
+        except UnknownKey as error:
+            raise NotReleasable(f"The message cannot be opened on this host. {error}") from None
+        except (FileNotFoundError, BrokenSeal):
             raise NotReleasable("The message itself cannot be read: it is gone from the vault, or broken.") from None
 
     async def _list(

@@ -4,12 +4,12 @@ Security: everybody may call this, with what they like. A link that was signed i
 it holds for one recipient of one message; whatever else is presented is answered alike, and costs no database.
 """
 
-import hashlib
 import secrets
 from datetime import UTC, datetime
 
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.access.throttle import address_subject
+from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -46,5 +46,5 @@ class SelfServiceDesk:
         return self._seal.open(token, datetime.now(UTC))
 
     def _bucket(self, address: str | None) -> str:
-        digest = hashlib.blake2b(address_subject(address).encode(), key=self._salt, digest_size=8).digest()
+        digest = keyed_digest(self._salt, address_subject(address).encode())[:8]
         return str(int.from_bytes(digest, "big") % BUCKETS)

@@ -109,13 +109,14 @@ class FactorStore:
             await insert_recovery_codes(connection, user.uid, digests)
             await _record(connection, actor, "people.recovery-codes", user, {"after": {"codes": len(digests)}})
 
-    async def spend_recovery_code(self, person: UUID, digest: bytes) -> bool:
-        """Use a code up; tell whether it was good."""
-        query = (
-            "UPDATE recovery_codes SET used = now() WHERE person = $1 AND digest = $2 AND used IS NULL RETURNING true"
-        )
+    async def spend_recovery_code(self, person: UUID, candidates: Sequence[bytes]) -> bool:
+        """Use a code up, whichever key its digest was made with; tell whether it was good."""
+        query = """
+        UPDATE recovery_codes SET used = now()
+        WHERE person = $1 AND digest = ANY ($2::bytea[]) AND used IS NULL RETURNING true
+        """
         async with self._database.connection() as connection:
-            return bool(await connection.fetchval(query, person, digest))
+            return bool(await connection.fetchval(query, person, list(candidates)))
 
     async def recovery_codes_left(self, person: UUID) -> int:
         async with self._database.connection() as connection:

@@ -4,17 +4,12 @@ Security: secrets pass through here. The checksum lets scanners of source code t
 mistyped key be refused without asking the database; it proves nothing else.
 """
 
-import hashlib
-import hmac
 import re
 import secrets
 import string
 import zlib
-from pathlib import Path
 
-from mailwarden.errors import ConfigurationError
-
-MIN_PEPPER = 32
+KEY_PURPOSE = b"mailwarden api keys 1"  # of the key, derived from the pepper, that stored digests are made with
 _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_LENGTH = 12
 _SECRET_LENGTH = 43  # the fewest digits of base 62 that hold 256 bits
@@ -33,29 +28,9 @@ def new_key() -> tuple[str, str]:
 def id_in(text: str) -> str | None:
     """Return the id in the text of a key, or None where it cannot be a key."""
     match = _FORM.fullmatch(text)
-    if match is None or not hmac.compare_digest(_checksum(text[:-_CHECKSUM_LENGTH]), text[-_CHECKSUM_LENGTH:]):
+    if match is None or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
         return None
     return match.group(1)
-
-
-def digest_of(text: str, pepper: bytes) -> bytes:
-    """Return what is stored of a key: useless without the pepper, which the database does not have."""
-    return hmac.digest(pepper, text.encode(), hashlib.sha256)
-
-
-def read_pepper(path: Path) -> bytes:
-    """Return the server-side secret that every stored key was mixed with."""
-    try:
-        pepper = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(
-            f"apiKeyPepper: {path} cannot be read ({error.strerror}). `mailwarden init` makes it; "
-            "by hand: openssl rand -hex 32, in a file that only this user may read. "
-            "Keys made with another pepper are no longer known."
-        ) from None
-    if len(pepper) < MIN_PEPPER:
-        raise ConfigurationError(f"apiKeyPepper: {path} holds fewer than {MIN_PEPPER} bytes.")
-    return pepper
 
 
 def _checksum(body: str) -> str:

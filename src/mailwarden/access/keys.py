@@ -4,17 +4,19 @@ Security: secrets pass through here. A key is looked up by its id and compared b
 none is ever logged, stored or answered again.
 """
 
-import hmac
 import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from mailwarden.access.key_store import ApiKey, KeyStore, NewKey
-from mailwarden.access.key_text import digest_of, id_in, new_key
+from mailwarden.access.key_text import KEY_PURPOSE, id_in, new_key
+from mailwarden.crypto.keyring import ID, KeyRing
+from mailwarden.crypto.mac import Mac
 from mailwarden.errors import CommandError, InvalidCredentials, KeyNotFound, SchemaViolation
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
 
 MEMORY_SECONDS = 2.0  # how long a looked-up key is believed: a revoked one is refused after this at the latest
 MAX_REMEMBERED = 10_000
@@ -24,14 +26,15 @@ TOUCH_AFTER = timedelta(minutes=1)
 OVERLAP = timedelta(hours=24)  # for which both keys are good when one is rotated
 MAX_OVERLAP = timedelta(days=30)
 _ALL = Scope.deployment()
+log = get_logger("access.keys")
 
 
 class Keys:
     """Makes, checks and revokes keys; remembers those just seen for a moment."""
 
-    def __init__(self, store: KeyStore, pepper: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: KeyStore, pepper: KeyRing, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
-        self._pepper = pepper
+        self._mac = Mac(pepper, KEY_PURPOSE)
         self._clock = clock
         self._remembered: dict[str, tuple[float, tuple[ApiKey, bytes] | None]] = {}
 
@@ -39,7 +42,7 @@ class Keys:
         """Make a key; the second of what is returned is its text, which nobody can ever show again."""
         checked = _checked(wanted)
         key_id, text = new_key()
-        return await self._store.create(scope, key_id, digest_of(text, self._pepper), checked, actor), text
+        return await self._store.create(scope, key_id, self._mac.sign(text.encode()), checked, actor), text
 
     async def list(self, scope: Scope) -> Sequence[ApiKey]:
         """Return the keys of the scope, oldest first."""
@@ -57,7 +60,7 @@ class Keys:
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise SchemaViolation(f"The old key stays good for at most {MAX_OVERLAP.days} days.")
         new_id, text = new_key()
-        digest = digest_of(text, self._pepper)
+        digest = self._mac.sign(text.encode())
         made = await self._store.rotate(scope, key_id, new_id, digest, overlap=overlap.total_seconds(), actor=actor)
         self._remembered.pop(key_id, None)
         return made, text
@@ -76,7 +79,10 @@ class Keys:
             raise _not_known()
         key, digest = found
         now = datetime.now(UTC)
-        if not hmac.compare_digest(digest, digest_of(text, self._pepper)) or not key.is_valid(now):
+        if not self._mac.knows(digest):
+            advice = "Restore that line of apiKeyPepper from a backup, or make the API key anew."
+            log.error("api key needs a lost key", key_id=key.key_id, pepper_key=digest[:ID].hex(), advice=advice)
+        if not self._mac.verify(text.encode(), digest) or not key.is_valid(now):
             raise _not_known()
         if not key.admits(address):
             raise InvalidCredentials("This API key is not valid from this address.", scheme="apikey")

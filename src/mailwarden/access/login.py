@@ -8,14 +8,14 @@ import secrets
 
 import msgspec
 
-from mailwarden.access.one_time_codes import looks_like_recovery, recovery_digest, step_of
+from mailwarden.access.one_time_codes import looks_like_recovery, recovery_candidates, step_of
 from mailwarden.access.passkeys import ask_for_known, credential_in, read_known
 from mailwarden.access.people import User
 from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
-from mailwarden.access.sealing import BrokenSeal
 from mailwarden.access.sessions import Notes, Session
 from mailwarden.access.throttle import ADDRESS, CODE, NAME, address_subject, name_subject
+from mailwarden.crypto.keyring import BrokenSeal
 from mailwarden.errors import LoginFailed
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -108,15 +108,15 @@ class Logins:
     async def _method_of(self, user: User, code: str) -> str | None:
         """Return what the code is of, having spent it; None where it is wrong."""
         if looks_like_recovery(code):
-            spent = await self._factors.spend_recovery_code(user.uid, recovery_digest(code, self._pepper))
+            spent = await self._factors.spend_recovery_code(user.uid, recovery_candidates(code, self._pepper))
             return "recovery code" if spent else None
         sealed = await self._factors.totp(user.uid)
         if sealed is None:
             return None
         try:
             secret = self._seal.open(sealed, b"totp:" + user.uid.bytes).decode()
-        except BrokenSeal:
-            _log.warning("totp_sealed_with_another_pepper")
+        except BrokenSeal as error:
+            _log.error("totp_not_opened", person=str(user.uid), problem=str(error))
             return None
         step = step_of(secret, code, self._now())
         if step is None or not await self._factors.spend_step(user.uid, step):

@@ -3,17 +3,19 @@
 Security: secrets pass through here. A step of TOTP is accepted once only; the store keeps the last one.
 """
 
-import hashlib
-import hmac
 import secrets
 
 import pyotp
+
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import Mac, equal
 
 ISSUER = "Mailwarden"
 STEP_SECONDS = 30
 RECOVERY_CODES = 10
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # no letter that looks like another
 _LENGTH = 16  # 80 bits
+_RECOVERY = b"mailwarden recovery codes 1"
 
 
 def new_secret() -> str:
@@ -35,7 +37,7 @@ def step_of(secret: str, code: str, now: float) -> int | None:
     totp = pyotp.TOTP(secret)
     found = None
     for step in (current - 1, current, current + 1):
-        if hmac.compare_digest(totp.at(step * STEP_SECONDS), digits):
+        if equal(totp.at(step * STEP_SECONDS).encode(), digits.encode()):
             found = step
     return found
 
@@ -50,9 +52,14 @@ def looks_like_recovery(code: str) -> bool:
     return len(_plain(code)) == _LENGTH
 
 
-def recovery_digest(code: str, pepper: bytes) -> bytes:
+def recovery_digest(code: str, pepper: KeyRing) -> bytes:
     """Return what is stored of a recovery code."""
-    return hmac.digest(pepper, b"recovery:" + _plain(code).encode(), hashlib.sha256)
+    return Mac(pepper, _RECOVERY).sign(_plain(code).encode())
+
+
+def recovery_candidates(code: str, pepper: KeyRing) -> list[bytes]:
+    """Return what may be stored of a recovery code: one digest for every key."""
+    return Mac(pepper, _RECOVERY).candidates(_plain(code).encode())
 
 
 def _plain(code: str) -> str:

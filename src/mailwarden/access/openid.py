@@ -6,7 +6,6 @@ address; their role is the provider's, anew at every login, and without one nobo
 
 import base64
 import hashlib
-import hmac
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import Notes, Session
 from mailwarden.access.throttle import ADDRESS, address_subject
 from mailwarden.access.user_store import NewUser
+from mailwarden.crypto.mac import equal
 from mailwarden.errors import LoginFailed, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -150,4 +150,4 @@ def _texts(claim: object) -> Sequence[str]:
 
 
 def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
+    return equal(given.encode("utf-8", "replace"), expected.encode())

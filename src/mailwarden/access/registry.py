@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from mailwarden.access.factor_store import FactorStore
 from mailwarden.access.passwords import Passwords
-from mailwarden.access.sealing import Seal
 from mailwarden.access.session_store import SessionStore
 from mailwarden.access.sessions import SessionLimits, Sessions
 from mailwarden.access.setup_links import LinkStore
 from mailwarden.access.throttle import ThrottleStore
 from mailwarden.access.user_store import UserStore
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
+
+CONSOLE_SEAL = b"mailwarden console seal 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +28,21 @@ class Registry:
     sessions: Sessions
     throttle: ThrottleStore
     passwords: Passwords
-    pepper: bytes
+    pepper: KeyRing
     seal: Seal
     now: Callable[[], float] = time.time
 
 
 def build_registry(
     database: Database,
-    pepper: bytes,
+    pepper: KeyRing,
     limits: SessionLimits | None = None,
     *,
     passwords: Passwords | None = None,
     now: Callable[[], float] = time.time,
 ) -> Registry:
     """Return the registry over one database; close its passwords at the end."""
-    seal = Seal(pepper)
+    seal = Seal(pepper, CONSOLE_SEAL)
     return Registry(
         users=UserStore(database),
         factors=FactorStore(database),

@@ -5,7 +5,6 @@ becomes one that has: its place is taken by another with another value and anoth
 """
 
 import hashlib
-import hmac
 import re
 import secrets
 from collections.abc import Sequence
@@ -17,8 +16,10 @@ from msgspec import Struct
 
 from mailwarden.access.people import User
 from mailwarden.access.place import Place
-from mailwarden.access.sealing import BrokenSeal, Seal
 from mailwarden.access.session_store import SessionRow, SessionStore
+from mailwarden.crypto.keyring import BrokenSeal
+from mailwarden.crypto.mac import equal
+from mailwarden.crypto.seal import Seal
 
 COOKIE = "__Host-mailwarden"
 COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
@@ -70,7 +71,7 @@ class Session(Struct, frozen=True):
 
     def admits(self, csrf: str) -> bool:
         """Tell whether this is the session's CSRF token, in constant time."""
-        return hmac.compare_digest(self.csrf.encode(), csrf.encode("utf-8", "replace"))
+        return equal(self.csrf.encode(), csrf.encode("utf-8", "replace"))
 
 
 class Sessions:

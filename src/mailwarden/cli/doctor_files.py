@@ -9,10 +9,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from mailwarden.access.key_text import read_pepper
 from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import MailwardenError
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.serving.tls import server_context
 
 WARN_DAYS = 30
@@ -73,7 +72,7 @@ def look_at_folder(name: str, folder: Path) -> Line:
 def look_at_pepper(path: Path) -> Line:
     name = "pepper of API keys"
     try:
-        read_pepper(path)
+        read_ring(path, "apiKeyPepper")
     except MailwardenError as error:
         return Line(False, name, error.message, "restore it from your backup")
     return _readable_by_all(name, path) or Line(True, name, str(path))
@@ -83,7 +82,7 @@ def look_at_contents_key(folder: Path, places: Sequence[str]) -> Line:
     """Look for the key that kept messages are sealed with; abby and guard must have the same."""
     name = "key of kept messages"
     try:
-        keys = {read_contents_key(folder / place) for place in places}
+        keys = {tuple(key.key_id for key in read_ring(folder / place, "contents.key").keys) for place in places}
     except MailwardenError as error:
         return Line(False, name, error.message, "restore it from your backup, or copy it from another host")
     if len(keys) > 1:

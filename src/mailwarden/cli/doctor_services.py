@@ -16,12 +16,12 @@ from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.doctor_files import look_at_folder
 from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.cli.doctor_trust import public_context, rejected_certificate
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import pending
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.app import build_engines
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.tls import client_context
@@ -130,7 +130,7 @@ async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
         if not line.well or not (folder / settings.store).is_dir():
             return line
     try:
-        vault = open_vault(settings, folder, read_contents_key(folder / guard.contents.key))
+        vault = open_vault(settings, folder, read_ring(folder / guard.contents.key, "contents.key"))
         async with asyncio.timeout(VAULT_PATIENCE):
             if settings.bucket is not None:
                 line = Line(True, name, f"{settings.store}, vault {await vault.uid()}")

@@ -20,6 +20,7 @@ from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.people import by_name, setup_link
+from mailwarden.cli.secret_files import new_key, write_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
@@ -159,7 +160,7 @@ def _keep_or_make(path: Path) -> str:
     """Make a secret, unless there is one: what was sealed with it would be lost."""
     if path.exists():
         return f"{path} is there and is kept"
-    _write_secret(path, secrets.token_hex(32) + "\n")
+    write_ring(path, [new_key()])
     return str(path)
 
 

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
-from mailwarden.access.key_text import read_pepper
 from mailwarden.access.keys import Keys
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.printing import print_json, table
+from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.settings.reader import read
@@ -109,9 +109,9 @@ def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T
     return ask_database(options, lambda database: question(KeyStore(database)))
 
 
-def _pepper(options: argparse.Namespace) -> bytes:
+def _pepper(options: argparse.Namespace) -> KeyRing:
     config = read(options.config / PATH, AbbyConfig)
-    return read_pepper(options.config / config.api_key_pepper)
+    return read_ring(options.config / config.api_key_pepper, "apiKeyPepper")
 
 
 def _moment(text: str) -> datetime:

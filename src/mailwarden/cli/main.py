@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "reports": "Say what messages are, for a tenant to learn from, and undo it.",
     "quarantine": "Show held messages, release, delete and export them.",
     "lists": "Show and change lists over the List API, in bulk from files as well.",
+    "secrets": "Show, rotate and drop the keys of kept messages and of the pepper.",
     "doctor": "Check every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",
     "database": "Bring the database's tables up to date.",

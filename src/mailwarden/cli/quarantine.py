@@ -19,9 +19,9 @@ from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.printing import print_json, shown, table
 from mailwarden.cli.quarantine_digest import add_digest, run_digest
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
@@ -209,7 +209,9 @@ def _days(options: argparse.Namespace) -> int:
 def _ask(options: argparse.Namespace, question: Callable[[QuarantineDesk, Database], Awaitable[T]]) -> T:
     """Do something with what abby does it with as well: the same database, the same vault, the same key."""
     config = read(options.config / PATH, AbbyConfig)
-    vault = open_vault(config.quarantine, options.config, read_contents_key(options.config / config.contents.key))
+    vault = open_vault(
+        config.quarantine, options.config, read_ring(options.config / config.contents.key, "contents.key")
+    )
 
     async def ask(database: Database) -> T:
         with tempfile.TemporaryDirectory() as spool:

@@ -11,12 +11,12 @@ from mailwarden.access.domains import domain_of_recipient
 from mailwarden.access.tenants import TenantStore, Wishes
 from mailwarden.cli.command import operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.guard.config import PATH, GuardConfig
 from mailwarden.guard.digest_mail import DigestWriter, Unwritable
 from mailwarden.guard.quarantine_config import DigestSettings
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.quarantine.digest import Digest, Turn
@@ -76,7 +76,7 @@ def _preview(options: argparse.Namespace) -> str:
     settings = config.quarantine.digest
     if settings is None:
         raise CommandError(f"There is no quarantine.digest in {options.config / PATH}.")
-    writer = DigestWriter(settings, LinkSeal(read_contents_key(options.config / config.contents.key)))
+    writer = DigestWriter(settings, LinkSeal(read_ring(options.config / config.contents.key, "contents.key")))
     digest = ask_database(options, lambda database: _collect(database, options, settings))
     if not digest.uids:
         return "Nothing is held for this recipient that was not told already.\n"

@@ -17,11 +17,12 @@ from mailwarden.cli.database import add_database_options, ask_database, find_ten
 from mailwarden.cli.message_files import MessageFile, find_messages
 from mailwarden.cli.printing import print_json, shown, table
 from mailwarden.cli.progress import Progress
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
-from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import Kind, Lesson, Standing, State
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import MAX_PAGE, LessonStore
@@ -193,7 +194,7 @@ def _status(options: argparse.Namespace) -> int:
 def _teach(options: argparse.Namespace, question: Callable[[Teaching, Database], Awaitable[T]]) -> T:
     """Do something with what abby does it with as well: the same database, the same key."""
     config = read(options.config / PATH, AbbyConfig)
-    seal = ContentsSeal(read_contents_key(options.config / config.contents.key))
+    seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
         senders = Senders(RelationshipStore(database))

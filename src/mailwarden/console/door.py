@@ -4,7 +4,6 @@ Security: the one place that decides. A page is opened in this order: the person
 the form's token; whatever goes wrong is answered as a page with a sentence.
 """
 
-import hmac
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +18,7 @@ from mailwarden.console.notices import DONE
 from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.visit import Guest, Tenants, Visit
+from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InternalError, MailwardenError
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.front_door import Call, Handler, Route
@@ -161,4 +161,4 @@ def way_back(wanted: str) -> str:
 
 
 def _compared_with(token: str) -> Callable[[str], bool]:
-    return lambda given: hmac.compare_digest(given.encode(), token.encode())
+    return lambda given: equal(given.encode(), token.encode())

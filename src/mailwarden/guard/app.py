@@ -21,6 +21,7 @@ from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import ScanningDisabled
 from mailwarden.guard.admission import Admission
@@ -41,7 +42,7 @@ from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.history.retention import Retention
 from mailwarden.history.rollups import Rollups
 from mailwarden.history.writer import HistoryWriter
-from mailwarden.learning.contents import ContentsSeal, read_contents_key
+from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.store import LessonStore
 from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
@@ -254,7 +255,7 @@ def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning
         return None
     wanted = config.learning
     teacher = Teacher(wanted.controller, wanted.password, wanted.redis)
-    seal = ContentsSeal(read_contents_key(folder / config.contents.key))
+    seal = ContentsSeal(read_ring(folder / config.contents.key, "contents.key"))
     return Learning(LessonStore(database), teacher, seal, wanted.retention_days)
 
 

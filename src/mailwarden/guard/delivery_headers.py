@@ -10,16 +10,15 @@ byte is passed on as it came.
 import asyncio
 import base64
 import hashlib
-import hmac
 import re
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
 from uuid import UUID
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import Mac
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled
@@ -83,15 +82,15 @@ def clean(raw: Spooled) -> Cleaned:
 
 
 class ResultSeal:
-    def __init__(self, key: bytes) -> None:
-        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden result fields 1").derive(key)
+    def __init__(self, ring: KeyRing) -> None:
+        self._mac = Mac(ring, b"mailwarden result fields 1")
 
     def fields(self, finished: FinishedRequest, digest: bytes, moment: datetime) -> bytes:
         """Return the fields to put on top of a message with this digest."""
         result = Result(
             finished.ggrid, finished.judgement.verdict, finished.ruling.decision, finished.tags, int(moment.timestamp())
         )
-        signature = base64.b64encode(self._sign(result, digest)).decode("ascii")
+        signature = base64.b64encode(self._mac.sign(_said(result, digest))).decode("ascii")
         fields = (
             f"X-Mailwarden-Ggrid: {result.ggrid}",
             f"X-Mailwarden-Verdict: {result.verdict}",
@@ -118,12 +117,14 @@ class ResultSeal:
             given = base64.b64decode(stamp["s"], validate=True)
         except (KeyError, ValueError):
             return None
-        expected = self._sign(result, hashlib.sha256(message[found[b"signature"][1] :]).digest())
-        return result if stamp.get("v") == "1" and hmac.compare_digest(given, expected) else None
+        said = _said(result, hashlib.sha256(message[found[b"signature"][1] :]).digest())
+        return result if stamp.get("v") == "1" and self._mac.verify(said, given) else None
 
-    def _sign(self, result: Result, digest: bytes) -> bytes:
-        said = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
-        return hmac.digest(self._key, "\n".join(said).encode("ascii") + b"\n" + digest, "sha256")
+
+def _said(result: Result, digest: bytes) -> bytes:
+    """Return what the fields sign."""
+    said = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
+    return "\n".join(said).encode("ascii") + b"\n" + digest
 
 
 def _without_own(header: bytes) -> bytes:

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
+from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EngineUnavailable
-from mailwarden.learning.contents import BrokenContents, ContentsSeal
+from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import DueLesson, learner_of
 from mailwarden.learning.store import LessonStore
 from mailwarden.model.evidence import FailureKind
@@ -84,6 +85,7 @@ class Learning:
         """Teach a few lessons and tell whether there was anything to do."""
         lessons = await self._store.due(_ALL, ROUND)
         failed: set[UUID] = set()
+        waiting = 0
         for lesson in lessons:
             if lesson.tenant in failed:
                 continue
@@ -95,13 +97,16 @@ class Learning:
                 self._check_at = 0.0  # it may be that learners are no longer kept apart
                 if len(failed) >= FAILURES:
                     return False
+            except UnknownKey as error:
+                _log.error("lesson_needs_key", lesson=str(lesson.uid), tenant=str(lesson.tenant), reason=str(error))
+                waiting += 1
         switched = await self._store.switch(_ALL)
         if switched:
             await self._look()
         for tenant, done_with in switched:
             for generation in done_with:  # several, where more was taken back before the first was whole
                 await self._forget(tenant, generation)
-        return bool(lessons) and not failed
+        return bool(lessons) and not failed and not waiting
 
     async def expire(self) -> None:
         """Forget the lessons that are too old."""
@@ -110,7 +115,9 @@ class Learning:
     async def _teach(self, lesson: DueLesson) -> None:
         try:
             message = self._seal.open(lesson.contents, lesson.uid)
-        except BrokenContents as error:
+        except UnknownKey:  # it waits: once the key is restored it is learned
+            raise
+        except BrokenSeal as error:
             _log.warning("lesson_unreadable", lesson=str(lesson.uid), reason=str(error))
             await self._store.note(_ALL, lesson, refused=True)
             return

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.digest_mail import DigestWriter
 from mailwarden.guard.digests import Digests
 from mailwarden.guard.house import House
@@ -26,7 +27,7 @@ from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.store import QuarantineStore
 
 
-def start_quarantine(house: House, *, key: bytes, hop: NextHop, stack: AsyncExitStack) -> Keeping:
+def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> Keeping:
     """Return what keeps messages; releases, digests and retention go on until the stack is closed."""
     settings, database = house.config.quarantine, house.database
     vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)

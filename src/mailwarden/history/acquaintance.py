@@ -5,16 +5,15 @@ asked lately is kept, and with the database away it is not asked for a while: no
 """
 
 import asyncio
-import hmac
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from itertools import islice
 from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
 from mailwarden.history.partitions import today
 from mailwarden.history.relationship_store import Bond, RelationshipStore, Sighting
@@ -173,4 +172,4 @@ def _pairs_of(request: FinishedRequest, salt: bytes) -> Iterator[bytes]:
 def pair_of(salt: bytes, tenant: UUID, sender: str, recipient: str) -> bytes:
     """Return the digest under which a pair is counted; the same two in another tenant are another pair."""
     text = f"{sender}\0{recipient}".encode("utf-8", "replace")
-    return hmac.digest(salt, tenant.bytes + text, sha256)[:16]
+    return keyed_digest(salt, tenant.bytes + text)[:16]

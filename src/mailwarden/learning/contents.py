@@ -3,24 +3,16 @@
 Security: whole messages pass through here. Each is sealed for its lesson, so that none can stand in another's place.
 """
 
-import secrets
 import zlib
 from hashlib import sha256
-from pathlib import Path
 from uuid import UUID
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
-from mailwarden.errors import ConfigurationError
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.seal import Seal
 
 MAX_CONTENTS = 1024 * 1024  # bytes of a message that is learned from; what makes it larger is no text
-MIN_KEY = 32
-_NONCE = 12
-_VERSION = b"\x01"
 
 
 class GivenMessage(Struct, frozen=True):
@@ -56,39 +48,19 @@ class MessageIntake:
         return GivenMessage(self._digest.digest(), self._size, data)
 
 
-class BrokenContents(ValueError):
-    """The bytes were not sealed for this lesson, or with another key."""
-
-
 class ContentsSeal:
-    def __init__(self, key: bytes) -> None:
-        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden lessons 1").derive(key)
-        self._cipher = AESGCM(derived)
+    def __init__(self, ring: KeyRing) -> None:
+        self._seal = Seal(ring, b"mailwarden lessons 1")
 
     def close(self, message: bytes, lesson: UUID) -> bytes:
-        nonce = secrets.token_bytes(_NONCE)
-        return _VERSION + nonce + self._cipher.encrypt(nonce, zlib.compress(message), _VERSION + lesson.bytes)
+        return self._seal.close(zlib.compress(message), lesson.bytes)
 
     def open(self, sealed: bytes, lesson: UUID) -> bytes:
-        """Return the message, or raise BrokenContents."""
-        if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE + 16:
-            raise BrokenContents("not sealed here")
-        try:
-            packed = self._cipher.decrypt(sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :], _VERSION + lesson.bytes)
-        except InvalidTag:
-            raise BrokenContents("sealed for another lesson, or with another key") from None
-        return zlib.decompressobj().decompress(packed, MAX_CONTENTS)
+        """Return the message, or raise BrokenSeal."""
+        return zlib.decompressobj().decompress(self._seal.open(sealed, lesson.bytes), MAX_CONTENTS)
 
-
-def read_contents_key(path: Path) -> bytes:
-    """Return the secret that whatever is kept of messages is sealed with."""
-    try:
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(
-            f"contents.key: {path} cannot be read ({error.strerror}). `mailwarden init` makes it; by hand: "
-            "openssl rand -hex 32, the same file for abby and every guard. What was sealed with another is lost."
-        ) from None
-    if len(key) < MIN_KEY:
-        raise ConfigurationError(f"contents.key: {path} holds fewer than {MIN_KEY} bytes.")
-    return key
+    def renewed(self, sealed: bytes, lesson: UUID) -> bytes | None:
+        """Return the contents under the current key; None where they are already."""
+        if self._seal.is_current(sealed):
+            return None
+        return self._seal.close(self._seal.open(sealed, lesson.bytes), lesson.bytes)

@@ -9,24 +9,23 @@ Security: reads the header block of hostile messages. What is not exactly what w
 
 import asyncio
 import base64
-import hmac
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
 
 import re2
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import Mac
 from mailwarden.serving.spool import Spooled
 
 NAME = "X-Mailwarden-Bypass"
 MAX_HEADER = 1_048_576  # bytes in which the field is looked for
 _FIELD = re.compile(
     rb"(?im)^x-mailwarden-bypass: v=1; g=([0-9a-f-]{36}); p=([0-9a-f-]{36}); e=([0-9]{1,12}); "
-    rb"s=([A-Za-z0-9+/]{43}=)\r\n"
+    rb"s=([A-Za-z0-9+/]{48})\r\n"
 )
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
@@ -54,19 +53,19 @@ class Presented(Struct, frozen=True):
 
 
 class BypassSeal:
-    def __init__(self, key: bytes) -> None:
-        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden bypass 1").derive(key)
+    def __init__(self, ring: KeyRing) -> None:
+        self._mac = Mac(ring, b"mailwarden bypass 1")
 
     def field(self, bypass: Bypass, recipients: Iterable[str], digest: bytes) -> bytes:
         """Return the field to put on top of a message of this SHA-256."""
-        signature = base64.b64encode(self._sign(bypass, recipients, digest)).decode("ascii")
+        signature = base64.b64encode(self._mac.sign(_said(bypass, recipients, digest))).decode("ascii")
         moment = int(bypass.expires.timestamp())
         return f"{NAME}: v=1; g={bypass.ggrid}; p={bypass.uid}; e={moment}; s={signature}\r\n".encode("ascii")
 
     def verify(self, presented: Presented, recipients: Iterable[str], digest: bytes, now: datetime) -> Bypass | None:
         """Return the pass if it is for exactly this message, these recipients and this moment; is it spent already?"""
-        expected = self._sign(presented.bypass, recipients, digest)
-        if not hmac.compare_digest(expected, presented.signature) or now >= presented.bypass.expires:
+        said = _said(presented.bypass, recipients, digest)
+        if not self._mac.verify(said, presented.signature) or now >= presented.bypass.expires:
             return None
         return presented.bypass
 
@@ -78,10 +77,12 @@ class BypassSeal:
         below = raw.window(presented.end, raw.size - presented.end)
         return self.verify(presented, recipients, await asyncio.to_thread(below.sha256), now)
 
-    def _sign(self, bypass: Bypass, recipients: Iterable[str], digest: bytes) -> bytes:
-        names = sorted({each.lower() for each in recipients})
-        said = (str(bypass.ggrid), str(bypass.uid), str(int(bypass.expires.timestamp())), str(len(names)), *names)
-        return hmac.digest(self._key, "\n".join(said).encode("utf-8", "surrogateescape") + b"\n" + digest, "sha256")
+
+def _said(bypass: Bypass, recipients: Iterable[str], digest: bytes) -> bytes:
+    """Return what the field signs."""
+    names = sorted({each.lower() for each in recipients})
+    said = (str(bypass.ggrid), str(bypass.uid), str(int(bypass.expires.timestamp())), str(len(names)), *names)
+    return "\n".join(said).encode("utf-8", "surrogateescape") + b"\n" + digest
 
 
 def find_pass(raw: Spooled) -> Presented | None:

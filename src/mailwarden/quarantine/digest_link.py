@@ -6,19 +6,19 @@ Security: reads what strangers put into an address. What is not exactly what was
 """
 
 import base64
-import hmac
 import re
 from datetime import UTC, datetime
 from uuid import UUID
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import SIZE, Mac
+
 PLACE = "/held"
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{76}")
-_UID, _NUMBER, _EXPIRES = 16, 4, 5  # bytes of each; with the 32 of the signature they fill their base64
+_UID, _NUMBER, _EXPIRES = 16, 4, 7  # bytes of each; with those of the signature they fill their base64
 _SAID = _UID + _NUMBER + _EXPIRES
+_TOKEN = re.compile(rf"[A-Za-z0-9_-]{{{(_SAID + SIZE) * 4 // 3}}}")
 
 
 class Link(Struct, frozen=True):
@@ -30,8 +30,8 @@ class Link(Struct, frozen=True):
 
 
 class LinkSeal:
-    def __init__(self, key: bytes) -> None:
-        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"mailwarden digest 1").derive(key)
+    def __init__(self, ring: KeyRing) -> None:
+        self._mac = Mac(ring, b"mailwarden digest 1")
 
     def token(self, link: Link) -> str:
         """Return a link as it stands in an address."""
@@ -40,7 +40,7 @@ class LinkSeal:
             + link.number.to_bytes(_NUMBER, "big")
             + int(link.expires.timestamp()).to_bytes(_EXPIRES, "big")
         )
-        return base64.urlsafe_b64encode(said + self._sign(said)).decode("ascii")
+        return base64.urlsafe_b64encode(said + self._mac.sign(said)).decode("ascii")
 
     def open(self, token: str, now: datetime) -> Link | None:
         """Return the link if we signed it and its time is not over."""
@@ -48,14 +48,11 @@ class LinkSeal:
             return None
         raw = base64.urlsafe_b64decode(token)
         said, signature = raw[:_SAID], raw[_SAID:]
-        if not hmac.compare_digest(self._sign(said), signature):
+        if not self._mac.verify(said, signature):
             return None
         number = int.from_bytes(said[_UID : _UID + _NUMBER], "big")
         link = Link(UUID(bytes=said[:_UID]), number, _moment(said[_UID + _NUMBER :]))
         return link if now < link.expires else None
-
-    def _sign(self, said: bytes) -> bytes:
-        return hmac.digest(self._key, said, "sha256")
 
 
 def _moment(raw: bytes) -> datetime:

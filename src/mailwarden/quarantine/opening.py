@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from obstore.store import S3Store
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import ConfigurationError
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.objects import ObjectShelf
@@ -20,9 +21,9 @@ TIMEOUT = "20s"
 RETRIES = timedelta(seconds=30)  # a sender waits meanwhile
 
 
-def open_vault(settings: Quarantine, folder: Path, key: bytes) -> Vault:
+def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:
     """Return the vault; paths are relative to the configuration folder. Nothing is touched before it is used."""
-    return Vault(_shelf(settings, folder), key)
+    return Vault(_shelf(settings, folder), ring)
 
 
 def _shelf(settings: Quarantine, folder: Path) -> Shelf:

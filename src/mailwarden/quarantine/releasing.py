@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.frames import BrokenBody
 from mailwarden.quarantine.held import BY_RECIPIENT, HeldMessage, Release
 from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.vault import Vault
@@ -87,7 +87,10 @@ class Releasing:
         message = release.message
         try:
             raw = await self._fetch(message)
-        except (FileNotFoundError, BrokenBody) as error:
+        except UnknownKey as error:  # its bytes are there: whoever restores the key releases it
+            _log.error("held_message_needs_key", uid=str(message.uid), tenant=str(message.tenant), why=str(error))
+            return await self._note(release, dict.fromkeys(release.recipients, str(error)))
+        except (FileNotFoundError, BrokenSeal) as error:
             _log.error("held_message_without_body", uid=str(message.uid), tenant=str(message.tenant), why=str(error))
             await self._store.note_missing(ALL, message, missing=True)
             return await self._note(release, dict.fromkeys(release.recipients, "The message itself cannot be read."))

@@ -57,6 +57,7 @@ WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
     AND quarantine.tenant = body.tenant)
 ON CONFLICT DO NOTHING
 """
+_ELSEWHERE = f"SELECT count(*) FROM quarantine WHERE {MINE} AND vault <> $2 AND address IS NOT NULL"  # noqa: S608
 _KEPT = f"{MESSAGE} AND vault = $2 AND address IS NOT NULL AND ($3::uuid IS NULL OR uid > $3) ORDER BY uid LIMIT $4"
 
 
@@ -108,6 +109,11 @@ class RetentionStore:
         """Return messages whose bytes are to be in the vault, so many at once."""
         async with self._database.connection() as connection:
             return [message_of(row) for row in await connection.fetch(_KEPT, uids_of(scope), vault, after, BATCH)]
+
+    async def count_elsewhere(self, scope: Scope, vault: UUID) -> int:
+        """Return how many messages are held in other vaults than this one."""
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_ELSEWHERE, uids_of(scope), vault))
 
 
 def _count(status: str) -> int:

@@ -1,14 +1,14 @@
 """The vault: the bytes of held messages, sealed, found by an address that only whoever has the key can make.
 
-A tenant's message has one address, however often it is held. The address of the same bytes is another one for each
-tenant, so that nobody learns from a vault whether two of them were sent the same.
+A tenant's message has one address under one key, however often it is held. The address of the same bytes is another one
+for each tenant, so that nobody learns from a vault whether two of them were sent the same. A message that is sealed
+anew keeps its address, which is then only a name: what opens under an address was sealed for it.
 
 Security: whole messages pass through here. They are sealed before they are written, and given back only when every
 byte is known to be the one that was sealed.
 """
 
 import asyncio
-import hmac
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from datetime import datetime
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
-from mailwarden.quarantine.frames import BrokenBody, FrameOpener, seal_frames
+from mailwarden.crypto.frames import FrameOpener, key_in_head, seal_frames
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
+from mailwarden.crypto.mac import Mac
 from mailwarden.quarantine.shelf import MARK, Item, Shelf
 from mailwarden.quarantine.thread import finish_in_thread
 from mailwarden.serving.spool import Spooled, SpoolWriter
@@ -45,10 +45,10 @@ class Body(Struct, frozen=True):
 
 
 class Vault:
-    def __init__(self, shelf: Shelf, key: bytes) -> None:
+    def __init__(self, shelf: Shelf, ring: KeyRing) -> None:
         self._shelf = shelf
-        self._seal_key = _derived(key, b"mailwarden quarantine bodies 1")
-        self._address_key = _derived(key, b"mailwarden quarantine addresses 1")
+        self._ring = ring
+        self._mac = Mac(ring, b"mailwarden quarantine addresses 1")
         self._uid: UUID | None = None
 
     async def uid(self) -> UUID:
@@ -62,11 +62,39 @@ class Vault:
     async def put(self, tenant: UUID, raw: Bytes) -> bytes:
         """Keep a message durably; return its address."""
         address = await finish_in_thread(lambda: self._address(tenant, raw))
-        await self._shelf.put(_name(tenant, address), seal_frames(self._seal_key, tenant, address, raw.chunks()))
+        await self._write(tenant, address, raw)
         return address
 
+    async def reseal(self, tenant: UUID, address: bytes, spool: Path) -> bool:
+        """Seal a message with the current key, under the same address; False where it is already, or is gone."""
+        if await self.key_of(tenant, address) in (None, self._ring.current.key_id):
+            return False
+        try:
+            raw = await self.get(tenant, address, spool)
+        except FileNotFoundError:
+            return False
+        try:
+            await self._write(tenant, address, raw)
+        finally:
+            raw.close()
+        return True
+
+    async def key_of(self, tenant: UUID, address: bytes) -> bytes | None:
+        """Return the id of the key that a message is sealed with; None where there is no message of ours."""
+        try:
+            async with aclosing(self._shelf.get(_name(tenant, address))) as pieces:
+                async for piece in pieces:
+                    return key_in_head(piece)
+        except FileNotFoundError:
+            pass
+        return None
+
+    async def _write(self, tenant: UUID, address: bytes, raw: Bytes) -> None:
+        bound = tenant.bytes + address
+        await self._shelf.put(_name(tenant, address), seal_frames(self._ring, bound, raw.chunks()))
+
     async def get(self, tenant: UUID, address: bytes, spool: Path) -> Spooled:
-        """Return a message, every byte of it verified; raise FileNotFoundError or BrokenBody."""
+        """Return a message, every byte of it verified; raise FileNotFoundError or BrokenSeal."""
         writer = SpoolWriter(spool)
         try:
             async with aclosing(self._opened(tenant, address)) as pieces:
@@ -82,23 +110,18 @@ class Vault:
             async with aclosing(self._opened(tenant, address)) as pieces:
                 async for _ in pieces:
                     pass
-        except (FileNotFoundError, BrokenBody):
+        except (FileNotFoundError, BrokenSeal):
             return False
         return True
 
     async def _opened(self, tenant: UUID, address: bytes) -> AsyncGenerator[bytes, None]:
         """Yield a message piece by piece; it is whole only once this has come to its end without raising."""
-        opener, check = FrameOpener(self._seal_key, tenant, address), self._mac(tenant)
+        opener = FrameOpener(self._ring, tenant.bytes + address)
         async with aclosing(self._shelf.get(_name(tenant, address))) as pieces:
             async for piece in pieces:
                 for opened in await asyncio.to_thread(lambda given: list(opener.take(given)), piece):
-                    check.update(opened)
                     yield opened
-        last = opener.finish()
-        check.update(last)
-        yield last
-        if not hmac.compare_digest(check.digest(), address):
-            raise BrokenBody("It is not the message of this address.")
+        yield opener.finish()
 
     async def has(self, tenant: UUID, address: bytes) -> bool:
         return await self._shelf.has(_name(tenant, address))
@@ -115,17 +138,11 @@ class Vault:
                     yield body
 
     def _address(self, tenant: UUID, raw: Bytes) -> bytes:
-        mac = self._mac(tenant)
+        mac = self._mac.begin()
+        mac.update(tenant.bytes)
         for chunk in raw.chunks():
             mac.update(chunk)
         return mac.digest()
-
-    def _mac(self, tenant: UUID) -> hmac.HMAC:
-        return hmac.new(self._address_key, tenant.bytes, "sha256")
-
-
-def _derived(key: bytes, purpose: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose).derive(key)
 
 
 def _name(tenant: UUID, address: bytes) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mailwarden.abby.self_service import SelfServiceDesk
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.guard.digest_mail import DigestWriter
 from mailwarden.guard.digests import Digests
@@ -38,7 +39,7 @@ from tests.integration.held_messages import RAW, finished
 ALL = Scope.deployment()
 ANN, BOB = "ann@north.example", "bob@north.example"
 STRANGER = Actor("digest", "192.0.2.1", "r1")
-SEAL = LinkSeal(b"k" * 64)
+SEAL = LinkSeal(KeyRing.of(b"k" * 64))
 SETTINGS = DigestSettings("quarantine@north.example", "https://mail.example", max_messages=3)
 MORNING = (datetime.now(UTC) + timedelta(days=1)).replace(hour=7, minute=0, second=1, microsecond=0)
 
@@ -68,7 +69,7 @@ def _plain(content: bytes) -> str:
 
 
 def tokens(text: str) -> list[str]:
-    return re.findall(r"https://mail\.example/held/(\S{76})\n", text)
+    return re.findall(r"https://mail\.example/held/(\S{84})\n", text)
 
 
 class Listener:
@@ -90,7 +91,7 @@ class House:
         self.tenants = TenantStore(self.database)
         self.directory = TenantDirectory(self.tenants)
         self.store, self.digest_store = QuarantineStore(self.database), DigestStore(self.database)
-        self.vault = Vault(FolderShelf(folder / "vault"), b"k" * 64)
+        self.vault = Vault(FolderShelf(folder / "vault"), KeyRing.of(b"k" * 64))
         self.desk = SelfServiceDesk(SEAL, self.digest_store)
         self.listener = Listener()
         releases = ReleaseStore(self.database)

@@ -9,6 +9,7 @@ import pytest
 from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.self_service import SelfServiceDesk
 from mailwarden.access.audit import AuditStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
@@ -88,7 +89,7 @@ async def test_no_other_link_leads_anywhere(house: House):
     limited, deleted, good = await house.keep(tag="analysis.structure-limit"), await house.keep(), await house.keep()
     await house.store.delete(ALL, deleted, None, STRANGER)
     expired = SEAL.token(Link(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
-    forged = LinkSeal(b"l" * 64).token(Link(good, 1, datetime.now(UTC) + timedelta(days=1)))
+    forged = LinkSeal(KeyRing.of(b"l" * 64)).token(Link(good, 1, datetime.now(UTC) + timedelta(days=1)))
     for token in (link_to(limited), link_to(deleted), link_to(good, 2), link_to(uuid4()), expired, forged, "x"):
         assert await house.desk.find(token, STRANGER) is None
         assert await house.desk.release(token, STRANGER) is None

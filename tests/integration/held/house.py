@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -49,7 +50,7 @@ class House:
         self.database = database
         self.folder = folder / "vault"
         self.north, self.south = tenants
-        self.vault = Vault(FolderShelf(self.folder), b"k" * 64)
+        self.vault = Vault(FolderShelf(self.folder), KeyRing.of(b"k" * 64))
         self.store, self.releases = QuarantineStore(database), ReleaseStore(database)
         self.keeping = Keeping(self.vault, self.store, self.DAYS)
         self.sink = Sink()

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolation, StorageUnavailable
 from mailwarden.model.actor import Actor
@@ -152,7 +153,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing_behind(house: House, monke
 
 async def test_a_database_that_is_away_is_told_and_the_message_is_still_the_callers(tmp_path: Path):
     away = Database("postgresql://nobody@127.0.0.1:1/none")
-    keeping = Keeping(Vault(FolderShelf(tmp_path), b"k" * 64), QuarantineStore(away), House.DAYS)
+    keeping = Keeping(Vault(FolderShelf(tmp_path), KeyRing.of(b"k" * 64)), QuarantineStore(away), House.DAYS)
     with pytest.raises(StorageUnavailable):
         await keeping.keep(finished(UUID(int=1)), Spooled.of(RAW))
     await away.close()

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -25,7 +26,7 @@ async def test_what_is_held_and_which_release_waits_is_told(database_url: str, t
     store, figures = QuarantineStore(database), FigureStore(database)
     gauges = QuarantineFigures(figures, metrics)
     north, south = [(await TenantStore(database).create(ALL, name)).uid for name in ("North", "South")]
-    keeping = Keeping(Vault(FolderShelf(tmp_path), b"k" * 64), store, Days())
+    keeping = Keeping(Vault(FolderShelf(tmp_path), KeyRing.of(b"k" * 64)), store, Days())
     kept = [await keeping.keep(finished(tenant), Spooled.of(RAW)) for tenant in (north, north, south)]
 
     async def told() -> dict[str, float]:

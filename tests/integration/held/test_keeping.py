@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.access.audit import AuditStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import MessageNotFound, NotReleasable
 from mailwarden.guard.passes import Passes
 from mailwarden.model.outcome import Verdict
@@ -166,7 +167,7 @@ async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(house: Hou
 async def test_a_release_whose_bytes_are_in_another_vault_is_left_for_its_guards(house: House, tmp_path: Path):
     uid = await house.keep()
     await house.store.ask_release(ALL, uid, None, ANN)
-    elsewhere = Vault(FolderShelf(tmp_path / "elsewhere"), b"k" * 64)
+    elsewhere = Vault(FolderShelf(tmp_path / "elsewhere"), KeyRing.of(b"k" * 64))
     assert await Releasing(elsewhere, house.releases, house.sink, spool=tmp_path).release_all() == 0
     assert await house.releasing.release_all() == 1
 
@@ -226,7 +227,7 @@ async def test_a_pass_is_spent_once(house: House):
 
 
 async def test_a_message_goes_through_by_its_pass_once(house: House):
-    seal = BypassSeal(b"k" * 64)
+    seal = BypassSeal(KeyRing.of(b"k" * 64))
     passes, recipients = Passes(seal, house.releases), ["ann@north.example"]
     bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
     stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)

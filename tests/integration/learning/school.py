@@ -11,6 +11,7 @@ from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.collection import Content
 from mailwarden.analysis.teacher import Teacher
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.learning import Learning
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
@@ -27,7 +28,7 @@ from rig.rspamd import PASSWORD
 
 ALL = Scope.deployment()
 ANN = Actor("ann")
-SEAL = ContentsSeal(b"k" * 32)
+SEAL = ContentsSeal(KeyRing.of(b"k" * 32))
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",), "192.0.2.1", "mx.north.example")
 BAD = [f"prize{letter}" for letter in "abcdefghijklmn"]
 GOOD = [f"budget{letter}" for letter in "abcdefghijklmn"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.history.memory import MemoryHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
@@ -55,7 +56,10 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     for _ in range(2):
         await senders.trust(request)
     yield Office(
-        Teaching(LessonStore(database), history, senders, ContentsSeal(b"k" * 32)), relationships, senders, request
+        Teaching(LessonStore(database), history, senders, ContentsSeal(KeyRing.of(b"k" * 32))),
+        relationships,
+        senders,
+        request,
     )
     await database.close()
 

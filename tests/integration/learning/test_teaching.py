@@ -5,6 +5,7 @@ import pytest
 from mailwarden.analysis import teacher as teacher_module
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.teacher import Teacher
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import (
     EngineUnavailable,
     LessonNotFound,
@@ -186,26 +187,28 @@ async def test_only_one_guard_teaches_at_a_time(school: School):
     assert (await school.teaching.standing(ALL, north)).waiting == 0
 
 
-async def test_a_lesson_sealed_with_another_key_is_refused_and_holds_up_no_other(school: School):
+async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(school: School):
     north, _ = school.tenants
-    other = Teaching(school.lessons, school.history, Senders(school.relationships), ContentsSeal(b"o" * 32))
+    other = Teaching(school.lessons, school.history, Senders(school.relationships), ContentsSeal(KeyRing.of(b"o" * 32)))
     await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
-    assert states == [State.LEARNED, State.REFUSED]
+    assert states == [State.LEARNED, State.WAITING]
 
 
-async def test_what_was_refused_is_tried_again_when_all_is_learned_anew(school: School, engines: Engines):
-    """A guard that had another key for a while refused every lesson; with the right one nothing is lost."""
+async def test_a_guard_with_another_key_loses_no_lesson(school: School, engines: Engines):
+    """Lessons wait for the guard with their key; a lesson that Rspamd refuses is tried again by a rebuild."""
     north, _ = school.tenants
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
-    mistaken = Learning(school.lessons, teacher_of(engines), ContentsSeal(b"o" * 32), 365)
+    mistaken = Learning(school.lessons, teacher_of(engines), ContentsSeal(KeyRing.of(b"o" * 32)), 365)
     await mistaken.work()
     await mistaken.stop()
+    assert {lesson.state for lesson in await school.teaching.reports(ALL, north)} == {State.WAITING}
     await school.learning.work()
-    assert {lesson.state for lesson in await school.teaching.reports(ALL, north)} == {State.REFUSED}
+    states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
+    assert states == [State.REFUSED, State.LEARNED]
     await school.teaching.rebuild(ALL, north, ANN)
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]

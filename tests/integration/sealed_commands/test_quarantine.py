@@ -10,6 +10,7 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli import quarantine as command
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
@@ -38,7 +39,7 @@ def keep(database_url, folder):
         async def work() -> UUID:
             database = Database(database_url)
             (tenant,) = await TenantStore(database).list(Scope.deployment())
-            vault = Vault(FolderShelf(folder / "quarantine"), KEY.encode())
+            vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
             request = finished(tenant.uid, **changes)
             uid = await Keeping(vault, QuarantineStore(database), Days()).keep(request, Spooled.of(RAW))
             await database.close()
@@ -61,7 +62,7 @@ def guard(database_url, folder, tmp_path):
 
     async def work() -> None:
         database = Database(database_url)
-        vault = Vault(FolderShelf(folder / "quarantine"), KEY.encode())
+        vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
         releasing = Releasing(vault, ReleaseStore(database), Refusing(), spool=tmp_path)
         while not ends.is_set():
             await releasing.release_all()

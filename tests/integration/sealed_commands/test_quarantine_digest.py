@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.access.tenants import TenantStore
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.folder import FolderShelf
@@ -27,7 +28,7 @@ def north(database_url, folder) -> UUID:
     async def work() -> UUID:
         database = Database(database_url)
         tenant = await TenantStore(database).create(Scope.deployment(), "North", ["north.example"])
-        vault = Vault(FolderShelf(folder / "quarantine"), KEY.encode())
+        vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
         request = finished(tenant.uid, subject="Cheap\x1b[31m watches at http://evil.example")
         await Keeping(vault, QuarantineStore(database), Days()).keep(request, Spooled.of(RAW))
         await database.close()

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from mailwarden.access.key_text import digest_of, id_in, new_key, read_pepper
-from mailwarden.errors import ConfigurationError
+from mailwarden.access.key_text import id_in, new_key
 
 
 def test_a_key_has_its_form_and_names_its_id():
@@ -31,19 +30,3 @@ def test_what_is_no_key_has_no_id(text):
     assert id_in(text) is None
     _, good = new_key()
     assert id_in(good + "\n") is None
-
-
-def test_a_digest_depends_on_the_pepper():
-    _, text = new_key()
-    assert digest_of(text, b"a" * 32) == digest_of(text, b"a" * 32) != digest_of(text, b"b" * 32)
-    assert len(digest_of(text, b"a" * 32)) == 32
-
-
-def test_a_pepper_that_is_missing_or_short_is_a_mistake_of_configuration(tmp_path):
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        read_pepper(tmp_path / "pepper")
-    (tmp_path / "pepper").write_text("short\n")
-    with pytest.raises(ConfigurationError, match="fewer than 32"):
-        read_pepper(tmp_path / "pepper")
-    (tmp_path / "pepper").write_text("f" * 64 + "\n")
-    assert read_pepper(tmp_path / "pepper") == b"f" * 64

@@ -11,9 +11,11 @@ from mailwarden.access.one_time_codes import (
     looks_like_recovery,
     new_recovery_codes,
     new_secret,
+    recovery_candidates,
     recovery_digest,
     step_of,
 )
+from mailwarden.crypto.keyring import KeyRing
 
 RFC_SECRET = base64.b32encode(b"12345678901234567890").decode()
 
@@ -45,8 +47,10 @@ def test_recovery_codes_are_known_however_they_are_typed() -> None:
     codes = new_recovery_codes()
     assert len(set(codes)) == RECOVERY_CODES
     assert all(re.fullmatch(r"[0-9a-hjkmnp-tv-z]{4}(-[0-9a-hjkmnp-tv-z]{4}){3}", code) for code in codes)
-    plain = recovery_digest(codes[0], b"p" * 32)
-    assert recovery_digest(codes[0].upper().replace("-", " "), b"p" * 32) == plain
-    assert recovery_digest(codes[0], b"q" * 32) != plain
+    old, both = KeyRing.of(b"p" * 32), KeyRing.of(b"q" * 32, b"p" * 32)
+    plain = recovery_digest(codes[0], old)
+    assert recovery_digest(codes[0].upper().replace("-", " "), old) == plain
+    assert recovery_digest(codes[0], both) != plain
+    assert plain in recovery_candidates(codes[0], both), "a code from before a rotation is still found"
     assert looks_like_recovery(codes[0])
     assert not looks_like_recovery("123456")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded, PayloadTooLarge
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.processing import Examined, GuardRequest
@@ -147,7 +148,7 @@ def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision,
 
 
 async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:
-    seal, request = ResultSeal(b"k" * 32), finished(D)
+    seal, request = ResultSeal(KeyRing.of(b"k" * 32)), finished(D)
     fields = await result_fields(seal, request, RAW)
     made = make_answer(Appraisal(Answer.PASS, request), fields)
 
@@ -162,7 +163,10 @@ async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed()
 
 
 async def test_a_message_of_bare_line_feeds_has_fields_too() -> None:
-    assert len(await result_fields(ResultSeal(b"k" * 32), finished(D), Spooled.of(b"Subject: x\n\ntext\n"))) == 5
+    assert (
+        len(await result_fields(ResultSeal(KeyRing.of(b"k" * 32)), finished(D), Spooled.of(b"Subject: x\n\ntext\n")))
+        == 5
+    )
 
 
 def test_no_answer_of_the_rspamd_door_reads_as_a_good_message() -> None:

@@ -4,6 +4,7 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.delivery import Delivery, Part, settle
 from mailwarden.guard.delivery_headers import ResultSeal
@@ -41,7 +42,9 @@ def part(decision: Decision) -> Part:
 
 async def answered(decisions: list[Decision], shelf: Shelf | None) -> tuple[str, bool]:
     """Carry decisions out with a next hop that nobody listens at."""
-    delivery = Delivery(NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(b"k" * 32), shelf, Metrics())
+    delivery = Delivery(
+        NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics()
+    )
     answer = await delivery.carry_out(settle([part(each) for each in decisions]), Sender(""), Forwarded(), RAW)
     return answer.reply[:9], answer.done
 
@@ -56,7 +59,9 @@ def test_a_bounce_stands_only_where_all_bounce() -> None:
 
 async def test_a_sender_is_told_the_verdict_and_not_why() -> None:
     refused = part(B)
-    delivery = Delivery(NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(b"k" * 32), None, Metrics())
+    delivery = Delivery(
+        NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics()
+    )
     answer = await delivery.carry_out([refused], Sender(""), Forwarded(), RAW)
     assert answer.reply == f"550 5.7.1 Refused: phishing ({refused.finished.ggrid})"
 

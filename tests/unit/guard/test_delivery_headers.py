@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.delivery_headers import ResultSeal, clean
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.serving.spool import Spooled, SpoolWriter
@@ -13,7 +14,7 @@ from tests.samples.finished import finished_request
 
 NOW = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
 REQUEST = finished_request()
-SEAL = ResultSeal(b"k" * 32)
+SEAL = ResultSeal(KeyRing.of(b"k" * 32))
 MESSAGE = b"From: a@pass.example\r\nSubject: x\r\n\r\nX-Mailwarden-Verdict: said in the text\r\n.\r\n"
 
 
@@ -113,6 +114,6 @@ async def test_whoever_changes_anything_is_noticed() -> None:
     for old, new in changes:
         assert old in delivered
         assert SEAL.read(delivered.replace(old, new, 1)) is None
-    assert ResultSeal(b"o" * 32).read(delivered) is None
+    assert ResultSeal(KeyRing.of(b"o" * 32)).read(delivered) is None
     assert SEAL.read(MESSAGE) is None
     assert SEAL.read(b"") is None

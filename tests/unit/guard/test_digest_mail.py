@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.digest_mail import DigestWriter, Unwritable
 from mailwarden.guard.quarantine_config import DigestSettings
 from mailwarden.model.outcome import Verdict
@@ -18,7 +19,7 @@ from mailwarden.quarantine.digest_link import LinkSeal
 from mailwarden.quarantine.held import HeldMessage, State
 
 NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
-SEAL = LinkSeal(b"k" * 64)
+SEAL = LinkSeal(KeyRing.of(b"k" * 64))
 SETTINGS = DigestSettings("quarantine@company.example", "https://mail.example:9081/", max_messages=3)
 WRITER = DigestWriter(SETTINGS, SEAL)
 HOSTILE = (

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Compared
 from mailwarden.guard.delivery import Delivery
@@ -62,7 +63,7 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
         admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=1_000),
         processing=cast("Any", judge),
         tenants=cast("Any", None),
-        delivery=Delivery(nobody, ResultSeal(b"k" * 32), Shelf(), Metrics()),
+        delivery=Delivery(nobody, ResultSeal(KeyRing.of(b"k" * 32)), Shelf(), Metrics()),
         passes=cast("Any", Passes()),
         spool=Path(),
         analysis_timeout=1.0,

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.learning.contents import MAX_CONTENTS, BrokenContents, ContentsSeal, GivenMessage, MessageIntake
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
+from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal, GivenMessage, MessageIntake
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
@@ -31,14 +32,14 @@ def test_what_is_too_large_to_learn_from_is_counted_and_not_held(more):
 
 
 def test_what_was_sealed_for_one_lesson_opens_for_it_alone_and_with_its_key():
-    seal = ContentsSeal(b"k" * 32)
+    seal = ContentsSeal(KeyRing.of(b"k" * 32))
     sealed = seal.close(b"a message", FIRST)
     assert seal.open(sealed, FIRST) == b"a message"
     for opener, lesson, text in (
         (seal, SECOND, sealed),
-        (ContentsSeal(b"o" * 32), FIRST, sealed),
+        (ContentsSeal(KeyRing.of(b"o" * 32)), FIRST, sealed),
         (seal, FIRST, sealed[:-1]),
         (seal, FIRST, b""),
     ):
-        with pytest.raises(BrokenContents):
+        with pytest.raises(BrokenSeal):
             opener.open(text, lesson)

@@ -6,11 +6,12 @@ from uuid import uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.quarantine.bypass import Bypass, BypassSeal, find_pass
 from mailwarden.serving.spool import Spooled
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-SEAL = BypassSeal(b"k" * 64)
+SEAL = BypassSeal(KeyRing.of(b"k" * 64))
 PASS = Bypass(uuid4(), uuid4(), NOW + timedelta(minutes=15))
 MESSAGE = b"From: ann@north.example\r\nSubject: hello\r\n\r\nText\r\n"
 RECIPIENTS = ["bob@south.example"]
@@ -73,7 +74,7 @@ async def test_it_ends():
 
 
 async def test_it_is_ours_alone():
-    other = BypassSeal(b"o" * 64)
+    other = BypassSeal(KeyRing.of(b"o" * 64))
     assert await other.admit(Spooled.of(stamped()), RECIPIENTS, NOW) is None
 
 

@@ -5,13 +5,14 @@ from uuid import uuid4
 
 import pytest
 
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import ConfigurationError, StorageUnavailable
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
 
-KEY = b"k" * 64
+KEY = KeyRing.of(b"k" * 64)
 
 
 async def test_a_folder_is_made_when_it_is_used(tmp_path: Path):

@@ -4,12 +4,12 @@ Security: reads hostile bytes. A body is bounded in size and pace, and an envelo
 is refused.
 """
 
-import hmac
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
+from mailwarden.crypto.mac import equal
 from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.delivery_headers import ResultSeal
@@ -40,7 +40,7 @@ def check_secret(wanted: str, given: str | None, scheme: str) -> None:
         return
     if not given:
         raise Unauthenticated("The door's secret is missing.", scheme=scheme)
-    if not hmac.compare_digest(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
+    if not equal(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
         raise InvalidCredentials("The door's secret is another.", scheme=scheme)
 
 

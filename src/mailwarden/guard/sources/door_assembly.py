@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.doors_config import RspamdApi as RspamdApiSettings
 from mailwarden.guard.doors_config import StalwartHook as StalwartHookSettings
@@ -12,7 +13,6 @@ from mailwarden.guard.sources.appraisal import Appraiser
 from mailwarden.guard.sources.door import MAX_HEAD, MAX_HEADERS, Interior
 from mailwarden.guard.sources.rspamd_api import RspamdApi
 from mailwarden.guard.sources.stalwart_hook import StalwartHook
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.serving.front_door import ErrorAnswer, FrontDoor
 from mailwarden.serving.server import Limits, serving
 
@@ -22,7 +22,7 @@ class Doors:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._seal = ResultSeal(read_contents_key(house.folder / house.config.contents.key))
+        self._seal = ResultSeal(read_ring(house.folder / house.config.contents.key, "contents.key"))
         self.open: list[FrontDoor] = []
 
     def rspamd_api(self, settings: RspamdApiSettings) -> FrontDoor:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.guard.delivery import Delivery
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.house import House
@@ -11,7 +12,6 @@ from mailwarden.guard.passes import Passes
 from mailwarden.guard.quarantine import start_quarantine
 from mailwarden.guard.sources.smtp import Smtp
 from mailwarden.guard.sources.smtp_listener import SmtpListener, greeting_name
-from mailwarden.learning.contents import read_contents_key
 from mailwarden.quarantine.bypass import BypassSeal
 from mailwarden.quarantine.release_store import ReleaseStore
 
@@ -28,7 +28,7 @@ async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[],
     async with AsyncExitStack() as stack:
         hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
         stack.callback(hop.close)
-        key = read_contents_key(house.folder / config.contents.key)
+        key = read_ring(house.folder / config.contents.key, "contents.key")
         keeper = start_quarantine(house, key=key, hop=hop, stack=stack)
         source = Smtp(
             settings,

@@ -2,9 +2,11 @@
 
 import pytest
 
-from mailwarden.access.sealing import BrokenSeal, Seal
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
+from mailwarden.crypto.seal import Seal
 
-SEAL = Seal(b"p" * 32)
+RING = KeyRing.of(b"p" * 32)
+SEAL = Seal(RING, b"test 1")
 
 
 def test_what_was_sealed_is_read_again() -> None:
@@ -19,7 +21,8 @@ def test_anything_else_is_refused() -> None:
     changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for broken, purpose, seal in (
         (sealed, b"totp:2", SEAL),
-        (sealed, b"totp:1", Seal(b"q" * 32)),
+        (sealed, b"totp:1", Seal(KeyRing.of(b"q" * 32), b"test 1")),
+        (sealed, b"totp:1", Seal(RING, b"test 2")),
         (changed, b"totp:1", SEAL),
         (b"\x02" + sealed[1:], b"totp:1", SEAL),
         (sealed[:20], b"totp:1", SEAL),

@@ -1,0 +1,283 @@
+"""`mailwarden secrets`: shows the keys of `contents` and `pepper`, adds new ones, and drops those of no use.
+
+Nothing is lost by a rotation: the old key stays in the file and opens what it sealed, until nothing needs it.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from mailwarden.abby.config import PATH as ABBY_PATH
+from mailwarden.abby.config import AbbyConfig
+from mailwarden.access.pepper_store import PepperStore
+from mailwarden.access.registry import CONSOLE_SEAL
+from mailwarden.cli.command import Command
+from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.printing import print_json, table
+from mailwarden.cli.secret_files import new_key, today, write_ring
+from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring
+from mailwarden.crypto.seal import Seal
+from mailwarden.database.pool import Database
+from mailwarden.errors import CommandError
+from mailwarden.guard.config import PATH as GUARD_PATH
+from mailwarden.guard.config import GuardConfig
+from mailwarden.guard.releases import PASS_HOURS
+from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.seal_store import LessonSealStore
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.vault import Vault
+from mailwarden.settings.reader import read
+from mailwarden.settings.shared import Quarantine
+
+ALL = Scope.deployment()
+LINK_DAYS = 90  # the longest that quarantine.digest.linkDays can be
+NAMES = ("contents", "pepper")
+# For each key id: what needs it, and how many of that.
+Uses = Mapping[bytes, Mapping[str, int]]
+
+
+class Place(Struct, frozen=True):
+    """A secret of this host: its file, and where its ciphertexts are beside the database."""
+
+    name: str
+    path: Path
+    ring: KeyRing
+    folder: Path
+    quarantine: Quarantine
+    link_days: int = LINK_DAYS
+
+    def find(self, named: str) -> Key:
+        for key in self.ring.keys:
+            if key.name == named:
+                return key
+        raise CommandError(f"{self.path} has no key `{named}`; `mailwarden secrets list` shows them.")
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", aliases=["ls"], help="show every key, and what still needs it")
+    listing.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+    rotate = actions.add_parser("rotate", help="add a new key and make it current; old keys stay")
+    rotate.add_argument("--standby", action="store_true", help="add it without making it current; see `use`")
+    use = actions.add_parser("use", help="make a key current that is in the file already")
+    reseal = actions.add_parser("reseal", help="seal everything anew that another key than the current one sealed")
+    drop = actions.add_parser("drop", help="remove a key that nothing needs")
+    drop.add_argument(
+        "--elsewhere-done", action="store_true",
+        help="what is held in vaults of other hosts does not need the key: `reseal` was run there",
+    )  # fmt: skip
+    for action in (rotate, use, reseal, drop):
+        action.add_argument("name", choices=NAMES, help="which secret")
+    for action in (use, drop):
+        action.add_argument("key", metavar="KEY", help="id of the key, as `list` shows it")
+    for action in (listing, rotate, use, reseal, drop):
+        add_database_options(action)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.action in ("list", "ls"):
+        return _list(options)
+    place = next((each for each in _places(options.config) if each.name == options.name), None)
+    if place is None:
+        raise CommandError(f"{options.config} has no configuration that uses the secret `{options.name}`.")
+    actions = {"rotate": _rotate, "use": _use, "reseal": _reseal, "drop": _drop}
+    return actions[options.action](options, place)
+
+
+def _list(options: argparse.Namespace) -> int:
+    places = _places(options.config)
+    records = []
+    for place in places:
+        uses = ask_database(options, lambda database, place=place: _uses(place, database))  # type: ignore[misc]
+        known = {key.key_id for key in place.ring.keys}
+        for number, key in enumerate(place.ring.keys):
+            state = "current" if number == 0 else "old" if key.retired else "standby"
+            records.append((place.name, key.name, state, key.made, uses.get(key.key_id, {})))
+        records += [(place.name, lost.hex(), "MISSING", "", found) for lost, found in uses.items() if lost not in known]
+    if options.output == "json":
+        names = ("secret", "key", "state", "made", "neededBy")
+        print_json([dict(zip(names, record, strict=True)) for record in records])
+    else:
+        rows = [("SECRET", "KEY", "STATE", "MADE", "NEEDED BY")]
+        rows += [(name, key, state, made or "-", _shown(found)) for name, key, state, made, found in records]
+        print(table(rows))
+    missing = any(state == "MISSING" for _, _, state, _, _ in records)
+    if missing:
+        print("A key is missing: restore its line from your backup. Until then what needs it cannot be opened.")
+    return 1 if missing else 0
+
+
+def _rotate(options: argparse.Namespace, place: Place) -> int:
+    made = new_key()
+    if options.standby:
+        write_ring(place.path, [*place.ring.keys, made])
+        print(f"{place.path}: key {made.name} added. Copy the file to every host that has it, restart abby and guard")
+        print(f"there, then run `mailwarden secrets use {place.name} {made.name}` on each.")
+        return 0
+    write_ring(place.path, [made, *_retired(place.ring.keys[:1]), *place.ring.keys[1:]])
+    _tell_current(place, made)
+    return 0
+
+
+def _use(options: argparse.Namespace, place: Place) -> int:
+    key = place.find(options.key)
+    if key is place.ring.current:
+        print(f"{key.name} is current already.")
+        return 0
+    others = [each for each in place.ring.keys if each is not key]
+    write_ring(place.path, [structs.replace(key, retired=""), *_retired(others[:1]), *others[1:]])
+    _tell_current(place, key)
+    return 0
+
+
+def _drop(options: argparse.Namespace, place: Place) -> int:
+    key = place.find(options.key)
+    if key is place.ring.current:
+        raise CommandError(f"{key.name} is the current key. Make another with `mailwarden secrets rotate` first.")
+    uses = ask_database(options, lambda database: _uses(place, database))
+    if needed := uses.get(key.key_id):
+        remedy = _REMEDIES[place.name]
+        raise CommandError(f"{key.name} is still needed by {_shown(needed)}. {remedy} Nothing was changed.")
+    if place.name == "contents":
+        _require_no_links(place, key)
+        elsewhere = ask_database(options, lambda database: _held_elsewhere(place, database))
+        if elsewhere and not options.elsewhere_done:
+            raise CommandError(
+                f"{elsewhere} messages are held in vaults of other hosts, which cannot be read from here. Run "
+                "`mailwarden secrets reseal contents` there, then add --elsewhere-done. Nothing was changed."
+            )
+    write_ring(place.path, [each for each in place.ring.keys if each is not key])
+    print(f"{place.path}: key {key.name} dropped. Copy the file to every host that has it; restart abby and guard.")
+    return 0
+
+
+def _require_no_links(place: Place, key: Key) -> None:
+    """Refuse to drop a key whose signed links and passes may still be on their way."""
+    if not key.retired:
+        return  # it never signed anything: it was on standby
+    ends = date.fromisoformat(key.retired) + timedelta(days=max(place.link_days, -(-PASS_HOURS // 24)) + 1)
+    if datetime.now(UTC).date() < ends:
+        raise CommandError(
+            f"Links in digests and passes of released messages signed with {key.name} hold until {ends}. "
+            "Drop it then. Nothing was changed."
+        )
+
+
+def _reseal(options: argparse.Namespace, place: Place) -> int:
+    work = _reseal_contents if place.name == "contents" else _reseal_pepper
+    done, failed = ask_database(options, lambda database: work(place, database))
+    print(f"{_shown(done) if any(done.values()) else 'nothing'} sealed with the key {place.ring.current.name}")
+    for sentence in failed[:20]:
+        print(f"not sealed anew: {sentence}")
+    return 1 if failed else 0
+
+
+async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
+    failed: list[str] = []
+    held = lessons = 0
+    vault = _vault(place)
+    with tempfile.TemporaryDirectory() as spool:
+        async with aclosing(vault.bodies()) as bodies:
+            async for body in bodies:
+                try:
+                    held += await vault.reseal(body.tenant, body.address, Path(spool))
+                except BrokenSeal as error:
+                    failed.append(f"held message {body.address.hex()[:16]}: {error}")
+    store, seal, after = LessonSealStore(database), ContentsSeal(place.ring), None
+    while found := await store.sealed_otherwise(ALL, place.ring.current.key_id, after):
+        after = found[-1][0]
+        for uid, contents in found:
+            try:
+                renewed = seal.renewed(contents, uid)
+            except BrokenSeal as error:
+                failed.append(f"lesson {uid}: {error}")
+            else:
+                lessons += renewed is not None and await store.replace(ALL, uid, contents, renewed)
+    return {"held messages": held, "lessons": lessons}, failed
+
+
+async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str, int], Sequence[str]]:
+    failed: list[str] = []
+    store, seal, done = PepperStore(database), Seal(place.ring, CONSOLE_SEAL), 0
+    for person, sealed in await store.authenticators(ALL, place.ring.current.key_id):
+        bound = b"totp:" + person.bytes
+        try:
+            renewed = seal.close(seal.open(sealed, bound), bound)
+        except BrokenSeal as error:
+            failed.append(f"authenticator of {person}: {error}")
+        else:
+            done += await store.replace_authenticator(ALL, person, sealed, renewed)
+    return {"authenticators": done}, failed
+
+
+async def _uses(place: Place, database: Database) -> Uses:
+    if place.name == "pepper":
+        return await PepperStore(database).uses(ALL)
+    found: dict[bytes, dict[str, int]] = {}
+    vault = _vault(place)
+    async with aclosing(vault.bodies()) as bodies:
+        async for body in bodies:
+            key = await vault.key_of(body.tenant, body.address)
+            if key is not None:
+                counts = found.setdefault(key, {})
+                counts["held messages"] = counts.get("held messages", 0) + 1
+    for key, lessons in (await LessonSealStore(database).uses(ALL)).items():
+        found.setdefault(key, {})["lessons"] = lessons
+    return found
+
+
+async def _held_elsewhere(place: Place, database: Database) -> int:
+    return await RetentionStore(database).count_elsewhere(ALL, await _vault(place).uid())
+
+
+def _vault(place: Place) -> Vault:
+    return open_vault(place.quarantine, place.folder, place.ring)
+
+
+def _places(folder: Path) -> list[Place]:
+    guard = read(folder / GUARD_PATH, GuardConfig) if (folder / GUARD_PATH).exists() else None
+    abby = read(folder / ABBY_PATH, AbbyConfig) if (folder / ABBY_PATH).exists() else None
+    config = guard or abby
+    if config is None:
+        raise CommandError(f"{folder} has no configuration of abby or guard.")
+    digest = guard.quarantine.digest if guard is not None else None
+    days = digest.link_days if digest is not None else LINK_DAYS
+    path = folder / config.contents.key
+    places = [Place("contents", path, read_ring(path, "contents.key"), folder, config.quarantine, days)]
+    if abby is not None:
+        path = folder / abby.api_key_pepper
+        places.append(Place("pepper", path, read_ring(path, "apiKeyPepper"), folder, abby.quarantine))
+    return places
+
+
+def _retired(keys: Sequence[Key]) -> list[Key]:
+    return [structs.replace(key, retired=today()) for key in keys]
+
+
+def _shown(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in found.items() if count) or "nothing"
+
+
+def _tell_current(place: Place, key: Key) -> None:
+    print(f"{place.path}: {key.name} is the current key. Back the file up now, copy it to every host that has it, and")
+    print(f"restart abby and guard there. Then: `mailwarden secrets reseal {place.name}`.")
+
+
+_REMEDIES = {
+    "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
+    "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
+    "(`mailwarden keys rotate`); people make new recovery codes in the console.",
+}
+
+COMMAND = Command(
+    example="mailwarden secrets rotate contents --config /etc/mailwarden",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,117 @@
+"""Key rings: the keys of one secret file. The first is current; the others open and verify what they made.
+
+A file has one key a line, 32 characters or more. Words behind the key (`made=2026-11-16`, `retired=2027-01-01`) are
+for people and for `mailwarden secrets`; lines that begin with `#` are comments. A key's id is derived from the key, so
+that the two cannot be mixed up. Nothing is ever encrypted or signed with a key of a file itself, only with keys that
+are derived from it for one purpose (HKDF-SHA-256, RFC 5869).
+
+Security: secrets pass through here.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+from mailwarden.errors import ConfigurationError
+
+MIN_SECRET = 32
+ID = 4  # bytes of a key id
+_ID_PURPOSE = b"mailwarden key id 1"
+
+
+class BrokenSeal(ValueError):
+    """The bytes are not what was sealed here, for this, with a key of the ring."""
+
+
+class UnknownKey(BrokenSeal):
+    """The bytes name a key that the ring does not hold; they can be opened once that key is restored."""
+
+
+class Key(Struct, frozen=True):
+    """One key of a ring."""
+
+    key_id: bytes
+    secret: bytes
+    made: str = ""
+    retired: str = ""  # the day on which another key became current
+
+    @classmethod
+    def of(cls, secret: bytes, made: str = "", retired: str = "") -> "Key":
+        return cls(_derive(secret, _ID_PURPOSE, None, ID), secret, made, retired)
+
+    @property
+    def name(self) -> str:
+        """Return the id as people see it."""
+        return self.key_id.hex()
+
+    def derive(self, purpose: bytes, salt: bytes | None = None) -> bytes:
+        """Return the key of 256 bits for one purpose."""
+        return _derive(self.secret, purpose, salt, 32)
+
+
+class KeyRing:
+    def __init__(self, keys: Sequence[Key], origin: str = "the key ring") -> None:
+        self.keys = tuple(keys)
+        self.origin = origin
+        self._by_id = {key.key_id: key for key in self.keys}
+
+    @classmethod
+    def of(cls, *secrets: bytes) -> "KeyRing":
+        """Return a ring of these secrets, the current one first."""
+        return cls([Key.of(secret) for secret in secrets])
+
+    @property
+    def current(self) -> Key:
+        return self.keys[0]
+
+    def need(self, key_id: bytes) -> Key:
+        """Return the key with this id, or raise UnknownKey."""
+        key = self._by_id.get(key_id)
+        if key is None:
+            raise UnknownKey(
+                f"It needs the key {key_id.hex()}, which {self.origin} does not hold. Restore that line from a backup."
+            )
+        return key
+
+
+def read_ring(path: Path, setting: str) -> KeyRing:
+    """Return the keys of a secret file; `setting` is where the configuration names it."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{setting}: cannot read {path} ({error.strerror}). Restore it from your backup, or copy it from another "
+            "host: what was made with its keys cannot be opened without them. `mailwarden init` makes the first one."
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{setting}: {path} is not text. It has one key of hex digits a line.") from None
+    keys = [_read_line(line) for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not keys or any(len(key.secret) < MIN_SECRET for key in keys):
+        raise ConfigurationError(f"{setting}: {path} has a key with fewer than {MIN_SECRET} characters, or none.")
+    if len({key.key_id for key in keys}) != len(keys):
+        raise ConfigurationError(f"{setting}: {path} has the same key twice.")
+    return KeyRing(keys, str(path))
+
+
+def ring_text(keys: Iterable[Key]) -> str:
+    """Return keys as their file has them."""
+    lines = ["# One key a line. The first is current, the others open what they sealed: keep every line.\n"]
+    for key in keys:
+        words = [key.secret.decode("utf-8")]
+        words += [f"made={key.made}"] if key.made else []
+        words += [f"retired={key.retired}"] if key.retired else []
+        lines.append(" ".join(words) + "\n")
+    return "".join(lines)
+
+
+def _read_line(line: str) -> Key:
+    secret, *words = line.split()
+    notes = dict(word.partition("=")[::2] for word in words)
+    return Key.of(secret.encode("utf-8"), notes.get("made", ""), notes.get("retired", ""))
+
+
+def _derive(secret: bytes, purpose: bytes, salt: bytes | None, length: int) -> bytes:
+    return HKDF(algorithm=SHA256(), length=length, salt=salt, info=purpose).derive(secret)

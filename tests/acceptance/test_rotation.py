@@ -1,0 +1,63 @@
+"""Secrets are rotated while messages are held and keys exist: with real processes, nothing is lost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailwarden.crypto.keyring import read_ring
+from rig.engines import Engines
+from tests.acceptance.held import keep
+from tests.acceptance.house import House, Town, open_house, run_command
+from tests.integration.held_messages import RAW
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def rotated(engines: Engines, town: Town, tmp_path: Path) -> Iterator[House]:
+    with open_house(engines, town, tmp_path / "rotated") as opened:
+        yield opened
+
+
+def secrets(house: House, *words: str) -> str:
+    return run_command("secrets", *words, "--config", str(house.product.abby.folder))
+
+
+def restart(house: House) -> None:
+    house.product.stop()
+    house.product.start()
+
+
+def test_held_messages_and_api_keys_outlast_rotations(rotated: House):
+    folder = rotated.product.abby.folder
+    contents = folder / "secrets" / "contents"
+    first = keep(rotated)
+    old = read_ring(contents, "contents.key").current.name
+    for name in ("contents", "pepper"):
+        assert "is the current key" in secrets(rotated, "rotate", name)
+    restart(rotated)
+    second = keep(rotated, raw=RAW + b"more\r\n")
+
+    assert message_of(rotated, first) == (200, RAW)
+    assert message_of(rotated, second) == (200, RAW + b"more\r\n")
+    assert rotated.lists().call("getLists", {}).status == 200, "an API key of before the rotation"
+
+    whole = contents.read_text()
+    lines = whole.splitlines(keepends=True)
+    contents.write_text("".join(line for line in lines if "retired=" not in line))
+    restart(rotated)
+    status, body = message_of(rotated, first)
+    assert status == 409
+    assert f"needs the key {old}".encode() in body, "a lost key is named"
+    assert message_of(rotated, second)[0] == 200
+
+    contents.write_text(whole)
+    assert "1 held messages sealed" in secrets(rotated, "reseal", "contents")
+    restart(rotated)
+    assert message_of(rotated, first) == (200, RAW)
+
+
+def message_of(house: House, uid: str) -> tuple[int, bytes]:
+    answer = house.client().call("GET", f"/v1/quarantine/{uid}/message")
+    return answer.status, answer.body
