@@ -78,6 +78,7 @@ from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.telemetry.self_tests import BASIC, CRYPTOGRAPHY, PASSWORDS, require_known_answers
 
 SEARCHES = 4  # of history at once; others wait for a moment
 
@@ -249,5 +250,6 @@ def run_abby(folder: Path) -> int:
     """Run abby with the configuration in the folder until SIGTERM; return the exit code."""
     config = read(folder / PATH, AbbyConfig)
     start_logging("abby", config.log.level)
+    require_known_answers("abby", BASIC, CRYPTOGRAPHY, PASSWORDS)
     uvloop.run(_serve(config, folder.resolve()))
     return 0

@@ -17,7 +17,10 @@ from msgspec.structs import replace
 from mailwarden.analysis.examination import Job, Started, examine
 from mailwarden.analysis.registry import YARA
 from mailwarden.analysis.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
+from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
+from mailwarden.errors import CommandError
 from mailwarden.telemetry.memory import settle_memory
+from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
 _LENGTH = struct.Struct(">I")
 _FLUSH_EVERY = 0.005
@@ -37,7 +40,8 @@ def main() -> None:
         _load_rules(rules)
         try:
             layers = enter_sandbox(keep_open=parent.fileno()) if sandbox == REQUIRED else ()
-        except SandboxUnavailable as error:
+            require_known_answers("A worker process", BASIC, READERS, YARA_ENGINE if rules else ())
+        except (SandboxUnavailable, CommandError) as error:
             _send(parent, Started(problem=str(error)))
             return
         _warm_up()

@@ -14,8 +14,9 @@ import msgspec
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.examination import Frame, Job, Started
 from mailwarden.analysis.registry import STRUCTURE
-from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, environment
+from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, environment
 from mailwarden.analysis.view import NOBODY
+from mailwarden.errors import ConfigurationError
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.sightings import Sight
@@ -101,7 +102,7 @@ class Worker(asyncio.Protocol):
             raise
         if started.problem:
             await worker.end()
-            raise SandboxUnavailable(started.problem)
+            raise ConfigurationError(started.problem)
         worker.layers = started.layers
         return worker
 
@@ -282,7 +283,7 @@ class WorkerPool:
         while not self._stopped:
             try:
                 await self._add()
-            except (OSError, SandboxUnavailable) as error:
+            except (OSError, ConfigurationError) as error:
                 log.warning("worker_cannot_start", error=str(error))
                 await asyncio.sleep(1.0)
             else:

@@ -12,6 +12,7 @@ from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.doctor_files import check_certificates, check_folders, check_secrets
 from mailwarden.cli.doctor_report import Check, Host, Line
 from mailwarden.cli.doctor_sandbox import check_sandbox
+from mailwarden.cli.doctor_self_tests import check_self_tests
 from mailwarden.cli.doctor_services import (
     check_database,
     check_engines,
@@ -27,6 +28,7 @@ from mailwarden.settings.reader import read
 
 # Every check, in the order of the report: files first, then servers, then the processes that need both.
 CHECKS: tuple[Check, ...] = (
+    check_self_tests,
     check_certificates,
     check_trust,
     check_folders,

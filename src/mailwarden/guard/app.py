@@ -23,7 +23,7 @@ from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.errors import ScanningDisabled
+from mailwarden.errors import CommandError, ScanningDisabled
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
@@ -59,6 +59,7 @@ from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.telemetry.self_tests import BASIC, CRYPTOGRAPHY, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 # A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
@@ -242,7 +243,10 @@ async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, 
     rules = rules_folder(config, folder)
     workers = WorkerPool(wanted.effective_count, wanted.memory, _patience(config), rules, wanted.sandbox)
     stack.push_async_callback(workers.stop)
-    await workers.start()
+    try:
+        await workers.start()
+    except OSError as error:
+        raise CommandError(f"guard does not start: {error}") from None
     metrics.gauge("worker_sandbox", "1 where workers are sandboxed, 0 where the sandbox is disabled.").set(
         bool(workers.layers)
     )
@@ -313,5 +317,6 @@ def run_guard(folder: Path) -> int:
     config = read(folder / PATH, GuardConfig)
     check_rules(config, folder)
     start_logging("guard", config.log.level)
+    require_known_answers("guard", BASIC, CRYPTOGRAPHY)
     uvloop.run(_serve(config, folder.resolve()))
     return 0

@@ -1,0 +1,179 @@
+"""Known-answer self-tests: a process runs them at its start and does not start if a library answers wrongly.
+
+They exist because a wrong answer is silent otherwise: Python 3.11.2 of Debian 12 before deb12u9 never matches some
+patterns, and a scan that misses a link by that looks like a scan of a message without links.
+"""
+
+import base64
+import bz2
+import hmac
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+import re2
+
+from mailwarden.errors import CommandError
+
+PLAIN = b"Known answer. " * 20
+
+_PYTHON = "install your distribution's current python3.11 (on Debian 12: `apt install python3.11`, deb12u9 or later)"
+_PACKAGES = "install Mailwarden's packages again, in the versions of requirements/"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """One library with a known answer: `run` returns whether it answers so; what it raises counts as a wrong answer."""
+
+    name: str
+    run: Callable[[], bool]
+    remedy: str = _PACKAGES
+
+
+@dataclass(frozen=True, slots=True)
+class WrongAnswer:
+    name: str
+    remedy: str
+    why: str
+
+
+def wrong_answers(tests: Iterable[SelfTest]) -> tuple[WrongAnswer, ...]:
+    """Run the tests and return those that fail."""
+    failed = []
+    for test in tests:
+        try:
+            why = "" if test.run() else "wrong answer"
+        except Exception as error:  # a library may fail in any way; each is a reason not to start
+            why = f"{type(error).__name__}: {error}"
+        if why:
+            failed.append(WrongAnswer(test.name, test.remedy, why))
+    return tuple(failed)
+
+
+def require_known_answers(process: str, *tables: Iterable[SelfTest]) -> None:
+    """Return if every library answers as known, else raise CommandError that names each and says what to do."""
+    failed = wrong_answers(chain(*tables))
+    if failed:
+        lines = "; ".join(f"{each.name} ({each.why}): {each.remedy}" for each in failed)
+        raise CommandError(f"{process} does not start, because a self-test failed: {lines}.")
+
+
+# Constructs that the product's patterns rely on: flags, pattern, text, and what the match and its groups must be.
+_PATTERNS: tuple[tuple[int, str, str, tuple[str | None, ...]], ...] = (
+    (re.IGNORECASE, r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", "Bank.Example/login",
+     ("Bank.Example/login", "Bank.Example", "Example")),
+    (0, r"(?<![\w@.-])((?:[a-z0-9-]{1,63}\.){1,8}(?![a-z0-9-]{1,63}\.)[a-z]{2,24})(?![\w@-])", "at north.mail.example",
+     ("north.mail.example", "north.mail.example")),
+    (re.DOTALL, r'(?<=[;\s])([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)', 'text/plain; name = "a\\"b" ; x',
+     ('name = "a\\"b"', "name", '"a\\"b"')),
+    (0, r"""[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""", """ href="a>b" x='c'>text""", (""" href="a>b" x='c'>""",)),
+    (re.MULTILINE | re.IGNORECASE, r"^x-a: ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])", "b:c\r\nX-A: 1\r\n\t2\r\nd",
+     ("X-A: 1\r\n\t2\r\n", "1\r\n\t2")),
+    (0, r"\b(\w+)\s\1\b", "the the", ("the the", "the")),
+    (re.IGNORECASE, r"[^\W\d_]{2,60}", "1_ÄÖß2", ("ÄÖß",)),
+    (0, r"(a|ab)(c|bcd)(d*)$", "abcd", ("abcd", "a", "bcd", "")),
+    (0, r"(?:x{1,3}?y|x+z)", "xxxxz", ("xxxxz",)),
+)  # fmt: skip
+
+
+def _matches_patterns() -> bool:
+    found = ((re.compile(pattern, flags).search(text), groups) for flags, pattern, text, groups in _PATTERNS)
+    return all(match is not None and (match[0], *match.groups()) == groups for match, groups in found)
+
+
+def _matches_by_re2() -> bool:
+    pattern = re2.compile(r"(?i)(?:pass|код)\w{0,3}[^\n]{0,9}?(\d{4,8})")
+    match = pattern.search("Ваш Код: 123456")
+    return match is not None and match[1] == "123456" and pattern.search("passed: none") is None
+
+
+def _decompresses() -> bool:
+    packed = base64.b64decode("eNrzzssvz1NIzCsuTy3SU/Ae5UF5AIhFZN0=")
+    bounded = zlib.decompressobj()
+    return (
+        zlib.decompress(packed) == PLAIN
+        and bounded.decompress(packed, 10) + bounded.decompress(bounded.unconsumed_tail) == PLAIN
+        and zlib.crc32(PLAIN) == 0xC1888409
+        and bz2.decompress(
+            base64.b64decode("QlpoOTFBWSZTWYznC8AAACeVgEABAAgiAZiAIABQgBgFKkPU000TCbJ2JwTCekwmyaJwnCfi7kinChIRnOF4AA==")
+        ) == PLAIN
+        and lzma.decompress(
+            base64.b64decode("XQAAgAD//////////wAlm4nnquc0wM1dt1CgqG6tZ1QivV///twoAA==")
+        ) == PLAIN
+        and lzma.decompress(
+            base64.b64decode(
+                "/Td6WFoAAATm1rRGAgAhARYAAAB0L+Wj4AEXABVdACWbieeq5zTAzV23UKCobq1nUbYAAAAAAABQ7Jp3ZM5QtQABMZgCAAAAj6QMR7HE"
+                "Z/sCAAAAAARZWg=="
+            )
+        ) == PLAIN
+    )  # fmt: skip
+
+
+# The same text in charsets of mail, by codec: each needs another part of Python's codecs.
+_CHARSETS = {
+    "utf-8": b"\xc3\xa9", "utf-16": b"\xff\xfe\xe9\x00", "utf-7": b"+AOk-", "cp1252": b"\xe9", "gb18030": b"\xa8\xa6",
+    "cp037": b"Q", "mac-roman": b"\x8e",
+}  # fmt: skip
+_JAPANESE = {"iso-2022-jp": b"\x1b$B9%\x1b(B", "shift_jis": b"\x8dD", "euc-kr": b"\xfb\xbf", "hz": b"~{:C~}"}
+
+
+def _decodes_charsets() -> bool:
+    latin = all(content.decode(codec) == "é" for codec, content in _CHARSETS.items())
+    return latin and all(content.decode(codec) == "好" for codec, content in _JAPANESE.items())
+
+
+def _computes_hmac() -> bool:
+    digest = hmac.digest(b"Jefe", b"what do ya want for nothing?", "sha256")  # RFC 4231, 4.3
+    return digest.hex() == "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+
+
+def _seals_and_opens() -> bool:
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - a worker has no use for it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    cipher, nonce = AESGCM(bytes(32)), bytes(12)
+    sealed = cipher.encrypt(nonce, bytes(16), None)  # NIST, The Galois/Counter Mode of Operation, test case 14
+    if sealed.hex() != "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919":
+        return False
+    try:
+        cipher.decrypt(nonce, sealed[:-1] + b"\0", None)
+    except InvalidTag:
+        return cipher.decrypt(nonce, sealed, None) == bytes(16)
+    return False
+
+
+def _derives_keys() -> bool:
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
+    derived = HKDF(algorithm=SHA256(), length=42, salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)))
+    expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    return derived.derive(b"\x0b" * 22).hex() == expected  # RFC 5869, A.1
+
+
+def _hashes_passwords() -> bool:
+    from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - abby alone needs it
+
+    found = hash_secret_raw(b"password", b"somesalt", time_cost=2, memory_cost=256, parallelism=1, hash_len=32,
+                            type=Type.ID)  # fmt: skip
+    return found.hex() == "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe"
+
+
+# What every process relies on.
+BASIC: tuple[SelfTest, ...] = (
+    SelfTest("regular expressions", _matches_patterns, _PYTHON),
+    SelfTest("RE2", _matches_by_re2),
+    SelfTest("decompression", _decompresses, _PYTHON),
+    SelfTest("charsets", _decodes_charsets, _PYTHON),
+)
+# What processes with secrets rely on.
+CRYPTOGRAPHY: tuple[SelfTest, ...] = (
+    SelfTest("HMAC", _computes_hmac, _PYTHON),
+    SelfTest("AES-GCM", _seals_and_opens),
+    SelfTest("HKDF", _derives_keys),
+)
+# What a process that checks passwords relies on.
+PASSWORDS: tuple[SelfTest, ...] = (SelfTest("argon2id", _hashes_passwords),)
