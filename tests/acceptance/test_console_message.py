@@ -21,7 +21,10 @@ def phishing():
     message["From"] = "Bank <service@pass.example>"
     message["To"] = "bob@company.example"
     message["Subject"] = "Please confirm"
-    message["Received"] = "from mail.pass.example ([192.0.2.10]) by mx.company.example; Sun, 15 Nov 2026 05:00:00 +0000"
+    message["Received"] = (
+        "from mail.pass.example ([192.0.2.10]) by mx.company.example (Postfix) with ESMTP id 1;"
+        " Sun, 15 Nov 2026 05:00:00 +0000"
+    )
     message.set_content("See the page.")
     message.add_alternative(
         '<p>Go to <a href="http://203.0.113.9/login">https://www.bank.example/</a></p>'

@@ -49,6 +49,7 @@ class Known(Struct, frozen=True):
     envelope: Envelope
     summary: MessageSummary
     answers: dict[str, EngineAnswer]
+    ambiguous_sender: bool = False  # no authentication result applies
 
 
 class LocalAnalyzer(Protocol):

@@ -18,7 +18,7 @@ from mailwarden.analysis.examination import Frame, report_of
 from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence, Failure, FailureKind, Report, Status
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Failure, FailureKind, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -138,7 +138,8 @@ class Collector:
             await self._examine(raw, envelope, examination, until)
         answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
         summary = examination.summary or MessageSummary(size=raw.size, sha256="")
-        concluded = _conclude(Known(envelope, summary, answers), sound=examination.sound)
+        known = Known(envelope, summary, answers, Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER))
+        concluded = _conclude(known, sound=examination.sound)
         for report in concluded:
             observe(report)
         reports = (*examination.reports.values(), *(task.result()[0] for task in asked), *concluded)

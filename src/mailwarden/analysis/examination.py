@@ -17,10 +17,11 @@ from mailwarden.message.coverage import Coverage, Missed, MissedReason
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
+from mailwarden.message.sender import find_envelope_doubts, find_sender_doubts
 from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Fact, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -63,7 +64,8 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     started = time.perf_counter()
     structure = check_structure(raw, limits)
     sound = not structure.tripped
-    report = _finished(STRUCTURE, started, tuple(_structure_findings(structure)))
+    findings = (*_structure_findings(structure), *_sender_findings(raw, structure, job.envelope))
+    report = _finished(STRUCTURE, started, findings)
     if not sound:
         # A message made to break parsers is given to none: what is kept of it is its size and its digest.
         bearable = all(trip.limit != LINES for trip in structure.tripped)
@@ -134,6 +136,15 @@ def _structure_findings(structure: StructureReport) -> Iterator[Finding]:
     for trip in structure.tripped:
         yield Finding("structure.limit", place=trip.place, facts={"limit": trip.limit, "sentence": trip.sentence})
     yield from map(_doubt, structure.ambiguities)
+
+
+def _sender_findings(raw: bytes, structure: StructureReport, envelope: Envelope) -> Iterator[Finding]:
+    nodes = structure.tree.nodes if structure.tree else ()
+    for node in nodes[:1]:
+        for sentence in find_sender_doubts(raw, node.body, node.fields):
+            yield Finding(AMBIGUOUS_SENDER, "From", {"sentence": sentence})
+    for sentence in find_envelope_doubts(envelope.sender):
+        yield Finding(AMBIGUOUS_SENDER, "envelope", {"sentence": sentence})
 
 
 def _doubt(sentence: str) -> Finding:

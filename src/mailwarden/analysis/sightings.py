@@ -4,7 +4,6 @@ Security: works on hostile content inside a killable worker; every sighting is b
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 
 from mailwarden.analysis.bodies import is_body
@@ -16,6 +15,7 @@ from mailwarden.message.charsets import decode_text
 from mailwarden.message.html import read_html
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
+from mailwarden.message.received import read_received
 from mailwarden.message.urls import find_bare_links, find_urls, host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
@@ -29,8 +29,6 @@ MAX_NAME = 1_000
 
 _PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".shtml", ".mht", ".svg")
 _PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
-_HOP = re.compile(r"\[(?:IPv6:)?([0-9a-f:.]{2,45})\]", re.IGNORECASE)
-_BY = re.compile(r"\sby\s", re.IGNORECASE)
 
 
 def find_sightings(view: View, wanted: Iterable[Sight]) -> Sightings:
@@ -123,13 +121,13 @@ def _inner_file(part: Part, file: SeenFile, *, digests: bool) -> InnerFile:
 
 
 def _relays_of(message: Message) -> tuple[str, ...]:
-    """Return the address that each hop took the message from; one that names none ends what can be followed."""
+    """Return the address that each hop took the message from; a line in no known form ends what can be followed."""
     relays: list[str] = []
     for value in message.all_headers("received")[:MAX_RELAYS]:
-        hop = _HOP.search(_BY.split(value[:2_000], maxsplit=1)[0])
+        hop = read_received(value)
         if hop is None:
             break
-        relays.append(hop[1])
+        relays.append(hop.peer)
     return tuple(relays)
 
 

@@ -21,6 +21,7 @@ from mailwarden.message.addresses import Address, first_address, read_addresses
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html
+from mailwarden.message.identity import read_identity
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_urls, host_of, registrable_domain
@@ -72,8 +73,9 @@ class View:
 
     @cached_property
     def sender(self) -> Address:
-        """The first mailbox of From, which is what people see."""
-        return first_address(self.message.header("from"))
+        """Who the message says it is from, as every part of the product reads it."""
+        sender = read_identity(self.message.header("from"))
+        return Address(sender.name, sender.address)
 
     @cached_property
     def reply_to(self) -> Address:

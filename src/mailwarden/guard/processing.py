@@ -15,7 +15,7 @@ from mailwarden.guard.learning import Learning
 from mailwarden.guard.relationship import Relationship
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Assignment
@@ -95,7 +95,10 @@ class Processing:
         )
 
         # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
-        report = await self._relationship.report(tenant, request.envelope, collected.summary)
+        ambiguous = collected.evidence.has(AMBIGUOUS_SENDER)
+        report = await self._relationship.report(
+            tenant, request.envelope, collected.summary, ambiguous_sender=ambiguous
+        )
         collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
         observe(report)
 

@@ -21,10 +21,16 @@ class Relationship:
     def __init__(self, acquaintance: Acquaintance) -> None:
         self._acquaintance = acquaintance
 
-    async def report(self, tenant: UUID, envelope: Envelope, summary: MessageSummary) -> Report:
-        """Return the report; where nothing could be asked it is skipped, and never required."""
+    async def report(
+        self, tenant: UUID, envelope: Envelope, summary: MessageSummary, *, ambiguous_sender: bool = False
+    ) -> Report:
+        """Return the report; it is skipped where the sender is ambiguous or nothing could be asked, never required."""
         started = time.perf_counter()
-        known = await self._acquaintance.ask(tenant, summary.from_address, envelope.recipients)
+        known = (
+            None
+            if ambiguous_sender
+            else await self._acquaintance.ask(tenant, summary.from_address, envelope.recipients)
+        )
         took = round((time.perf_counter() - started) * 1000, 3)
         if known is None:
             return Report(RELATIONSHIP, required=False, status=Status.SKIPPED, milliseconds=took)

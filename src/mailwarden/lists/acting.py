@@ -6,18 +6,21 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.lists.catalogue import Category, find_list
 from mailwarden.lists.identity import identity_of
 from mailwarden.lists.impersonation import DOMAINS, Impersonation
 from mailwarden.lists.kinds.networks import candidates_for_ip
 from mailwarden.lists.matching import ListMatcher, Seen, Value, hit_of, hits_of, keys_of, needs_of, values_of
 from mailwarden.lists.precedence import Match
+from mailwarden.message.received import canonical_address
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 RELAYS, EXEMPT = "trusted-relays", "recipient-exempt"
+_LET_THROUGH = frozenset({Category.ALLOW, Category.EXEMPT})
 _BY_ADDRESS = ("ip-block", "ip-allow", "simulation-senders")
 
 
@@ -59,6 +62,8 @@ class ActingLists:
         in_use = self._matcher.in_use(tenant)
         if not shown.wanted.issuperset(needs_of(in_use)):
             in_use = frozenset(name for name in in_use if shown.wanted.issuperset(needs_of(frozenset({name}))))
+        if evidence.has(AMBIGUOUS_SENDER):  # no entry that lets mail through acts on it, or outweighs one that blocks
+            in_use = frozenset(name for name in in_use if find_list(name).category not in _LET_THROUGH)
         if not in_use:
             return Listing()
         identity = identity_of(evidence, envelope, summary, sightings)
@@ -96,7 +101,7 @@ class ActingLists:
 
 
 def _same(left: str, right: str) -> bool:
-    return left.lower() == right.lower()
+    return canonical_address(left) == canonical_address(right)
 
 
 def _urls_of(evidence: Evidence) -> Iterable[str]:

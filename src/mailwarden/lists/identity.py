@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from mailwarden.model.envelope import Envelope, domain_of
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.sightings import Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -18,9 +18,11 @@ class Identity(Struct, frozen=True):
 
 
 def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary, sightings: Sightings) -> Identity:
-    """Read from the evidence who is proved; a message with several senders proves none of them."""
+    """Read from the evidence who is proved; a message with several senders, or an ambiguous one, proves none."""
     findings = {finding.name for _, finding in evidence.findings}
     senders = sightings.senders or ((summary.from_address,) if summary.from_address else ())
+    if AMBIGUOUS_SENDER in findings:
+        return Identity(senders)
     proved = senders[0] if ALIGNED in findings and senders == (summary.from_address,) else ""
     domains = {domain_of(proved)} if proved else set()
     if SPF_PASS in findings and envelope.sender:

@@ -3,9 +3,10 @@
 Security: reads the head of a hostile message, at most as much as a header block may have; linear, and never raises.
 """
 
-from mailwarden.message.addresses import first_address, read_addresses
+from mailwarden.message.addresses import read_addresses
 from mailwarden.message.fields import read_fields
 from mailwarden.message.headers import decode_headers
+from mailwarden.message.identity import read_identity
 from mailwarden.message.limits import LIMITS
 
 HEAD = LIMITS.header_block
@@ -17,7 +18,7 @@ def correspondents(head: bytes) -> tuple[str, tuple[str, ...]]:
     block = head[:HEAD].replace(b"\r\n", b"\n")
     end = block.find(b"\n\n")
     headers = decode_headers(read_fields(block[:end] if end >= 0 else block))
-    sender = next((first_address(header.value).address for header in headers if header.name == "from"), "")
+    sender = next((read_identity(header.value).address for header in headers if header.name == "from"), "")
     found = (
         each.address
         for header in headers

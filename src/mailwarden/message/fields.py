@@ -29,7 +29,8 @@ def read_fields(block: bytes) -> list[Field]:
     """Cut a header block into fields; a line without a colon becomes a field without a name."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
-    block = block.replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+    # A fold becomes a space, whichever white space it has: a tab in a value was written by whoever wrote the value.
+    block = block.replace(b"\n ", b" ").replace(b"\n\t", b" ")
     fields: list[Field] = []
     for line in block.split(b"\n"):
         if line:

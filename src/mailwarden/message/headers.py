@@ -24,7 +24,8 @@ def decode_headers(fields: list[Field], limits: Limits = LIMITS) -> tuple[Header
         if not name:
             continue
         most = limits.long_header if name in LONG_HEADERS else limits.header
-        found.append(Header(name.strip().decode("ascii", "replace")[:200], decode_value(value[:most])))
+        read = decode_trace if name.strip() == b"received" else decode_value
+        found.append(Header(name.strip().decode("ascii", "replace")[:200], read(value[:most])))
     return tuple(found)
 
 
@@ -32,6 +33,15 @@ def decode_value(value: bytes) -> str:
     """Turn one header value into text."""
     text = (_decode_words(value) if b"=?" in value else decode_bytes(value, "")).strip()
     return text if text.isprintable() else _CONTROLS.sub(" ", text)
+
+
+def decode_trace(value: bytes) -> str:
+    """Turn a Received line into text as it is written: its parts are the words of strangers.
+
+    No encoded word is decoded (RFC 2047, section 5 has none there) and no control character becomes a space, as either
+    could write what only the mail server writes.
+    """
+    return _CONTROLS.sub("\ufffd", value.decode("utf-8", "replace").strip(" \t\r"))
 
 
 def decode_bytes(value: bytes, charset: str) -> str:

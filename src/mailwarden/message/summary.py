@@ -7,6 +7,7 @@ import re
 
 from mailwarden.message.addresses import first_address, read_addresses
 from mailwarden.message.charsets import decode_text
+from mailwarden.message.identity import read_identity
 from mailwarden.message.limits import LIMITS, SHOWN, Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.traces import find_hops, find_links
@@ -21,7 +22,7 @@ _HOST = re.compile(rb"://([^\s<>\"'/?#\\]{1,300})")
 
 
 def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
-    sender = first_address(message.header("from"), limits)
+    sender = read_identity(message.header("from"))
     return MessageSummary(
         size=message.size,
         sha256=message.sha256,

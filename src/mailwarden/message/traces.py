@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.message import Message, Part
+from mailwarden.message.received import read_received
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.summary import HopSummary, LinkSummary
 
@@ -39,7 +40,6 @@ _Link = TypeVar("_Link")
 
 _FROM = re.compile(r"from\s+([^\s;()]{1,255})", re.IGNORECASE)
 _BY = re.compile(r"(?:^|\s)by\s+([^\s;()]{1,255})", re.IGNORECASE)
-_ADDRESS = re.compile(r"\[(?:IPv6:)?([0-9a-f:.]{2,45})\]", re.IGNORECASE)
 
 
 def find_links(message: Message) -> tuple[LinkSummary, ...]:
@@ -129,11 +129,11 @@ def _hop_of(value: str) -> HopSummary:
     by = _BY.search(way)
     before = way[: by.start()] if by else way
     come = _FROM.match(before)
-    address = _ADDRESS.search(before)
+    known = read_received(value)
     return HopSummary(
         from_host=_printable(come[1]) if come else "",
         by_host=_printable(by[1]) if by else "",
-        address=address[1] if address else "",
+        address=known.peer if known else "",
         moment=_printable(moment.strip())[:100] if way is not value else "",
     )
 

@@ -7,6 +7,9 @@ from msgspec import Struct
 
 Fact = str | int | float | bool
 
+# Readers may take different addresses for the sender: no authentication result and no allow entry applies.
+AMBIGUOUS_SENDER = "structure.ambiguous-sender"
+
 
 class Finding(Struct, frozen=True):
     """One thing an analyzer noticed: its name (`analyzer.what`), where in the message, and the facts for people."""
@@ -58,6 +61,9 @@ class Evidence(Struct, frozen=True):
         for report in self.reports:
             for finding in report.findings:
                 yield report.analyzer, finding
+
+    def has(self, name: str) -> bool:
+        return any(finding.name == name for _, finding in self.findings)
 
     @property
     def failures(self) -> tuple[Failure, ...]:

@@ -4,7 +4,7 @@ import ipaddress
 
 from msgspec.structs import replace
 
-from mailwarden.model.envelope import Envelope
+from mailwarden.model.envelope import Envelope, is_one_address
 from mailwarden.wire.scanning import MessageAnalysisRequest
 from mailwarden.wire.strict_json import convert, read_object, violation_at
 
@@ -26,9 +26,13 @@ def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
         if "%" in border.remote_address:
             raise violation_at("/borderMtaData/remoteAddress", "An address with a zone cannot be judged")
     recipients = tuple(map(bare_address, border.envelope_recipients))
-    if "" in recipients:
-        raise violation_at(f"/borderMtaData/envelopeRecipients/{recipients.index('')}", "Not an address")
-    told = replace(border, envelope_from=bare_address(border.envelope_from), envelope_recipients=recipients)
+    for number, recipient in enumerate(recipients):
+        if not is_one_address(recipient):
+            raise violation_at(f"/borderMtaData/envelopeRecipients/{number}", "Not an address")
+    sender = bare_address(border.envelope_from)
+    if sender and not is_one_address(sender):
+        raise violation_at("/borderMtaData/envelopeFrom", 'Not an address, and neither "" nor "<>"')
+    told = replace(border, envelope_from=sender, envelope_recipients=recipients)
     return request if told == border else replace(request, border_mta_data=told)
 
 

@@ -146,8 +146,8 @@ def test_names_in_a_file_become_no_links():
 
 def test_hops_are_followed_until_one_names_no_address():
     hops = (
-        b"Received: from a.example (a.example [192.0.2.1]) by b.example with ESMTP; x\r\n"
-        b"Received: from c.example (unknown [IPv6:2001:db8::7])\r\n by d.example; x\r\n"
-        b"Received: by local with LMTP; x\r\nReceived: from e.example ([192.0.2.9]) by f.example; x\r\n"
+        b"Received: from a.example (a.example [192.0.2.1]) by b.example (Postfix) with ESMTP id 1; x\r\n"
+        b"Received: from c.example (unknown [IPv6:2001:db8::7])\r\n by d.example (Postfix) with ESMTP id 2; x\r\n"
+        b"Received: by local with LMTP; x\r\nReceived: from e.example ([192.0.2.9]) by f.example with esmtp; x\r\n"
     )
     assert sight(hops + text("x"), Sight.RELAYS).relays == ("192.0.2.1", "2001:db8::7")

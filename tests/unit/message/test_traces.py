@@ -92,7 +92,7 @@ def test_a_hop_names_who_gave_and_who_took():
 
 
 def test_an_address_of_version_6_is_read():
-    assert hops_of("from x ([IPv6:2001:db8::1]) by y; now")[0].address == "2001:db8::1"
+    assert hops_of("from x ([IPv6:2001:db8::1]) by y (Postfix) with ESMTP id 1; now")[0].address == "2001:db8::1"
 
 
 def test_hops_are_bounded():

@@ -1,17 +1,21 @@
 """What SPF, DKIM and DMARC say about the sender, and whether they speak for the domain that people see in From.
 
 Rspamd does the checking; this analyzer reads its symbols, and works out alignment itself, for a sender counts as
-authenticated only where SPF or DKIM passed for the organisation in From.
+authenticated only where SPF or DKIM passed for the organisation in From (RFC 7489, section 3.1), and Rspamd read the
+same From and the same envelope sender as everything else here. A sender is never authenticated beside a DMARC failure:
+one value, `Standing`, is either.
 Security: option texts hold names chosen by the sender, so they are split from the right, where only Rspamd writes.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from msgspec import Struct
+
 from mailwarden.analysis.analyzer import Known
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.envelope import Envelope, domain_of
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Finding
 
 Symbols = Mapping[str, tuple[str, ...]]
 
@@ -36,6 +40,8 @@ DMARC = (
     ("DMARC_NA", "dmarc-none"),
 )
 DMARC_FAILURES = frozenset({"dmarc-reject", "dmarc-quarantine", "dmarc-softfail"})
+# RFC 7489, section 6.6.2: after a temporary error the policy, and with it strict alignment, is not known.
+_TEMPORARY = "DMARC_DNSFAIL"
 
 # A message may carry several signatures: every kind of result is told, with the domains that Rspamd marks so.
 DKIM = (
@@ -55,21 +61,76 @@ class AuthenticationAnalyzer:
             return
         symbols = answer.symbols
         seen = domain_of(known.summary.from_address)
-        spf = _first(SPF, symbols)
-        if spf:
-            yield _finding(spf, domain=spf_domain(known.envelope))
-        for names, result, marks in DKIM:
-            if any(name in symbols for name in names):
-                yield _finding(result, domain=", ".join(signing_domains(symbols, marks)))
-        dmarc = _first(DMARC, symbols)
-        if dmarc in DMARC_FAILURES and known.envelope.remote_address is None:
-            dmarc = "dmarc-unverified"  # SPF was never asked, so the failure proves nothing
-        if dmarc:
-            yield _finding(dmarc, domain=seen)
         if several_senders(symbols):
             yield _finding("duplicate-from", domain=seen)
-        by = authenticated_by(known.envelope, seen, symbols)
-        yield _finding("aligned", domain=seen, by=by) if by else _finding("unaligned", domain=seen)
+        doubt = "" if known.ambiguous_sender else read_otherwise(known, symbols)
+        if doubt:
+            yield Finding(AMBIGUOUS_SENDER, "From", {"sentence": doubt})
+        if doubt or known.ambiguous_sender:
+            yield _finding("unaligned", domain=seen)
+            return
+        yield from _results(known, symbols, seen)
+
+
+def _results(known: Known, symbols: Symbols, seen: str) -> Iterator[Finding]:
+    spf = _first(SPF, symbols)
+    if spf:
+        yield _finding(spf, domain=spf_domain(known.envelope))
+    for names, result, marks in DKIM:
+        if any(name in symbols for name in names):
+            yield _finding(result, domain=", ".join(signing_domains(symbols, marks)))
+    standing = standing_of(known.envelope, seen, symbols)
+    if standing.dmarc in DMARC_FAILURES and known.envelope.remote_address is None:
+        yield _finding("dmarc-unverified", domain=seen)  # SPF was never asked, so the failure proves nothing
+    elif standing.dmarc:
+        yield _finding(standing.dmarc, domain=seen)
+    yield _finding("aligned", domain=seen, by=standing.by) if standing.by else _finding("unaligned", domain=seen)
+
+
+class Standing(Struct, frozen=True):
+    """What is known of the domain in From: its DMARC result, and what authenticates it, "" where nothing does."""
+
+    dmarc: str
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        if self.by and self.dmarc in DMARC_FAILURES:
+            raise ValueError("A sender that fails DMARC is not authenticated.")
+
+
+def standing_of(envelope: Envelope, seen: str, symbols: Symbols) -> Standing:
+    """Return the standing of the domain in From; what fails DMARC, as strict alignment may, is not authenticated."""
+    dmarc = _first(DMARC, symbols)
+    if dmarc in DMARC_FAILURES or _TEMPORARY in symbols:
+        return Standing(dmarc)
+    return Standing(dmarc, authenticated_by(envelope, seen, symbols))
+
+
+def read_otherwise(known: Known, symbols: Symbols) -> str:
+    """Say where Rspamd read another sender than we do, "" where it read the same or does not tell."""
+    seen, envelope = domain_of(known.summary.from_address), domain_of(known.envelope.sender)
+    checked = dmarc_domain(symbols)
+    if checked and _organisation(checked) != _organisation(seen):
+        return "the check of DMARC and the reader see different domains in the From field"
+    if seen and "No From header" in symbols.get("DMARC_NA", ()):
+        return "the check of DMARC sees no From field"
+    read = symbols.get("FROM_NEQ_ENVFROM", ())
+    if len(read) == 2 and seen and _organisation(domain_of(read[0])) != _organisation(seen):
+        return "the engine and the reader see different domains in the From field"
+    if len(read) == 2 and _organisation(domain_of(read[1])) != _organisation(envelope):
+        return "the engine and the reader see different domains in the envelope sender"
+    if "FROM_EQ_ENVFROM" in symbols and envelope and _organisation(envelope) != _organisation(seen):
+        return "the engine takes the From field and the envelope sender for the same address"
+    return ""
+
+
+def dmarc_domain(symbols: Symbols) -> str:
+    """Return the domain that Rspamd asked DMARC of; it writes `domain`, or `domain : reason`."""
+    for name, _ in DMARC:
+        for option in symbols.get(name, ())[:1]:
+            domain = option.partition(":")[0].strip()
+            return "" if " " in domain else domain
+    return ""
 
 
 def authenticated_by(envelope: Envelope, seen: str, symbols: Symbols) -> str:

@@ -13,10 +13,10 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.guises import disguise_of, reads_as
-from mailwarden.analysis.identity import Identity, is_host, is_private, read_identity
 from mailwarden.analysis.randomness import is_random_label, is_random_local
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
+from mailwarden.message.identity import Identity, is_host, is_private, read_identity
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.identity import is_host, read_identity
+from mailwarden.message.identity import is_host, read_identity
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ def read_identity(value: str) -> Identity:
     )
 
 
+def organisation_of(address: str) -> str:
+    """Return the organizational domain of an address (RFC 7489, section 3.2), or its domain where it has none."""
+    domain = normalize_host(address.rpartition("@")[2])
+    return registrable_domain(domain) or domain
+
+
 def _is_quoted(address: str, value: str) -> bool:
     return f'"{address.lower()}"' in "".join(value.lower().split()) and bool(_ANGLED.search(value))
 

@@ -1,0 +1,72 @@
+"""Received lines: the address of the peer that the host which wrote a line saw (RFC 5321, section 4.4).
+
+A line repeats what the peer said of itself (EHLO) and what a name server said of the peer. Only the address is the
+writer's own knowledge, and each mail server has its place for it. A line is read by the exact forms of Postfix,
+Sendmail, OpenSMTPD, Haraka, Exim and Exchange; a line in any other form has no peer.
+Security: works on hostile text; each form is anchored at the start of the line, and neither the EHLO name nor the
+host name can hold a space, a parenthesis or a quotation mark, so that neither can pretend to be the address behind it.
+"""
+
+import re
+from ipaddress import ip_address
+
+from msgspec import Struct
+
+MAX_LINE = 2_000
+
+_GAP = r" {1,8}"  # a fold is a space here, so that a tab is never one of the writer's
+_EHLO = r"[^\s()<>\"\\,;=]{1,255}"
+# A verified name, or what the servers write where there is none. What other servers write before an EHLO name is none.
+_NAME = r"(?!(?:[EHL]HLO|HELO|account|ident|verified) )(?:[A-Za-z0-9_.-]{1,255}|<unknown>)"
+_IP = r"(?:IPv6:)?([0-9A-Fa-f:.]{2,45})"
+_TEXT = r"[^()\[\]]{1,200}"
+# What Postfix and Sendmail write of TLS and of a login, between the address and `by`.
+_TLS = (
+    rf"(?:{_GAP}\((?:using {_TEXT}(?:\([^()\[\]]{{1,60}}\)[^()\[\]]{{0,200}}){{0,2}}|not using TLS"
+    r"|No client certificate requested|Client did not present a certificate"
+    r"|Client CN \"[^\"()\[\]]{0,200}\", Issuer \"[^\"()\[\]]{0,200}\" \([^()\[\]]{1,60}\)"
+    r"|Authenticated sender: [^\s()\[\]]{1,320}|authenticated(?: bits=\d{1,4})?)\)){0,6}"
+)
+_PROTOCOL = rf"{_GAP}with{_GAP}(?:UTF8)?(?:E?SMTP|LMTP)S?A?\b"  # RFC 3848, and RFC 6531, section 4.3
+_BY = rf"{_GAP}by{_GAP}([^\s()<>\"\\,;]{{1,255}})"
+_PORT = r"(?::\d{1,5})?"
+_PLACES = (
+    # Postfix, Sendmail, OpenSMTPD, Haraka: from EHLO (NAME [ADDRESS]) by HOST (PROGRAM) with ESMTPS id ...
+    rf"from {_EHLO}{_GAP}\((?:{_NAME}{_GAP})?\[{_IP}\](?: \(may be forged\))?\){_TLS}{_BY}{_GAP}\({_TEXT}\){_PROTOCOL}",
+    # Exim with a host name: from NAME ([ADDRESS]:port helo=EHLO) by HOST with esmtps (TLS1.3) ...
+    rf"from {_NAME}{_GAP}\(\[{_IP}\]{_PORT}(?:{_GAP}helo={_EHLO})?(?:{_GAP}ident={_EHLO})?\){_BY}{_PROTOCOL}",
+    # Exim without one: from [ADDRESS]:port (helo=EHLO) by HOST with esmtp ...
+    rf"from \[{_IP}\]{_PORT}(?:{_GAP}\((?:port=\d{{1,5}} )?(?:helo={_EHLO})?(?: ?ident={_EHLO})?\))?{_BY}{_PROTOCOL}",
+    # Exchange: from EHLO (ADDRESS) by HOST (ADDRESS) with Microsoft SMTP Server ...
+    rf"from {_EHLO}{_GAP}\({_IP}\){_BY}{_GAP}\([0-9A-Fa-f:.]{{2,45}}\){_GAP}with{_GAP}Microsoft SMTP Server\b",
+)
+_PATH = re.compile(r"<[^<>]*>")
+_SECOND_BY = re.compile(r"\sby\s", re.IGNORECASE)
+_FORMS = tuple(re.compile(form, re.IGNORECASE) for form in _PLACES)
+
+
+class Received(Struct, frozen=True):
+    """A line in a known form: the peer's address in its canonical form, and the host that wrote the line."""
+
+    peer: str
+    by_host: str
+
+
+def read_received(line: str) -> Received | None:
+    """Return what a line says of the peer, or None where the line is in no known form."""
+    line = line[:MAX_LINE].strip(" \t")
+    for form in _FORMS:
+        if (found := form.match(line)) and (peer := canonical_address(found[1])):
+            # A second `by` means that the first was part of a name that a server wrote as it came.
+            again = _SECOND_BY.search(_PATH.sub("", line[found.end() :]))
+            return None if again else Received(peer, found[2])
+    return None
+
+
+def canonical_address(text: str) -> str:
+    """Return an IP address in its one spelling, IPv4-mapped as IPv4, or "" where the text is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return ""
+    return str(getattr(address, "ipv4_mapped", None) or address)
