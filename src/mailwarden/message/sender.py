@@ -18,7 +18,7 @@ from mailwarden.message.headers import decode_value
 from mailwarden.message.identity import organisation_of, read_identity
 
 MAX_DOUBTS = 5
-MAX_VALUE = 8_192  # bytes of a From that are read; a longer one is doubtful in itself
+MAX_VALUE = 2_000  # bytes of a From that are read, as many as `identity` reads; a longer one is doubtful in itself
 
 _FROM = b"from"
 # Every line break that some reader knows: RFC 5322, section 2.1 has CRLF alone.
