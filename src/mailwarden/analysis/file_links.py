@@ -6,22 +6,22 @@ Security: works on hostile addresses inside a killable worker; links, findings a
 from collections.abc import Iterator, Sequence
 
 from mailwarden.analysis.link_target import Ties, look_at_address
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Finding
-
-MAX_LINKS = 20  # that are looked at
-_TOLD = 200
 
 
 def look_at_links_of(place: str, links: Sequence[str], ties: Ties) -> Iterator[Finding]:
     """Yield what is to be noticed of the links to strangers, each kind once."""
     seen: set[str] = set()
-    for link in [link for link in links if _is_to_stranger(link, ties)][:MAX_LINKS]:
+    for link in (link for link in links if _is_to_stranger(link, ties)):
         for what, facts in look_at_address(link, ties):
             if what not in seen:
                 seen.add(what)
-                cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
-                yield Finding(f"urls.{what}", f"link in {place}", cut | ({"url": link} if len(link) <= _TOLD else {}))
+                cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
+                yield Finding(
+                    f"urls.{what}", f"link in {place}", cut | ({"url": link} if len(link) <= SHOWN.fact else {})
+                )
 
 
 def lone_stranger(links: Sequence[str], ties: Ties) -> str:

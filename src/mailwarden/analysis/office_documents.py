@@ -1,247 +1,306 @@
-"""Office documents in today's formats: macros, relations to other places, DDE and packed files; RTF; OneNote.
+"""Office documents of every format: macros, relations to other places, DDE, links and packed files.
 
-Security: reads hostile files inside a killable worker; a document's members come from archives opened under limits,
-patterns are linear, and every loop is bounded.
+Parts of a document are told by their content and not by their path: Office finds them by relations and by content
+types, so that a macro project may lie anywhere.
+
+Security: reads hostile files inside a killable worker; members and bytes are bounded by the message's limits, patterns
+are linear, and what cannot be read is recorded as missed.
 """
 
+import base64
+import binascii
 import io
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from html import unescape
 
-from msgspec import Struct
-
-from mailwarden.analysis.compound_files import MAX_CODE, Compound, package_names, read_compound
+from mailwarden.analysis.compound_files import SIGNATURE, Compound, read_compound, read_raw_workbook
 from mailwarden.analysis.file_types import kind_by_name
-
-MAX_MEMBER = 4 * 1024 * 1024
-MAX_READ = 32 * 1024 * 1024  # of all members of one document
-_MAX_MEMBERS = 10_000
-_MAX_OBJECTS = 20
-_MAX_OBJECT = 256 * 1024
-_MAX_STORED = 50
-_MAX_LINKS = 200
+from mailwarden.analysis.office_facts import DDE_FIELD, OfficeDocument
+from mailwarden.analysis.picture_files import picture_kind
+from mailwarden.analysis.rtf_documents import read_rtf
+from mailwarden.message.coverage import Coverage
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
-_RELATION = re.compile(r"<(?:\w{1,20}:)?Relationship\b[^<>]{1,4000}>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"\b(Type|Target|TargetMode)\s{0,5}=\s{0,5}[\"']([^\"']{0,2000})[\"']", re.IGNORECASE)
-_FIELD_TEXT = re.compile(r"<w:instrText\b[^<>]{0,200}>([^<]{0,2000})<|w:instr=\"([^\"]{0,2000})\"")
-_TEXT = re.compile(r"<w:t(?:\s[^<>]{0,100})?>([^<]{1,10000})<")
-_DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
-_DDE_LINK = re.compile(r"ddeService=\"([^\"]{1,100})\"", re.IGNORECASE)
+_ACCESS = (b"\0\1\0\0Standard Jet DB", b"\0\1\0\0Standard ACE DB")
+_RELATION = re.compile(rb"<(?:[\w.-]{1,50}:)?Relationship\b((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>", re.IGNORECASE)
+_ATTRIBUTE = re.compile(rb"\b(Type|Target|TargetMode)\s{0,9}=\s{0,9}(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
+_FIELD_TEXT = re.compile(rb"<w:instrText\b[^<>]*>([^<]*)<|w:instr=\"([^\"]*)\"|w:instr='([^']*)'")
+_TEXT = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<]+)<")
+_DDE_LINK = re.compile(rb"ddeService=[\"']([^\"']{1,1000})[\"']|<(?:office|table):dde-(?:source|link)\b", re.IGNORECASE)
+_FORMULA_LINK = re.compile(rb"HYPERLINK\s{0,9}\(\s{0,9}(?:\"|&quot;)(https?:[^\"<&]{1,4000})", re.IGNORECASE)
+_FIELD_LINK = re.compile(
+    r"HYPERLINK\s{1,9}(?:\\[a-z]\s{0,9}){0,4}[\"“]?\s{0,9}(https?:[^\"”\s]{1,4000})", re.IGNORECASE
+)
+_INCLUDED = re.compile(r"INCLUDE(?:PICTURE|TEXT)\s{1,9}\"?((?:https?:|ftp:|file:|\\\\)[^\"\s]{1,2000})", re.IGNORECASE)
 _REMOTE = re.compile(
     r"(?:https?:|ftp:|mhtml:|\\\\|file://(?![/\\])[\w.-]{1,100}[/\\]|file:/{0,5}\\{0,2}[\w.-]{1,100}@|file:////)",
     re.IGNORECASE,
 )
-_LOADED = (
-    "attachedtemplate",
-    "oleobject",
-    "frame",
-    "subdocument",
-    "externallinkpath",
-    "vmldrawing",
-    "webvideo",
-    "afchunk",
-)
+# Relations to places outside that load nothing by themselves, or only what a page of the web would load too.
+_SHOWN_ONLY = frozenset({"hyperlink", "image", "video", "audio", "media", "font", "thumbnail"})
 _COMMANDS = ("cmd", "powershell", "mshta", "wscript", "cscript", "rundll32", "regsvr32", "msbuild", "certutil", "excel")
-
 _OUTSIDE_CALL = re.compile(
-    r"\b(?:onload|onaction|loadimage)\s{0,3}=\s{0,3}[\"']((?:https?:|\\\\|file:)[^\"']{1,500})", re.IGNORECASE
+    r"\b(?:onload|onaction|loadimage)\s{0,3}=\s{0,3}[\"']((?:https?:|\\\\|file:)[^\"']{1,2000})", re.IGNORECASE
 )
 _RUN = re.compile(r"(?:powershell|cmd(?:\.exe)?|mshta|wscript|cscript|rundll32|regsvr32)\b", re.IGNORECASE)
-_RTF_TEMPLATE = re.compile(rb"\\\*\\template\s{1,9}((?:https?:|ftp:|file:|\\\\)[^{}\s]{1,500})", re.IGNORECASE)
-_ACTIVE_OBJECT = re.compile(rb"\\obj(?:ocx|autlink|update|link)\b")
-_OBJECT_DATA = re.compile(rb"\\objdata\b")
-_NOT_HEX = re.compile(rb"[^0-9a-fA-F]")
-_CONTROL = re.compile(rb"\\(?:bin\d{0,10}|[a-z]{1,32}-?\d{0,10})|\\'[0-9a-f]{2}|\\\*")
-_EQUATION = (b"equation.", bytes.fromhex("02ce020000000000c000000000000046"), b"equation native")
-
-ONENOTE = bytes.fromhex("e4525c7b8cd8a74daeb15378d02996d3")
-_STORED_FILE = bytes.fromhex("e716e3bd65261145a4c48d4d0b7a9eac")
-_STORED_NAME = re.compile(rb"(?:[\x20-\x7e]\x00){1,200}")
-
-
-class OfficeDocument(Struct, frozen=True):
-    """What a document can do when it is opened."""
-
-    macros: bool = False
-    code: str = ""
-    macro_sheets: bool = False
-    encrypted: bool = False
-    packages: tuple[str, ...] = ()
-    remote: tuple[tuple[str, str], ...] = ()  # what it loads from elsewhere: the kind of relation, and the place
-    dde: str = ""  # the program that it talks to
-    exploit: str = ""
-    active: bool = False  # it holds an object that comes alive by itself
-    links: tuple[str, ...] = ()  # what can be clicked
-    letters: int = -1  # of a text; -1 where they are not counted
+_MACRO_TYPE = re.compile(rb"ms-office\.vbaProject|wordprocessingml\.vbaData|\.macroEnabled", re.IGNORECASE)
+_MACRO_SHEET_TYPE = re.compile(rb"ms-excel\.(?:intl)?macrosheet", re.IGNORECASE)
+_BINARY = re.compile(rb"<(?:pkg:binaryData|w:binData|o:oleObject|office:binary-data)\b[^<>]*>([A-Za-z0-9+/=\s]+)<")
+_OPEN_LINK = re.compile(rb"xlink:href=(?:\"([^\"]*)\"|'([^']*)')")
+_OPEN_LOADED = re.compile(
+    rb"<(?:draw:object|draw:object-ole|draw:plugin|draw:applet|draw:floating-frame|text:section-source|meta:template"
+    rb"|table:cell-range-source|office:script)\b[^<>]*xlink:href=[\"']([^\"']+)[\"']"
+)
+_OPEN_SCRIPT = re.compile(rb"vnd\.sun\.star\.script:|macro:///|<script:event-listener\b")
 
 
-def read_document(content: bytes, kind: str) -> OfficeDocument | None:
+def read_document(
+    content: bytes, kind: str, coverage: Coverage | None = None, place: str = ""
+) -> OfficeDocument | None:
     """Read one file, or return None where it is no Office document."""
+    coverage = coverage or Coverage()
     if kind == "ole":
-        return _from_compound(read_compound(content), traces=_MACROS in content)
+        return _from_compound(read_compound(content, coverage, place), traces=_MACROS in content)
     if kind == "rtf":
-        return read_rtf(content)
-    if kind == "zip" and b"[Content_Types].xml" in content:
-        return _read_open_xml(content)
-    if kind in {"", "web page"} and _is_flat_with_macros(content[:MAX_MEMBER]):
-        return OfficeDocument(macros=True)
+        return read_rtf(content, coverage, place)
+    if content.startswith(_ACCESS):
+        coverage.unsupported(place, "an Access database may run macros, and its format is not read")
+        return OfficeDocument()
+    if kind == "zip":
+        return _Package(coverage, place).read(content)
+    if kind in {"", "web page"}:
+        if (workbook := read_raw_workbook(content, coverage, place)) is not None:
+            return _from_compound(workbook, traces=False)
+        if _is_flat(content):
+            return _Package(coverage, place).read_flat(content)
     return None
 
 
-def _is_flat_with_macros(content: bytes) -> bool:
-    """Tell a document of one file, as XML or as a saved page, that carries macros."""
-    if b"editdata.mso" not in content and b'macrosPresent="yes"' not in content:
-        return False
-    return b"mso-application" in content or b"application/x-mso" in content or b"urn:schemas-microsoft" in content
+def _is_flat(content: bytes) -> bool:
+    """Tell a document that is one file of XML, or a page that Office saved."""
+    head = content[:65_536].lower()  # where a document says what it is
+    if b"schemas.microsoft.com/office/2006/xmlpackage" in head or b"<office:document" in head:
+        return True
+    is_saved_page = b"<html" in head and b"urn:schemas-microsoft-com:office" in head
+    return is_saved_page or b"mso-application" in head or b"application/x-mso" in head
 
 
 def _from_compound(found: Compound, *, traces: bool) -> OfficeDocument:
     """Take a broken file that bears the traces of macros for one that has them: Office repairs what it opens."""
-    return OfficeDocument(found.macros or traces, found.code, found.macro_sheets, found.encrypted, found.packages)
-
-
-def _read_open_xml(content: bytes) -> OfficeDocument:
-    macros = macro_sheets = False
-    code: list[str] = []
-    packages: list[str] = []
-    remote: list[tuple[str, str]] = []
-    dde = ""
-    links: dict[str, None] = {}
-    letters = -1
-    for name, data in _members(content):
-        macros = macros or name.endswith("vbaproject.bin")
-        macro_sheets = macro_sheets or name.startswith("xl/macrosheets/")
-        if data.startswith(b"\xd0\xcf\x11\xe0"):  # by content: a project of macros may have any name
-            inner = read_compound(data)
-            macros = macros or inner.macros
-            packages += inner.packages
-            code.append(inner.code)
-        elif name.endswith(".rels"):
-            text = data.decode("utf-8", "replace")
-            remote += _remote_relations(text)
-            links.update(dict.fromkeys(_hyperlinks(text)))
-            dde = dde or _run_by_click(text)
-        elif name.startswith("customui/"):
-            remote += [("customui", place) for place in _OUTSIDE_CALL.findall(data.decode("utf-8", "replace"))[:5]]
-        elif name.endswith(".xml") and name.startswith(("word/", "xl/externallinks/")):
-            text = data.decode("utf-8", "replace")
-            dde = dde or _dde(text)
-            letters = sum(map(len, _TEXT.findall(text))) if name == "word/document.xml" else letters
-        elif "/embeddings/" in name and kind_by_name(name):
-            packages.append(name.rpartition("/")[2])
-    joined = "\n".join(code)[:MAX_CODE]
     return OfficeDocument(
-        macros,
-        joined,
-        macro_sheets,
-        packages=tuple(packages[:20]),
-        remote=tuple(remote[:20]),
-        dde=dde,
-        links=tuple(links)[:_MAX_LINKS],
-        letters=letters,
+        found.macros or traces,
+        found.code,
+        found.macro_sheets,
+        found.encrypted,
+        found.packages,
+        remote=tuple(("oleobject", target) for target in found.remote if _REMOTE.match(target)),
+        dde=found.dde,
+        links=found.links,
     )
 
 
-def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the members that may matter; pictures, which fill most documents, are not unpacked."""
-    room = MAX_READ
-    if content.count(b"PK\x01\x02") > _MAX_MEMBERS:  # the directory would be built in memory first
-        return
-    with suppress(Exception), zipfile.ZipFile(io.BytesIO(content)) as archive:  # a broken one raises what it likes
-        for entry in archive.infolist():
-            name = entry.filename.lower()
-            if "/media/" in name or entry.is_dir():
+class _Package:
+    """Gathers what the parts of one document do."""
+
+    def __init__(self, coverage: Coverage, place: str) -> None:
+        self._coverage = coverage
+        self._place = place
+        self.macros = self.macro_sheets = self.encrypted = False
+        self.code: list[str] = []
+        self.packages: list[tuple[str, bytes]] = []
+        self.remote: dict[tuple[str, str], None] = {}
+        self.dde = ""
+        self.links: dict[str, None] = {}
+        self.letters = -1
+
+    def read(self, content: bytes) -> OfficeDocument | None:
+        """Read a document that is a zip; None where it is another zip."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                names = {entry.filename.lower() for entry in archive.infolist()}
+                if not _is_document(names):
+                    return None
+                for name, data in self._members(archive):
+                    self._read_member(name, data)
+        except Exception:  # a broken one raises what it likes
+            if b"[Content_Types].xml" not in content and b"META-INF/manifest.xml" not in content:
+                return None
+            self._coverage.damaged(self._place, "the document is damaged, and Office may repair it")
+        return self._found()
+
+    def read_flat(self, content: bytes) -> OfficeDocument:
+        """Read a document that is one file of XML."""
+        self.macros = b"editdata.mso" in content or b'macrosPresent="yes"' in content
+        for match in self._coverage.first(_BINARY.finditer(content), "office_members", self._place):
+            try:
+                data = base64.b64decode(match[1])
+            except (ValueError, binascii.Error):
                 continue
-            with suppress(Exception), archive.open(entry) as stream:  # one broken member must not hide the others
-                data = stream.read(min(MAX_MEMBER, room))
-                room -= len(data)
-                yield name, data
+            if data.startswith(SIGNATURE):
+                self._read_compound(data)
+            elif data.startswith(b"ActiveMime"):
+                self.macros = True
+        self._read_xml("", content)
+        return self._found()
+
+    def _found(self) -> OfficeDocument:
+        return OfficeDocument(
+            self.macros,
+            "\n".join(self.code),
+            self.macro_sheets,
+            self.encrypted,
+            tuple(self.packages),
+            remote=tuple(self.remote),
+            dde=self.dde,
+            links=tuple(self.links),
+            letters=self.letters,
+        )
+
+    def _members(self, archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+        """Yield the members that may matter; pictures, which fill most documents, are not unpacked."""
+        limits = self._coverage.limits
+        room = limits.office_bytes
+        for entry in self._coverage.first(archive.infolist(), "office_members", self._place):
+            if entry.is_dir():
+                continue
+            if entry.flag_bits & 1:
+                self._coverage.encrypted(self._place, "a part of the document is encrypted")
+                continue
+            try:
+                with archive.open(entry) as stream:
+                    head = stream.read(64)
+                    if picture_kind(head):
+                        continue
+                    data = head + stream.read(min(limits.office_member, room) + 1)
+            except NotImplementedError:
+                self._coverage.unsupported(self._place, "a part of the document is packed by a method that is not read")
+                continue
+            except Exception:  # one broken member must not hide the others
+                self._coverage.damaged(self._place, "a part of the document is damaged, and Office may repair it")
+                continue
+            room -= len(data)
+            if len(data) > limits.office_member:
+                self._coverage.beyond("office_member", self._place)
+            yield entry.filename.lower(), data
             if room <= 0:
+                self._coverage.beyond("office_bytes", self._place)
                 return
 
-
-def _remote_relations(text: str) -> Iterator[tuple[str, str]]:
-    for relation in _RELATION.findall(text)[:1_000]:
-        facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
-        kind = facts.get("type", "").rpartition("/")[2].lower()
-        target = facts.get("target", "")
-        if facts.get("targetmode", "").lower() != "external" or not _REMOTE.match(target):
-            continue
-        # A picture of the web is counted by who keeps it; one on a share is asked for with the reader's login.
-        if kind in _LOADED or (kind == "image" and not target[:4].lower().startswith(("http", "ftp"))):
-            yield kind, target
-
-
-def _hyperlinks(text: str) -> Iterator[str]:
-    for relation in _RELATION.findall(text)[:1_000]:
-        facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
-        if facts.get("type", "").lower().endswith("/hyperlink") and facts.get("target", "")[:4].lower() == "http":
-            yield unescape(facts["target"])
-
-
-def _run_by_click(text: str) -> str:
-    """Return the command that a link of the document runs, or ""."""
-    for relation in _RELATION.findall(text)[:1_000]:
-        facts = {key.lower(): value for key, value in _ATTRIBUTE.findall(relation)}
-        if facts.get("type", "").lower().endswith("hyperlink") and _RUN.match(facts.get("target", "")):
-            return str(facts["target"])
-    return ""
-
-
-def _dde(text: str) -> str:
-    """Return the program that fields or links ask by DDE, or ""."""
-    for service in _DDE_LINK.findall(text)[:100]:
-        if service.lower().startswith(_COMMANDS):
-            return str(service)
-    if "DDE" not in text and "dde" not in text and "Dde" not in text:
-        return ""
-    fields = "".join(first or second for first, second in _FIELD_TEXT.findall(text)[:2_000])  # split over many runs
-    return fields[:200] if _DDE_FIELD.search(fields) else ""
-
-
-def read_rtf(content: bytes) -> OfficeDocument:
-    """Look at the objects of a rich text; their hexadecimal text is torn by control words to hide from scanners."""
-    exploit = ""
-    packages: list[str] = []
-    has_objects = False
-    for match in list(_OBJECT_DATA.finditer(content))[:_MAX_OBJECTS]:
-        has_objects = True
-        data = _decode_hex(content[match.end() : match.end() + _MAX_OBJECT])
-        lower = data[:_MAX_OBJECT].lower()
-        if not exploit and any(mark in lower for mark in _EQUATION):
-            exploit = "the equation editor"
-        if b"package\0" in lower:
-            position = lower.find(b"\x02\x00", lower.find(b"package\0"))
-            packages += package_names(data[max(position - 4, 0) :]) if position >= 0 else []
-    if has_objects and not content.startswith(b"{\\rtf"):
-        exploit = exploit or "a torn beginning"
-    nameless = not packages and b"objclass package" in content[:_MAX_OBJECT].lower()
-    active = has_objects and (nameless or bool(_ACTIVE_OBJECT.search(content)))
-    template = _RTF_TEMPLATE.search(content)
-    remote = (("attachedtemplate", template[1].decode("latin-1")),) if template else ()
-    return OfficeDocument(exploit=exploit, packages=tuple(packages[:20]), remote=remote, active=active)
-
-
-def _decode_hex(text: bytes) -> bytes:
-    digits = _NOT_HEX.sub(b"", _CONTROL.sub(b"", text))
-    return bytes.fromhex(digits[: len(digits) // 2 * 2].decode("ascii"))
-
-
-def onenote_files(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield what a OneNote section stores: the names of dangerous types that stand in it, and the files' beginnings."""
-    for match in list(_STORED_NAME.finditer(content))[:20_000]:
-        name = match[0].decode("utf-16-le")
-        if kind_by_name(name) and " " not in name.strip():
-            yield name, b""
-    position = content.find(_STORED_FILE)
-    for _ in range(_MAX_STORED):
-        if position < 0:
+    def _read_member(self, name: str, data: bytes) -> None:
+        self.macros = self.macros or name.endswith("vbaproject.bin") or _is_open_macro(name, data)
+        self.macro_sheets = self.macro_sheets or name.startswith("xl/macrosheets/")
+        if data.startswith(SIGNATURE):  # by content: a project of macros may have any name
+            self._read_compound(data)
             return
-        start = position + 36
-        length = int.from_bytes(content[position + 16 : position + 24], "little")
-        yield "", content[start : start + min(length, 4_096)]
-        position = content.find(_STORED_FILE, position + 16)
+        if "/embeddings/" in name and kind_by_name(name):
+            self.packages.append((name.rpartition("/")[2], data))
+        head = data[:4].lstrip(b"\xef\xbb\xbf \t\r\n")
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4:2] == b"<?" or data[1:4:2] == b"<?":
+            data = _from_utf_16(data)
+        elif not head.startswith(b"<") and not name.endswith((".xml", ".rels")):
+            return
+        self._read_xml(name, data)
+
+    def _read_compound(self, data: bytes) -> None:
+        inner = read_compound(data, self._coverage, self._place)
+        self.macros = self.macros or inner.macros or _MACROS in data
+        self.packages += inner.packages
+        self.code.append(inner.code)
+        self.dde = self.dde or inner.dde
+        self.remote.update(dict.fromkeys(("oleobject", target) for target in inner.remote if _REMOTE.match(target)))
+        self.links.update(dict.fromkeys(inner.links))
+
+    def _read_xml(self, name: str, data: bytes) -> None:
+        if b"Relationship" in data:
+            self._read_relations(data)
+        if name == "[content_types].xml":
+            self.macros = self.macros or bool(_MACRO_TYPE.search(data))
+            self.macro_sheets = self.macro_sheets or bool(_MACRO_SHEET_TYPE.search(data))
+        if name.startswith("customui/") or b"customUI" in data[:2_048]:
+            calls = _OUTSIDE_CALL.findall(data.decode("utf-8", "replace"))
+            self.remote.update(dict.fromkeys(("customui", place) for place in calls))
+        self._read_fields(data)
+        if name == "word/document.xml":
+            self.letters = sum(map(len, _TEXT.findall(data)))
+        if b"xlink:href" in data:
+            self._read_open_links(data)
+        if b"encryption-data" in data and name == "meta-inf/manifest.xml":
+            self._coverage.encrypted(self._place, "the document is encrypted")
+
+    def _read_relations(self, data: bytes) -> None:
+        for relation in self._coverage.first(_RELATION.finditer(data), "office_relations", self._place):
+            facts = {key.lower(): unescape((one or two).decode("utf-8", "replace"))
+                     for key, one, two in _ATTRIBUTE.findall(relation[1])}  # fmt: skip
+            kind = facts.get(b"type", "").rpartition("/")[2].lower()
+            target = facts.get(b"target", "").strip()
+            if kind == "vbaproject":
+                self.macros = True
+            if kind.endswith("hyperlink"):
+                if target[:4].lower() in {"http", "ftp:"} or target[:4].lower().startswith("www."):
+                    self._add_link(target)
+                elif _RUN.match(target):
+                    self.dde = self.dde or target
+            is_outside = facts.get(b"targetmode", "").lower() == "external" and bool(_REMOTE.match(target))
+            # A picture of the web is counted by who keeps it; one on a share is asked for with the reader's login.
+            on_share = kind == "image" and not target[:4].lower().startswith(("http", "ftp"))
+            if is_outside and (kind not in _SHOWN_ONLY or on_share):
+                self.remote[kind, target] = None
+
+    def _read_fields(self, data: bytes) -> None:
+        """Read the fields of a text and the formulas of a sheet: links, and programs that are asked by DDE."""
+        if b"ddeService" in data or b":dde-" in data:
+            for match in _DDE_LINK.finditer(data):
+                service = (match[1] or b"a program").decode("utf-8", "replace")
+                if not match[1] or service.lower().startswith(_COMMANDS):
+                    self.dde = self.dde or service
+        if b"w:instr" in data:
+            texts = (b"".join(found) for found in _FIELD_TEXT.findall(data))
+            fields = unescape(b"".join(texts).decode("utf-8", "replace"))  # one field may be split over many runs
+            if DDE_FIELD.search(fields):
+                self.dde = self.dde or fields
+            for link in _FIELD_LINK.findall(fields):
+                self._add_link(link)
+            self.remote.update(dict.fromkeys(("oleobject", target) for target in _INCLUDED.findall(fields)))
+        if b"HYPERLINK" in data:
+            for found in _FORMULA_LINK.finditer(data):
+                self._add_link(unescape(found[1].decode("utf-8", "replace")))
+
+    def _read_open_links(self, data: bytes) -> None:
+        """Read the links of an OpenDocument, and what it loads from elsewhere."""
+        for one, two in _OPEN_LINK.findall(data):
+            target = unescape((one or two).decode("utf-8", "replace")).strip()
+            if target[:4].lower() == "http":
+                self._add_link(target)
+        for place in _OPEN_LOADED.findall(data):
+            target = unescape(place.decode("utf-8", "replace"))
+            if _REMOTE.match(target):
+                self.remote["oleobject", target] = None
+        self.macros = self.macros or bool(_OPEN_SCRIPT.search(data))
+
+    def _add_link(self, url: str) -> None:
+        if len(self.links) < self._coverage.limits.urls:
+            self.links[url] = None
+        elif url not in self.links:
+            self._coverage.beyond("urls", self._place)
+
+
+def _is_document(names: set[str]) -> bool:
+    return (
+        "[content_types].xml" in names
+        or "meta-inf/manifest.xml" in names
+        or ("mimetype" in names and "content.xml" in names)
+    )
+
+
+def _is_open_macro(name: str, data: bytes) -> bool:
+    """Tell a module of an OpenDocument's macros; every document of LibreOffice has empty libraries."""
+    if name.startswith("scripts/"):
+        return True
+    return name.startswith("basic/") and not name.endswith(("script-lb.xml", "script-lc.xml")) and bool(data.strip())
+
+
+def _from_utf_16(data: bytes) -> bytes:
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-16-le" if data[:1] == b"<" else "utf-16-be"
+    return data.decode(encoding, "replace").encode("utf-8")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TEXT_PAGES = 3  # whose text is kept; links are read on every page
 _TEXT_KEPT = 8_000
+_SMALLEST_FILE = 150  # bytes; a damaged file that is smaller shows nothing
 
 
 def is_pdf(content: bytes) -> bool:
@@ -83,7 +84,7 @@ def read_pdf(content: bytes, passwords: Sequence[str], coverage: Coverage, place
     if document is None:
         if locked:
             coverage.encrypted(place, "the PDF is encrypted, and the message does not give the password")
-        else:
+        elif len(content) >= _SMALLEST_FILE:
             coverage.damaged(place, "the PDF is damaged, and viewers may repair it in their own way")
         return PdfReading(locked=locked)
     try:

@@ -11,16 +11,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage
 
-MAX_OBJECTS = 3_000
-MAX_RULES = 100  # lines and frames that are drawn
-MAX_SEGMENTS = 10  # of one of them
-MAX_LINE = 20  # points from the top of a line to its bottom; a code that people can scan is higher
-MAX_SIDE = 1_500  # points of a page that is looked at this way
+# A page beyond one of these is rendered and searched like any other.
+FEW_OBJECTS = 3_000
+FEW_RULES = 100  # lines and frames that are drawn
+FEW_SEGMENTS = 10  # of one of them
+LINE = 20  # points from the top of a line to its bottom; a code that people can scan is higher
+SIDE = 1_500  # points of a page that is looked at this way
+MANY_LETTERS = 20  # different ones on a page of words; a code in letters has few
 
 
 def is_lines_of_text(page: "PdfPage") -> bool:
     width, height = page.get_size()
-    return max(width, height) <= MAX_SIDE and _is_made_of_text(page) and _shows_only_lines(page)
+    return max(width, height) <= SIDE and _is_made_of_text(page) and _shows_only_lines(page)
+
+
+def is_made_of_words(page: "PdfPage") -> bool:
+    """Tell a page of nothing but words, without rendering it: many pages of a book are read so."""
+    if not _is_made_of_text(page):
+        return False
+    text_page = page.get_textpage()
+    try:
+        letters = text_page.get_text_range(0, max(text_page.count_chars(), 0)) if text_page.count_chars() > 0 else ""
+    finally:
+        text_page.close()
+    return not letters or len(set(letters)) >= MANY_LETTERS
 
 
 def _is_made_of_text(page: "PdfPage") -> bool:
@@ -29,15 +43,15 @@ def _is_made_of_text(page: "PdfPage") -> bool:
 
     rules = 0
     for number, item in enumerate(page.get_objects(max_depth=1)):
-        if number >= MAX_OBJECTS:
+        if number >= FEW_OBJECTS:
             return False
         if item.type == pdfium.FPDF_PAGEOBJ_TEXT:
             continue
         rules += 1
-        simple = item.type == pdfium.FPDF_PAGEOBJ_PATH and pdfium.FPDFPath_CountSegments(item.raw) <= MAX_SEGMENTS
-        if not simple or rules > MAX_RULES:
+        simple = item.type == pdfium.FPDF_PAGEOBJ_PATH and pdfium.FPDFPath_CountSegments(item.raw) <= FEW_SEGMENTS
+        if not simple or rules > FEW_RULES:
             return False
-    return pdfium.FPDFPage_GetAnnotCount(page.raw) <= MAX_RULES and all(
+    return pdfium.FPDFPage_GetAnnotCount(page.raw) <= FEW_RULES and all(
         _is_link(page, number) for number in range(pdfium.FPDFPage_GetAnnotCount(page.raw))
     )
 
@@ -62,6 +76,6 @@ def _shows_only_lines(page: "PdfPage") -> bool:
     for start in range(0, picture.height * stride, stride):
         row = pixels[start : start + width]
         high = 0 if row == row[:1] * width else high + 1
-        if high > MAX_LINE:
+        if high > LINE:
             return False
     return True

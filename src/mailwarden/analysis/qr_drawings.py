@@ -5,15 +5,17 @@ Security: works on hostile text; looks only where there are many blocks or cells
 
 import re
 from collections.abc import Iterator
+from itertools import repeat
+from typing import TypeVar
 
-from mailwarden.analysis.qr_codes import MIN_SIDE
+from mailwarden.message.coverage import Coverage
 
-MAX_SIDE = 400
+MIN_SIDE = 21  # fields of the smallest code
 MIN_BLOCKS = 100
 MIN_CELLS = MIN_SIDE * MIN_SIDE
-MAX_SOURCE = 2_000_000
 
 Drawing = list[list[bool]]
+Row = TypeVar("Row")
 
 _BLOCKS = "█▀▄■▓▒"
 _HALVES = {"█": (True, True), "■": (True, True), "▓": (True, True), "▀": (True, False), "▄": (False, True)}
@@ -31,60 +33,66 @@ _BOX_ROW = re.compile(r"</div>\s{0,20}(?=<div|</div)|<br\b|</p>|</tr>")
 _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-5][0-5])$")
 
 
-def find_text_drawings(text: str) -> Iterator[Drawing]:
+def find_text_drawings(text: str, coverage: Coverage, place: str = "the text") -> Iterator[Drawing]:
     """Yield what block characters draw in a text; `text` has its line breaks."""
     if sum(text.count(block) for block in _BLOCKS) < MIN_BLOCKS:
         for sign in _SIGNS:
             if text.count(2 * sign) >= MIN_BLOCKS // 2:
-                yield from _signed(text, sign)
+                yield from _signed(text, sign, coverage, place)
         return
     lines: list[str] = []
-    for line in (*text.splitlines()[:20_000], ""):
-        if any(block in line for block in _BLOCKS) and len(line) <= 2 * MAX_SIDE:
-            lines.append(line)
+    for line in (*text.splitlines(), ""):
+        if any(block in line for block in _BLOCKS):
+            lines.append(coverage.cut(line.rstrip(), "drawing_line", place))
         elif lines:
-            yield from _readings(lines[:MAX_SIDE])
+            yield from _readings(_bounded(lines, coverage, place))
             lines = []
 
 
-def find_page_drawings(lower: str) -> Iterator[Drawing]:
+def find_page_drawings(lower: str, coverage: Coverage, place: str = "the page") -> Iterator[Drawing]:
     """Yield what the source of a page, in lower case, draws with blocks or with cells."""
-    source = lower[:MAX_SOURCE]
-    if sum(source.count(block) for block in _BLOCKS) >= MIN_BLOCKS:
-        yield from find_text_drawings(_TAG.sub("", _LINE_BREAK.sub("\n", source)).replace("&nbsp;", " "))
-    if source.count("<td") >= MIN_CELLS:
-        yield from _gathered(_ROW.split(source)[1:], _CELL, _dark_classes(source))
-    elif max(source.count("<span"), source.count("<div"), source.count("<i ")) >= MIN_CELLS:
-        yield from _gathered(_BOX_ROW.split(source), _BOX, _dark_classes(source))
+    if sum(lower.count(block) for block in _BLOCKS) >= MIN_BLOCKS:
+        text = _TAG.sub("", _LINE_BREAK.sub("\n", lower)).replace("&nbsp;", " ")
+        yield from find_text_drawings(text, coverage, place)
+    if lower.count("<td") >= MIN_CELLS:
+        yield from _gathered(_ROW.split(lower)[1:], _CELL, _dark_classes(lower), coverage, place)
+    elif max(lower.count("<span"), lower.count("<div"), lower.count("<i ")) >= MIN_CELLS:
+        yield from _gathered(_BOX_ROW.split(lower), _BOX, _dark_classes(lower), coverage, place)
 
 
-def _gathered(pieces: list[str], cell: re.Pattern[str], dark: frozenset[str]) -> Iterator[Drawing]:
+def _bounded(rows: list[Row], coverage: Coverage, place: str) -> list[Row]:
+    return list(coverage.first(rows, "drawing_side", place))
+
+
+def _gathered(
+    pieces: list[str], cell: re.Pattern[str], dark: frozenset[str], coverage: Coverage, place: str
+) -> Iterator[Drawing]:
     """Yield the drawings that stand in row after row of cells."""
     rows: Drawing = []
     for piece in (*pieces, ""):
-        row = _row_of(piece, cell, dark)
+        row = list(coverage.first(_row_of(piece, cell, dark), "drawing_side", place))
         if len(row) >= MIN_SIDE:
             rows.append(row)
         elif rows:
-            yield from (rows[:MAX_SIDE],) if len(rows) >= MIN_SIDE else ()
+            yield from (_bounded(rows, coverage, place),) if len(rows) >= MIN_SIDE else ()
             rows = []
 
 
 def _dark_classes(source: str) -> frozenset[str]:
     """Return the names of the classes that a page gives a dark ground."""
-    rules = ((name, _COLOUR.search(style)) for name, style in _STYLED.findall(source[:MAX_SOURCE])[:1_000])
+    rules = ((name, _COLOUR.search(style)) for name, style in _STYLED.findall(source))
     return frozenset(name for name, colour in rules if colour and _DARK.match(colour[1]))
 
 
-def _signed(text: str, sign: str) -> Iterator[Drawing]:
+def _signed(text: str, sign: str, coverage: Coverage, place: str) -> Iterator[Drawing]:
     """Yield what one sign and spaces draw, two signs to a field."""
     lines: list[str] = []
-    for line in (*text.splitlines()[:20_000], ""):
-        if sign in line and len(line) <= 2 * MAX_SIDE and not line.replace(sign, "").strip(" .0_"):
-            lines.append(line)
+    for line in (*text.splitlines(), ""):
+        if sign in line and not line.replace(sign, "").strip(" .0_"):
+            lines.append(coverage.cut(line.rstrip(), "drawing_line", place))
         elif lines:
             if len(lines) >= MIN_SIDE:
-                yield [[each == sign for each in line[::2]] for line in lines[:MAX_SIDE]]
+                yield [[each == sign for each in line[::2]] for line in _bounded(lines, coverage, place)]
             lines = []
 
 
@@ -97,8 +105,7 @@ def _readings(lines: list[str]) -> Iterator[Drawing]:
         yield [[sign in _HALVES for sign in line[::2]] for line in lines]
 
 
-def _row_of(piece: str, cell: re.Pattern[str], classes: frozenset[str]) -> list[bool]:
-    row: list[bool] = []
+def _row_of(piece: str, cell: re.Pattern[str], classes: frozenset[str]) -> Iterator[bool]:
     for attributes in cell.findall(piece):
         span = _SPAN.search(attributes)
         colour = _COLOUR.search(attributes)
@@ -106,7 +113,4 @@ def _row_of(piece: str, cell: re.Pattern[str], classes: frozenset[str]) -> list[
         if cell is _BOX and not colour and not named:
             continue  # a box around others
         dark = bool(colour and _DARK.match(colour[1])) or bool(named and named[1] in classes)
-        row.extend([dark] * min(int(span[1]) if span else 1, MAX_SIDE))
-        if len(row) >= MAX_SIDE:
-            break
-    return row[:MAX_SIDE]
+        yield from repeat(dark, int(span[1]) if span else 1)

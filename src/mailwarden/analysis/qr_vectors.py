@@ -4,19 +4,15 @@ Security: works on hostile source; shapes, points and sides are bounded, every p
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from PIL import Image, ImageDraw
 
 from mailwarden.analysis.qr_codes import read_image
+from mailwarden.message.coverage import Coverage
 
 MIN_SHAPES = 10
-MAX_SHAPES = 20_000
-MAX_POINTS = 60_000
-MAX_CORNERS = 1_000  # of one shape
-MAX_PAINTED = 20_000_000  # pixels: shapes that lie on each other draw no code
-MAX_DRAWINGS = 3
-MAX_SOURCE = 2_000_000
+MANY_CORNERS = 1_000  # of one shape that is no part of a code
 SIDE = 900  # pixels of the picture that is made
 _MARGIN = 40
 
@@ -24,44 +20,63 @@ Point = tuple[float, float]
 Shape = tuple[Point, ...]
 
 _SVG = re.compile(r"<svg\b", re.IGNORECASE)
-_ELEMENT = re.compile(r"<(rect|path)\b([^<>]{1,1500000})>", re.IGNORECASE)
+_ELEMENT = re.compile(r"<(rect|path|circle|ellipse|polygon)\b([^<>]+)>", re.IGNORECASE)
 _FIELD = re.compile(
-    r"(?<![\w-])(x|y|width|height|d|fill|style|stroke|stroke-width)\s{0,3}=\s{0,3}[\"']([^\"']{1,1400000})[\"']",
+    r"(?<![\w-])(x|y|width|height|d|cx|cy|r|rx|ry|points|transform|fill|style|stroke|stroke-width)\s{0,3}=\s{0,3}[\"']([^\"']+)[\"']",
     re.IGNORECASE,
 )
 _LIGHT = re.compile(r"(?:^|fill\s{0,3}:)\s{0,3}(?:#f{3}\b|#f{6}|white|none|transparent)", re.IGNORECASE)
-_STEP = re.compile(r"([MmLlHhVvZz])|([-+]?(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:e[-+]?\d{1,2})?)|([A-DF-Za-df-z])")
-_TAKES = {"m": 2, "l": 2, "h": 1, "v": 1, "z": 0}
+_STEP = re.compile(
+    r"([MmLlHhVvZzCcSsQqTtAa])|([-+]?(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:e[-+]?\d{1,2})?)|([A-DF-Za-df-z])"
+)
+_TAKES = {"m": 2, "l": 2, "h": 1, "v": 1, "z": 0, "c": 6, "s": 4, "q": 4, "t": 2, "a": 7}
+_TRANSLATED = re.compile(r"translate\(\s{0,9}([-+.\de]{1,20})[\s,]{0,9}([-+.\de]{0,20})", re.IGNORECASE)
 
 
-def read_vectors(source: str) -> Iterator[str]:
+def read_vectors(source: str, coverage: Coverage, place: str = "the page") -> Iterator[str]:
     """Yield the texts of the codes that the drawings of a page show; `source` is as it was written."""
-    if "<svg" not in source.lower():
-        return
-    for drawing in _SVG.split(source[:MAX_SOURCE])[1 : 1 + MAX_DRAWINGS]:
-        shapes = _shapes(drawing)
+    for drawing in _SVG.split(source)[1:]:
+        shapes = _shapes(drawing, coverage, place)
         if shapes and sum(map(len, shapes)) >= 4 * MIN_SHAPES:
-            yield from read_image(_draw(shapes))
+            yield from read_image(_draw(shapes, coverage, place))
 
 
-def _shapes(drawing: str) -> list[Shape]:
+def _shapes(drawing: str, coverage: Coverage, place: str) -> list[Shape]:
     shapes: list[Shape] = []
     points = 0
-    for name, attributes in _ELEMENT.findall(drawing)[:MAX_SHAPES]:
-        fields = {key.lower(): value for key, value in _FIELD.findall(attributes)}
+    for element in coverage.first(_ELEMENT.finditer(drawing), "vector_shapes", place):
+        fields = {key.lower(): value for key, value in _FIELD.findall(element[2])}
         if stroke := _stroke(fields):
-            found = [_bar(line, stroke) for line in _outlines(fields.get("d", ""))]
+            found: Iterable[Shape] = (_bar(line, stroke) for line in _outlines(fields.get("d", "")))
         elif _LIGHT.search(fields.get("fill", "")) or _LIGHT.search(fields.get("style", "")):
             continue
         else:
-            found = [_rectangle(fields)] if name.lower() == "rect" else list(_outlines(fields.get("d", "")))
+            found = _drawn(element[1].lower(), fields)
+        dx, dy = _offset(fields)
         for shape in found:
             points += len(shape)
-            if points > MAX_POINTS:
+            if points > coverage.limits.vector_points:
+                coverage.beyond("vector_points", place)
                 return shapes
-            if 2 < len(shape) <= MAX_CORNERS:
-                shapes.append(shape)
+            if 2 < len(shape) <= MANY_CORNERS:
+                shapes.append(tuple((x + dx, y + dy) for x, y in shape) if dx or dy else shape)
     return shapes
+
+
+def _drawn(name: str, fields: dict[str, str]) -> Iterable[Shape]:
+    if name == "rect":
+        return (_rectangle(fields),)
+    if name in {"circle", "ellipse"}:  # round modules are read as square ones
+        x, y = _number(fields.get("cx", "0")), _number(fields.get("cy", "0"))
+        across, down = (_number(fields.get(key, fields.get("r", ""))) for key in ("rx", "ry"))
+        return (((x - across, y - down), (x + across, y - down), (x + across, y + down), (x - across, y + down)),)
+    return _outlines("M" + fields.get("points", "") if name == "polygon" else fields.get("d", ""))
+
+
+def _offset(fields: dict[str, str]) -> Point:
+    """Return by how much a shape is moved."""
+    moved = _TRANSLATED.search(fields.get("transform", ""))
+    return (_number(moved[1]), _number(moved[2])) if moved else (0.0, 0.0)
 
 
 def _rectangle(fields: dict[str, str]) -> Shape:
@@ -97,7 +112,7 @@ def _number(text: str) -> float:
 
 
 def _outlines(steps: str) -> Iterator[Shape]:
-    """Yield the outlines that a path of straight lines goes along; one with curves draws no code of squares."""
+    """Yield the outlines that a path goes along; of a curve, its end, as modules with round corners have them."""
     shape: list[Point] = []
     x = y = 0.0
     for command, numbers in _commands(steps):
@@ -111,8 +126,8 @@ def _outlines(steps: str) -> Iterator[Shape]:
             x = numbers[0] + (x if is_relative else 0)
         elif kind == "v":
             y = numbers[0] + (y if is_relative else 0)
-        elif kind in "ml":
-            x, y = numbers[0] + (x if is_relative else 0), numbers[1] + (y if is_relative else 0)
+        elif kind != "z":
+            x, y = numbers[-2] + (x if is_relative else 0), numbers[-1] + (y if is_relative else 0)
         if kind != "z":
             shape = shape or ([] if kind == "m" else [(x, y)])
             shape.append((x, y))
@@ -139,7 +154,7 @@ def _commands(steps: str) -> Iterator[tuple[str, tuple[float, ...]]]:
             command = {"M": "L", "m": "l"}.get(command, command)
 
 
-def _draw(shapes: list[Shape]) -> Image.Image:
+def _draw(shapes: list[Shape], coverage: Coverage, place: str) -> Image.Image:
     """Return the shapes in black on white, as large as the picture is."""
     across = [point[0] for shape in shapes for point in shape]
     down = [point[1] for shape in shapes for point in shape]
@@ -152,7 +167,8 @@ def _draw(shapes: list[Shape]) -> Image.Image:
         corners = [(_MARGIN + round((x - left) * scale), _MARGIN + round((y - top) * scale)) for x, y in shape]
         xs, ys = [x for x, _ in corners], [y for _, y in corners]
         painted += (max(xs) - min(xs) + 1) * (max(ys) - min(ys) + 1)
-        if painted > MAX_PAINTED:
+        if painted > coverage.limits.vector_painted:
+            coverage.beyond("vector_painted", place)
             break
         pen.polygon(corners, fill=0)
     return picture

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from mailwarden.analysis.file_types import ending_of
 
-MAX_FILE = 1024 * 1024
-MAX_TEXT = 4_096
 _LINK = b"L\x00\x00\x00\x01\x14\x02\x00"
 _HAS_ITEMS, _HAS_INFO, _HAS_ARGUMENTS, _IS_WIDE = 0x01, 0x02, 0x20, 0x80
 _TEXTS = ((0x04, "name"), (0x08, "path"), (0x10, "folder"), (_HAS_ARGUMENTS, "arguments"), (0x40, "icon"))
@@ -38,9 +36,9 @@ class Shortcut(Struct, frozen=True):
 def read_shortcut(name: str, content: bytes) -> Shortcut | None:
     """Read a shortcut by its content, or by the ending of its name; None where it is none."""
     if content.startswith(_LINK):
-        return _read_link(content[:MAX_FILE])
+        return _read_link(content)
     if ending_of(name) in TEXT_ENDINGS:
-        return _read_text(content[:MAX_FILE])
+        return _read_text(content)
     return None
 
 
@@ -64,13 +62,13 @@ def _read_link(content: bytes) -> Shortcut:
     if start >= 0:
         target = _ended(content[start + 8 : start + 268]) or target
     target = target or texts.get("path", "")
-    return Shortcut(target[:MAX_TEXT], texts.get("arguments", ""), texts.get("icon", ""))
+    return Shortcut(target, texts.get("arguments", ""), texts.get("icon", ""))
 
 
 def _read_string(content: bytes, position: int, *, wide: bool) -> tuple[str, int]:
     size = int.from_bytes(content[position : position + 2], "little") * (2 if wide else 1)
     text = content[position + 2 : position + 2 + size].decode("utf-16-le" if wide else "latin-1", "replace")
-    return " ".join(text.split())[:MAX_TEXT], position + 2 + size
+    return " ".join(text.split()), position + 2 + size
 
 
 def _local_path(info: bytes) -> str:
@@ -92,7 +90,7 @@ def _read_text(content: bytes) -> Shortcut:
     wide = content[:2] in (b"\xff\xfe", b"\xfe\xff") or content[1:2] == b"\0"
     text = content.decode("utf-16" if wide else "utf-8", "replace")
     fields: dict[str, str] = {}
-    for key, value in _ADDRESS.findall(text)[:100]:
+    for key, value in _ADDRESS.findall(text):
         fields.setdefault(key.lower(), value.strip())
     if fields:
         target, folder = fields.get("url") or fields.get("exec", ""), fields.get("workingdirectory", "")
@@ -101,8 +99,8 @@ def _read_text(content: bytes) -> Shortcut:
         return Shortcut(address[1].strip())
     if query := _QUERY.search(text):
         return Shortcut(query[1])
-    for _, attributes, inside in _ELEMENT.findall(text)[:100]:
+    for _, attributes, inside in _ELEMENT.findall(text):
         href = _HREF.search(attributes)
         if target := (href[1] if href else inside.strip()):
-            return Shortcut(target[:MAX_TEXT])
-    return Shortcut(text[:MAX_TEXT] if text[:20].lower().startswith(("search-ms:", "search:")) else "")
+            return Shortcut(target)
+    return Shortcut(text if text[:20].lower().startswith(("search-ms:", "search:")) else "")

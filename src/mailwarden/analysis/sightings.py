@@ -35,7 +35,7 @@ def find_sightings(view: View, wanted: Iterable[Sight]) -> Sightings:
     """Look for what is wanted and for nothing else."""
     kinds = frozenset(wanted)
     message = view.message
-    urls, cut = _links_of(message) if Sight.URLS in kinds else ((), False)
+    urls, cut = _links_of(view) if Sight.URLS in kinds else ((), False)
     return Sightings(
         senders=_senders_of(message) if Sight.SENDERS in kinds else (),
         urls=urls,
@@ -57,14 +57,14 @@ def _subjects_of(message: Message) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value[:MAX_SUBJECT] for value in message.all_headers("subject")))[:MAX_SUBJECTS]
 
 
-def _links_of(message: Message) -> tuple[tuple[str, ...], bool]:
-    """Return the links of pages and texts, and whether there are more than are returned.
+def _links_of(view: View) -> tuple[tuple[str, ...], bool]:
+    """Return the links of pages, texts and documents, and whether there are more than are returned.
 
     In the body of a message a name becomes a link without a scheme. Those stand behind, and never make it too many.
     """
     written: list[str] = []
     bare: list[str] = []
-    for part in message.parts:
+    for part in view.message.parts:
         shown = ""
         if part.media_type in _PAGE_TYPES or part.name.lower().endswith(_PAGE_ENDINGS):
             page = read_html(decode_text(part.content, part.charset))
@@ -76,6 +76,7 @@ def _links_of(message: Message) -> tuple[tuple[str, ...], bool]:
             shown = decode_text(part.content[: LIMITS.html], part.charset)
         written += find_urls(shown)
         bare += find_bare_links(shown) if is_body(part) else ()
+    written += (url for url, _ in view.document_links)
     links, names = _hosts_first(written), _hosts_first(bare)
     return (*links[:MAX_URLS], *names[:MAX_BARE_LINKS]), len(links) > MAX_URLS
 

@@ -13,6 +13,7 @@ from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.calendar_entries import read_entries
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.folding import fold
+from mailwarden.analysis.office_files import SeenDocument, read_office_files
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_document import PdfClock, is_pdf
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
@@ -121,6 +122,18 @@ class View:
                     scans[file.content] = scan_pdf(file.content, self.passwords, self.coverage, file.place, clock)
                 found.setdefault((file.part.path, file.content), (file, scans[file.content]))
         return tuple(found.values())
+
+    @cached_property
+    def office_documents(self) -> tuple[SeenDocument, ...]:
+        """Each Office document, read; one that a password opens, once more as what it is then."""
+        return read_office_files(self.opened_files, self.passwords, self.coverage)
+
+    @cached_property
+    def document_links(self) -> tuple[tuple[str, str], ...]:
+        """The links of PDF and Office files, each with its place; lists and analyzers use the same ones."""
+        of_pdfs = ((url, file.place) for file, scan in self.pdfs for url in scan.links)
+        of_office = ((url, seen.file.place) for seen in self.office_documents for url in seen.document.links)
+        return tuple(dict.fromkeys((*of_pdfs, *of_office)))
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:

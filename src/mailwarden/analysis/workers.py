@@ -45,7 +45,7 @@ class Patience(msgspec.Struct, frozen=True):
 
     structure: float = 1.0
     parse: float = 10.0
-    analyzer: float = 5.0
+    analyzer: float = 15.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):

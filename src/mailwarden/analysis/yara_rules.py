@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import yara_x
 
 ENDINGS = (".yar", ".yara")
-MAX_FILES = 1_000
-MAX_FILE = 4 * 1024 * 1024
-_MAX_PROBLEMS = 100
+MAX_FILES = 1_000  # not inspection: more are reported as a mistake of the configuration
+MAX_FILE = 4 * 1024 * 1024  # not inspection: as above
+_MAX_PROBLEMS = 100  # not inspection: what the operator is shown
 
 
 class Problem(Struct, frozen=True):

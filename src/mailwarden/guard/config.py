@@ -77,7 +77,7 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     parse_timeout: Annotated[Milliseconds, Meta(description="Longest parse, in milliseconds.")] = 10_000
     analyzer_timeout: Annotated[
         Milliseconds, Meta(description="Longest run of one local analyzer, in milliseconds.")
-    ] = 5_000
+    ] = 15_000
 
     sandbox: Annotated[
         Literal["required", "disabled"],

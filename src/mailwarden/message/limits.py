@@ -67,6 +67,33 @@ class Limits(Struct, frozen=True):
     pdf_scripts: int = 20_000  # forms have a script for each field
     pdf_actions: int = 20_000
 
+    # Office documents.
+    office_members: int = 10_000  # parts, streams or objects of one document
+    office_member: int = 64 * MIB
+    office_bytes: int = 256 * MIB  # all unpacked parts of one document
+    office_relations: int = 100_000  # of one part
+    office_code: int = 1 * MIB  # source of the macros of one document
+    office_fields: int = 100_000
+    office_field: int = 64 * KIB
+    office_trials: int = 20  # passwords that are tried in all; a trial costs a tenth of a second by design
+
+    yara_matches: int = 1_000  # different rules of the operator that match
+
+    # Pictures, and the codes for cameras that they show.
+    picture_seconds: int = 6  # processor time for all pictures, pages of PDF files and drawings of the message
+    picture_pixels: int = 64_000_000  # that are decoded at once
+    jpeg_pixels: int = 400_000_000  # a JPEG is made smaller while it is decoded
+    picture_frames: int = 1_000
+    picture_tiles: int = 400  # of all pictures that are looked at in tiles, in full size
+    picture_pieces: int = 400  # pictures that may be the pieces of one
+    codes: int = 1_000
+    drawings: int = 500
+    drawing_side: int = 1_000  # fields of a drawing that is made of text or of cells
+    drawing_line: int = 2_000  # characters
+    vector_shapes: int = 50_000
+    vector_points: int = 300_000
+    vector_painted: int = 400_000_000  # pixels; shapes that lie on each other paint the same ones again
+
 
 class Shown(Struct, frozen=True):
     """How much of a value people are shown; nothing is inspected less because of it."""

@@ -115,7 +115,7 @@ def test_the_password_of_the_message_opens_a_document():
 
 def test_a_damaged_document_is_recorded_as_missed():
     coverage = Coverage()
-    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj", (), coverage, "a.pdf")
+    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj" * 5, (), coverage, "a.pdf")
     assert [missed.reason for missed in coverage.missed] == [MissedReason.DAMAGED]
 
 

@@ -5,7 +5,9 @@ import pytest
 import segno
 
 from mailwarden.analysis.pdf_lines import is_lines_of_text
-from mailwarden.analysis.qr_codes import Budget, read_pdf
+from mailwarden.analysis.picture_files import PictureClock
+from mailwarden.analysis.qr_codes import read_pdf
+from mailwarden.message.coverage import Coverage
 
 URL = "https://thief.example/verify"
 LINES = "".join(
@@ -78,4 +80,4 @@ def test_what_may_show_a_code_is_more_than_lines(content, notes):
 
 
 def test_a_code_among_lines_is_read():
-    assert list(read_pdf(pdf(LINES + CODE), Budget(5))) == [(1, URL)]
+    assert list(read_pdf(pdf(LINES + CODE), PictureClock(Coverage()))) == [(1, URL)]

@@ -5,9 +5,15 @@ import time
 import pytest
 import segno
 
-from mailwarden.analysis.qr_vectors import MAX_SHAPES, read_vectors
+from mailwarden.analysis import qr_vectors
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import LIMITS
 
 ADDRESS = "https://portal.evil.test/mfa"
+
+
+def read_vectors(source, coverage=None):
+    return list(qr_vectors.read_vectors(source, coverage or Coverage()))
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +28,22 @@ def drawn(shapes):
 
 def test_rectangles_are_read(fields):
     shapes = "".join(f'<rect x="{x}" y="{y}" width="1" height="1"/>' for x, y in fields)
-    assert list(read_vectors(drawn(shapes))) == [ADDRESS]
+    assert (read_vectors(drawn(shapes))) == [ADDRESS]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        '<circle cx="{c}" cy="{m}" r="0.5"/>',
+        '<polygon points="{x},{y} {r},{y} {r},{b} {x},{b}"/>',
+        '<rect transform="translate({x} {y})" width="1" height="1"/>',
+        '<path d="M{x} {m}A.5 .5 0 0 1 {r} {m}A.5 .5 0 0 1 {x} {m}L{x} {y}L{r} {y}L{r} {b}L{x} {b}Z"/>',
+    ],
+    ids=["circles", "polygons", "moved", "arcs"],
+)
+def test_round_and_moved_modules_are_read(fields, shape):
+    shapes = "".join(shape.format(x=x, y=y, m=y + 0.5, c=x + 0.5, r=x + 1, b=y + 1) for x, y in fields)
+    assert read_vectors(drawn(shapes)) == [ADDRESS]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +51,7 @@ def test_rectangles_are_read(fields):
 )
 def test_paths_are_read_however_they_are_written(fields, outline):
     path = "".join(outline.format(x=x, y=y, r=x + 1, b=y + 1) for x, y in fields)
-    assert list(read_vectors(drawn(f'<path d="{path}"/>'))) == [ADDRESS]
+    assert (read_vectors(drawn(f'<path d="{path}"/>'))) == [ADDRESS]
 
 
 @pytest.mark.parametrize(
@@ -38,8 +59,8 @@ def test_paths_are_read_however_they_are_written(fields, outline):
 )
 def test_strokes_as_wide_as_a_field_are_read(fields, step, width):
     path = "".join(step.format(x=x, y=y, m=y + 0.5, c=x + 0.5, r=x + 1) for x, y in fields)
-    assert list(read_vectors(drawn(f'<path stroke="#000"{width} d="{path}"/>'))) == [ADDRESS]
-    assert list(read_vectors(drawn(f'<path stroke="#fff"{width} d="{path}"/>'))) == []
+    assert (read_vectors(drawn(f'<path stroke="#000"{width} d="{path}"/>'))) == [ADDRESS]
+    assert (read_vectors(drawn(f'<path stroke="#fff"{width} d="{path}"/>'))) == []
 
 
 @pytest.mark.parametrize(
@@ -55,11 +76,13 @@ def test_strokes_as_wide_as_a_field_are_read(fields, step, width):
     ],
 )
 def test_drawings_without_a_code_are_none(source):
-    assert list(read_vectors(source)) == []
+    assert (read_vectors(source)) == []
 
 
 @pytest.mark.parametrize("shape", ['<rect width="9" height="9"/>', "<path d='M0 0h9v9h-9z'/>", "<rect <path d='M0"])
 def test_a_drawing_that_goes_on_and_on_costs_little(shape):
     started = time.process_time()
-    list(read_vectors(drawn(shape * (2 * MAX_SHAPES))))
-    assert time.process_time() - started < 2
+    coverage = Coverage()
+    read_vectors(drawn(shape * (LIMITS.vector_shapes + 1)), coverage)
+    assert time.process_time() - started < 4
+    assert coverage.complete == shape.startswith("<rect <path")

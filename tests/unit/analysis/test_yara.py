@@ -1,11 +1,13 @@
 """The operator's own rules: compiled with every mistake told, matched over all decoded contents, ended in time."""
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzers import yara
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
 from mailwarden.analysis.examination import report_of
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
 from mailwarden.model.evidence import Status
 
@@ -71,6 +73,10 @@ def test_rules_that_take_too_long_are_a_failure_and_not_silence(tmp_path, monkey
     assert report.status is Status.FAILED
 
 
-def test_matches_are_bounded(tmp_path):
+def test_matches_beyond_the_limit_are_recorded(tmp_path):
     source = "\n".join(f"rule r{number} {{ condition: true }}" for number in range(200))
-    assert len(list(loaded(tmp_path, source).examine(view(b"a", b"b")))) == yara.MAX_MATCHES
+    seen = view(b"a", b"b")
+    assert len(list(loaded(tmp_path, source).examine(seen))) == 200
+    seen.coverage.limits = replace(LIMITS, yara_matches=20)
+    assert len(list(loaded(tmp_path, source).examine(seen))) == 20
+    assert [missed.limit for missed in seen.coverage.missed] == ["yara_matches"]

@@ -4,29 +4,24 @@ Security: works on hostile documents inside a killable worker; what is read of t
 and facts are cut.
 """
 
-import io
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
-from mailwarden.analysis.compound_files import MAX_FILE
 from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.moderation import few_of_each_kind
-from mailwarden.analysis.office_documents import ONENOTE, OfficeDocument, onenote_files, read_document
-from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.office_facts import OfficeDocument
+from mailwarden.analysis.office_files import DEFAULT_PASSWORD, SeenDocument
+from mailwarden.analysis.onenote_files import ONENOTE, onenote_files, onenote_names
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding
-
-_MAX_DOCUMENTS = 200
-_MAX_TABLE = 2 * 1024 * 1024
-_MAX_DECRYPTED = 2  # documents of one message; a single trial costs a tenth of a second by design
-_DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it and asks nobody
 
 _RUNS_BY_ITSELF = re.compile(
     r"\b(?:auto_?(?:open|exec|close|exit|new)|document_?(?:open|close|new|beforeclose)|workbook_?(?:open|activate"
@@ -70,38 +65,33 @@ class OfficeAnalyzer:
         return few_of_each_kind(self._look(view))
 
     def _look(self, view: View) -> Iterator[Finding]:
-        read: list[tuple[SeenFile, OfficeDocument]] = []
-        trials = _MAX_DECRYPTED
-        documents = _MAX_DOCUMENTS
+        known = {id(seen.file) for seen in view.office_documents}
         for file in view.opened_files:
-            kind = kind_by_content(file.content[:HEAD])
             ending = file_types.ending_of(file.name)
             if file.content.startswith(ONENOTE) or ending in {"one", "onepkg"}:
-                yield from _look_at_onenote(file)
-            elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content[:_MAX_TABLE]):
+                yield from _look_at_onenote(file, view.coverage)
+            elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content):
                 yield _finding("dde", file, program="a command in a cell")
-            elif ending == "csv" and (cell := _CELL_REACHES.search(file.content[:_MAX_TABLE])):
+            elif ending == "csv" and b"http" in file.content and (cell := _CELL_REACHES.search(file.content)):
                 yield _finding("reaching-cell", file, formula=(cell[1] or b"HYPERLINK").decode("ascii"))
-            elif documents and (document := read_document(file.content, kind)) is not None:
-                documents -= 1
-                yield from _look_at_document(file, document, kind)
-                read.append((file, document))
-                if document.encrypted and kind == "ole" and trials:
-                    trials -= 1
-                    yield from _look_behind_password(file, find_passwords(f"{view.subject}\n{view.text}"))
-            elif file_types.promises_macros(file.name):
+            elif id(file) not in known and file_types.promises_macros(file.name):
                 yield _finding("macro", file)
-        for file, document in read:  # last: links are many, and must not crowd out what a document does
-            if document.links or document.remote:
-                yield from _look_at_places(file, document, ties_of(view))
+        for seen in view.office_documents:
+            if seen.password == DEFAULT_PASSWORD:
+                yield _finding("default-password", seen.file)
+            yield from _look_at_document(seen)
+        for seen in view.office_documents:  # last: links are many, and must not crowd out what a document does
+            if seen.document.links or seen.document.remote:
+                yield from _look_at_places(seen.file, seen.document, ties_of(view))
 
 
-def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> Iterator[Finding]:
+def _look_at_document(seen: SeenDocument) -> Iterator[Finding]:
+    file, document, kind = seen.file, seen.document, seen.kind
     if document.macros or file_types.promises_macros(file.name):
         yield from _look_at_macros(file, document)
     if document.macro_sheets:
         yield _finding("macro-sheet", file)
-    for relation, target in document.remote[:3]:
+    for relation, target in document.remote:
         yield _finding(_REMOTE_FINDINGS.get(relation, "remote-object"), file, target=target)
     if document.dde:
         yield _finding("dde", file, program=document.dde)
@@ -109,8 +99,8 @@ def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> It
         yield _finding("exploit", file, how=document.exploit)
     if document.active:
         yield _finding("active-object", file)
-    for name in document.packages:
-        if kind_by_name(name) or file_types.promises_macros(name):
+    for name, content in document.packages:
+        if kind_by_name(name) or file_types.promises_macros(name) or kind_by_content(content[:HEAD]) in DANGEROUS:
             yield _finding("packed-program", file, member=name)
             break
     disguised = kind != "rtf" and file.name and not file_types.keeps_promise(file.name, kind)
@@ -120,7 +110,7 @@ def _look_at_document(file: SeenFile, document: OfficeDocument, kind: str) -> It
 
 def _look_at_places(file: SeenFile, document: OfficeDocument, ties: Ties) -> Iterator[Finding]:
     """Look at whose places a document loads from and leads to."""
-    for relation, target in document.remote[:3]:
+    for relation, target in document.remote:
         if relation == "attachedtemplate" and (host := host_of(target)) and ties.is_stranger(host):
             yield _finding("strange-template", file, host=host)
     yield from look_at_links_of(file.part.place, document.links, ties)
@@ -138,41 +128,18 @@ def _look_at_macros(file: SeenFile, document: OfficeDocument) -> Iterator[Findin
         yield _finding("reaching-macro", file, word=reaches[0])
 
 
-def _look_behind_password(file: SeenFile, told: tuple[str, ...]) -> Iterator[Finding]:
-    """Open an encrypted document by what Excel tries by itself, and by the passwords that the message tells."""
-    may_be_workbook = file_types.ending_of(file.name) not in {"doc", "docx", "ppt", "pptx"}
-    for password in (*((_DEFAULT_PASSWORD,) if may_be_workbook else ()), *told[:2]):
-        plain = _decrypt(file.content, password)
-        if plain:
-            if password == _DEFAULT_PASSWORD:
-                yield _finding("default-password", file)
-            kind = kind_by_content(plain[:HEAD])
-            if (document := read_document(plain, kind)) is not None:
-                yield from _look_at_document(file, document, kind)
-            return
-
-
-def _decrypt(content: bytes, password: str) -> bytes:
-    import msoffcrypto  # noqa: PLC0415 - dear to import, and few messages need it
-
-    plain = io.BytesIO()
-    with suppress(Exception):  # a wrong password and a broken document raise what they like
-        document = msoffcrypto.OfficeFile(io.BytesIO(content[:MAX_FILE]))
-        document.load_key(password=password, verify_password=True)
-        document.decrypt(plain)
-        return plain.getvalue()
-    return b""
-
-
-def _look_at_onenote(file: SeenFile) -> Iterator[Finding]:
+def _look_at_onenote(file: SeenFile, coverage: Coverage) -> Iterator[Finding]:
     yield _finding("onenote", file)
-    for name, head in onenote_files(file.content[:MAX_FILE]):
-        start = head[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-        if name or kind_by_content(head) in DANGEROUS or start.startswith(_SCRIPT_STARTS):
-            yield _finding("onenote-program", file, member=name or "without a name")
-            return
+    name = next(onenote_names(file.content, coverage, file.place), "")
+    if name or any(map(_is_program, onenote_files(file.content))):
+        yield _finding("onenote-program", file, member=name or "without a name")
+
+
+def _is_program(content: bytes) -> bool:
+    start = content[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return kind_by_content(content[:HEAD]) in DANGEROUS or start.startswith(_SCRIPT_STARTS)
 
 
 def _finding(what: str, file: SeenFile, **facts: str) -> Finding:
     told = {"name": file.name or "without a name", "path": file.part.path, **facts}
-    return Finding(f"office.{what}", file.part.place, {key: value[:200] for key, value in told.items()})
+    return Finding(f"office.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in told.items()})

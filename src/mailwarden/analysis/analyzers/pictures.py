@@ -9,35 +9,33 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from typing import ClassVar
 
 from msgspec import Struct, convert
+from PIL import Image
 from ruamel.yaml import YAML
 
-from mailwarden.analysis.file_types import HEAD, kind_by_content
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
+from mailwarden.analysis.metafiles import read_metafile
 from mailwarden.analysis.moderation import few_of_each_kind
-from mailwarden.analysis.qr_codes import Budget, read_drawing, read_pdf, read_picture, read_pieces
+from mailwarden.analysis.picture_files import UNSUPPORTED, WORKING_PIXELS, PictureClock, picture_kind, read_frames
+from mailwarden.analysis.qr_codes import is_photograph, read_drawing, read_image, read_pdf, read_picture, read_pieces
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
 from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
-from mailwarden.message.limits import LIMITS
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
 
-MAX_PICTURES = 50  # within the time; equal ones are looked at once
-MAX_PACKED = 5  # drawings inside of other files
-MAX_DRAWINGS = 20
-MAX_CODES = 20
-SECONDS = 1.5
 LITTLE_TEXT = 700
-_TOLD = 200
 
-_PICTURES = frozenset({"png", "jpeg", "gif", "webp", "bmp", "tiff"})
-_CARRIED = re.compile(r"data:image/[a-z+]{3,7};base64,([A-Za-z0-9+/=\s]{100,4000000})")
+_CARRIED = re.compile(
+    r"data:image/[a-z0-9.+-]{3,20}(?:;[a-z0-9=-]{1,40}){0,3};base64,\s{0,9}([A-Za-z0-9+/=_\s-]{100,})"
+)
+# Office documents keep previews of objects as metafiles, and write every drawing in today's formats too.
+_OFFICE_MEDIA = re.compile(r"(?:/media/|docProps/|ObjectReplacements/|Pictures/)[^/]{1,255}$", re.IGNORECASE)
 _BARE_HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,6}[a-z]{2,24}/\S{1,500}$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:tel|sms|smsto|mmsto):\s{0,3}(\+?[\d() .-]{5,20})", re.IGNORECASE)
 _COINS = re.compile(r"(?:bitcoin|ethereum|litecoin|monero|tron|tether):([A-Za-z0-9]{20,100})", re.IGNORECASE)
@@ -79,7 +77,8 @@ def _look(view: View) -> Iterator[Finding]:
             yield from _judge(url, f"QR code in {place}", ties, view)
         else:
             yield from _judge_other(text, f"QR code in {place}", view)
-        if len(seen) >= MAX_CODES:
+        if len(seen) >= view.limits.codes:
+            view.coverage.beyond("codes", place)
             return
     if not seen and _asks_to_scan(view):
         yield Finding("pictures.qr-not-read")
@@ -88,15 +87,15 @@ def _look(view: View) -> Iterator[Finding]:
 def _judge_other(text: str, place: str, view: View) -> Iterator[Finding]:
     """Tell of a code that leads to no page, but to a telephone or a purse."""
     if coins := _COINS.match(text):
-        yield Finding("pictures.qr-coins", place, {"address": coins[1][:_TOLD]})
-    elif (number := _NUMBER.match(text)) and _patterns()[1].search(view.lower_text[:5_000]):
+        yield Finding("pictures.qr-coins", place, {"address": coins[1][: SHOWN.fact]})
+    elif (number := _NUMBER.match(text)) and _patterns()[1].search(view.lower_text):
         yield Finding("pictures.qr-number", place, {"number": number[1][:40]})
 
 
 def _asks_to_scan(view: View) -> bool:
     """Tell whether a code is to be scanned for an account's sake that stands in what could not be read."""
     _, account, order = _patterns()
-    text = view.lower_text[:5_000]
+    text = view.lower_text
     if len(text) > LITTLE_TEXT + len(view.subject) + LITTLE_TEXT or not order.search(text) or not account.search(text):
         return False
     return bool(view.files) or any(page.document.images or "<svg" in page.lower for page in view.pages)
@@ -105,22 +104,22 @@ def _asks_to_scan(view: View) -> bool:
 def _judge(url: str, place: str, ties: Ties, view: View) -> Iterator[Finding]:
     """Tell of one code that leads somewhere: it is a link, and it takes its reader away from guarded machines."""
     host = host_of(url)
-    told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= _TOLD else {})}
+    told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= SHOWN.fact else {})}
     scan, account, _ = _patterns()
     yield Finding("pictures.qr-code", place, told)
     if ties.is_stranger(host) or kind_of(host) is HostKind.SENDING:
         yield Finding("pictures.qr-stranger", place, told)
         if len(view.text.strip()) < LITTLE_TEXT:
             yield Finding("pictures.qr-little-text", place, told)
-        if scan.search(view.lower_text[:20_000]):
+        if scan.search(view.lower_text):
             yield Finding("pictures.qr-call", place, told)
-    if not ties.is_recipients(host) and account.search(view.lower_text[:5_000]):
+    if not ties.is_recipients(host) and account.search(view.lower_text):
         yield Finding("pictures.qr-account", place, told)
     kinds: set[str] = set()
     for what, facts in look_at_address(url, ties):
         if what not in kinds:
             kinds.add(what)
-            cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
+            cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
             yield Finding(f"urls.{what}", place, {**told, **cut})
 
 
@@ -135,70 +134,111 @@ def _address(text: str) -> str:
 
 
 def _codes(view: View) -> Iterator[tuple[str, str]]:
-    budget = Budget(SECONDS)
-    pieces: set[bytes] = set()
+    """Yield the text and the place of each code: in pictures, in PDF files, cut into pieces, and drawn."""
+    clock = PictureClock(view.coverage)
+    pieces: dict[bytes, None] = {}
     found = False
-    for content, place, is_pdf in islice(_pictures(view), MAX_PICTURES):
-        if budget.spent:
+    for content, kind, place in _pictures(view):
+        if clock.is_over(place):
             break
-        if is_pdf:
-            for number, text in read_pdf(content, budget):
-                found = True
-                yield text, f"page {number} of {place}"
-            continue
-        texts = read_picture(content)
+        texts = _texts_of(content, kind, place, clock)
         for text in texts:
             found = True
             yield text, place
         if not texts:
-            pieces.add(content)
-    if not found and pieces and not budget.spent and _patterns()[0].search(view.lower_text[:20_000]):
-        for text in read_pieces([part.content for part in view.message.parts if part.content in pieces]):
+            pieces[content] = None
+    for file, scan in view.pdfs:
+        if scan.reading.loaded:
+            for number, text in read_pdf(file.content, clock, scan.reading.password, file.place):
+                found = True
+                yield text, f"page {number} of {file.part.place}"
+    if not found and pieces:
+        for text in _joined(view, pieces, clock):
             yield text, "pictures put together"
-    yield from _drawn(view)
+    yield from _drawn(view, clock)
 
 
-def _pictures(view: View) -> Iterator[tuple[bytes, str, bool]]:
-    """Yield the pictures and the documents, larger pictures first: a code is no icon."""
-    parts = [(part.content, part.place) for part in view.message.parts if part.content]
-    parts += [(file.content, file.part.place) for file in view.opened_files if file.inside]
-    known = [(content, place, kind_by_content(content[:HEAD])) for content, place in parts]
+def _texts_of(content: bytes, kind: str, place: str, clock: PictureClock) -> tuple[str, ...]:
+    """Return the texts of the codes in one picture, or record that its format cannot be read."""
+    if kind == "emf":
+        return tuple(text for bitmap in read_metafile(content, clock.coverage, place) for text in read_image(bitmap))
+    if kind not in UNSUPPORTED:
+        return read_picture(content, kind, clock, place)
+    if not _OFFICE_MEDIA.search(place):
+        clock.coverage.unsupported(place, f"the picture has a format that is not read ({kind})")
+    return ()
+
+
+def _joined(view: View, pieces: dict[bytes, None], clock: PictureClock) -> Iterator[str]:
+    """Yield the codes of pictures that a page may put together: those of one size, or all where it says to scan."""
+    sizes: dict[tuple[int, int], list[Image.Image]] = {}
+    every: list[Image.Image] = []
+    contents = [part.content for part in view.message.parts if part.content in pieces]
+    if len(contents) < 2:
+        return
+    for content in clock.coverage.first(contents, "picture_pieces", "the pictures"):
+        if clock.is_over("the pictures"):
+            return
+        grey = next(read_frames(content, picture_kind(content), clock, "the pictures"), None)
+        if grey is not None and grey.width * grey.height <= WORKING_PIXELS:
+            every.append(grey)
+            sizes.setdefault((grey.width // 4, grey.height // 4), []).append(grey)
+    for same in sizes.values():
+        if len(same) > 1 and not all(map(is_photograph, same)):
+            yield from read_pieces(same)
+    if len(every) > 1 and _patterns()[0].search(view.lower_text):
+        yield from read_pieces(every)
+
+
+def _pictures(view: View) -> Iterator[tuple[bytes, str, str]]:
+    """Yield the pictures with their formats and places, larger ones first: a code is no icon."""
+    files = [(part.content, part.place) for part in view.message.parts if part.content]
+    files += [(file.content, file.place) for file in view.opened_files if file.inside]
+    known = [(content, kind, place) for content, place in files if (kind := picture_kind(content))]
     known.sort(key=lambda each: -len(each[0]))
     seen: set[bytes] = set()
-    for content, place, kind in known:
-        if (kind in _PICTURES or kind == "pdf") and content not in seen:
+    for content, kind, place in known:
+        if content not in seen:
             seen.add(content)
-            yield content, place, kind == "pdf"
+            yield content, kind, place
     for page in view.pages:
         if "data:image/" in page.lower:
             for content in _carried(decode_text(page.part.content, page.part.charset)):
-                yield content, page.part.place, False
+                if content not in seen and (kind := picture_kind(content)):
+                    seen.add(content)
+                    yield content, kind, page.part.place
 
 
 def _carried(source: str) -> Iterator[bytes]:
     for match in _CARRIED.finditer(source):
-        plain = "".join(match[1].split())
+        plain = "".join(match[1].split()).rstrip("=")
         try:
-            yield base64.b64decode(plain + "=" * (-len(plain) % 4))
+            yield base64.b64decode(plain + "=" * (-len(plain) % 4), altchars=b"-_" if "_" in plain else None)
         except (ValueError, binascii.Error):
             continue
 
 
-def _drawn(view: View) -> Iterator[tuple[str, str]]:
-    left = MAX_DRAWINGS
-    for drawings, place in (
-        (find_text_drawings(view.plain_text), "the text"),
-        *((find_page_drawings(page.lower), page.part.place) for page in view.pages),
-    ):
-        for drawing in drawings:
-            left -= 1
-            if left < 0:
-                return
-            for text in read_drawing(drawing):
-                yield text, place
+def _drawn(view: View, clock: PictureClock) -> Iterator[tuple[str, str]]:
+    coverage = view.coverage
+    drawings = (
+        (drawing, place)
+        for found, place in (
+            (find_text_drawings(view.plain_text, coverage), "the text"),
+            *((find_page_drawings(page.lower, coverage, page.part.place), page.part.place) for page in view.pages),
+        )
+        for drawing in found
+    )
+    for drawing, place in coverage.first(drawings, "drawings", "the text"):
+        if clock.is_over(place):
+            return
+        for text in read_drawing(drawing):
+            yield text, place
     for source, place in _sources(view):
-        for vectors in (source, *(content.decode("utf-8", "replace") for content in _carried(source))):
-            for text in read_vectors(vectors):
+        carried = (content for content in _carried(source) if not picture_kind(content))
+        for vectors in (source, *(content.decode("utf-8", "replace") for content in carried)):
+            if clock.is_over(place):
+                return
+            for text in read_vectors(vectors, coverage, place):
                 yield text, place
 
 
@@ -207,6 +247,7 @@ def _sources(view: View) -> Iterator[tuple[str, str]]:
     for page in view.pages:
         if "<svg" in page.lower or "data:image/svg" in page.lower:
             yield decode_text(page.part.content, page.part.charset), page.part.place
-    packed = (file for file in view.opened_files if file.inside and file.name.lower().endswith(".svg"))
-    for file in islice(packed, MAX_PACKED):
-        yield decode_text(file.content[: LIMITS.html], "utf-8"), file.part.place
+    for file in view.opened_files:
+        if file.inside and file.name.lower().endswith(".svg"):
+            content = view.coverage.cut(file.content, "html", file.place)
+            yield decode_text(content, "utf-8"), file.place

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mailwarden.analysis.view import View
 from mailwarden.analysis.yara_rules import Problem, compile_rules
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Fact, Finding
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 SCAN_SECONDS = 1  # for one content; the deadline of the worker stands behind it
 MESSAGE_SECONDS = 3.0
-MAX_CONTENT = 32 * 1024 * 1024
-MAX_MATCHES = 20
 _META_TOLD = ("description", "author", "reference", "severity", "verdict")
 # What a rule may say in its meta `verdict`; each has a finding of its own, because weights are policy.
 VERDICTS = frozenset({"malware", "phishing", "fraud", "spam"})
@@ -52,11 +51,15 @@ class YaraAnalyzer:
         for name, part, content in _contents(view):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the rules took longer than {MESSAGE_SECONDS:g} s")
-            for rule in self._scanner.scan(content[:MAX_CONTENT]).matching_rules:
+            for rule in self._scanner.scan(content).matching_rules:
                 key = (rule.namespace, rule.identifier)
-                if key not in seen and len(seen) < MAX_MATCHES:
-                    seen.add(key)
-                    yield from _findings(rule, name, part)
+                if key in seen:
+                    continue
+                if len(seen) >= view.limits.yara_matches:
+                    view.coverage.beyond("yara_matches", part.place)
+                    return
+                seen.add(key)
+                yield from _findings(rule, name, part)
 
 
 def _scanner(rules: "yara_x.Rules") -> "yara_x.Scanner":
@@ -77,10 +80,10 @@ def _contents(view: View) -> Iterator[tuple[str, Part, bytes]]:
 
 def _findings(rule: "yara_x.Rule", name: str, part: Part) -> Iterator[Finding]:
     """Tell the match, and once more under the verdict for which the rule argues."""
-    meta = {str(key): str(value) for key, value in rule.metadata[:50]}
-    facts: dict[str, Fact] = {"rule": rule.identifier[:200], "namespace": rule.namespace[:200]}
-    facts |= {key: meta[key][:200] for key in _META_TOLD if meta.get(key)}
-    facts |= {"name": name[:200] or "without a name", "path": part.path}
+    meta = {str(key): str(value) for key, value in rule.metadata}
+    facts: dict[str, Fact] = {"rule": rule.identifier[: SHOWN.fact], "namespace": rule.namespace[: SHOWN.fact]}
+    facts |= {key: meta[key][: SHOWN.fact] for key in _META_TOLD if meta.get(key)}
+    facts |= {"name": name[: SHOWN.fact] or "without a name", "path": part.path}
     yield Finding("yara.match", part.place, facts)
     verdict = meta.get("verdict", "").lower()
     if verdict in VERDICTS and meta.get("severity", "").lower() not in _MILD:
