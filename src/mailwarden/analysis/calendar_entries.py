@@ -1,29 +1,60 @@
-"""What the entries of a calendar say to whom they invite: title, description and place, as calendars show them.
+"""What calendars and contacts say to people: title, description and place, their links, and the pages inside.
 
-Security: reads hostile text inside a killable worker; bytes, lines and what is kept of them are bounded.
+Security: reads hostile text inside a killable worker; limits that stop the reader are recorded in the coverage.
 """
 
 import re
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterator
 
-from mailwarden.message.charsets import decode_text
-from mailwarden.message.message import Part
+from msgspec import Struct
 
-MAX_BYTES = 256 * 1024
-MAX_TEXT = 10_000
-_MAX_FIELDS = 100
-_FOLD = re.compile(r"\r?\n[ \t]")
-_FIELD = re.compile(r"(?im)^(?:SUMMARY|DESCRIPTION|LOCATION|URL)(?:;[^:\r\n]{0,500})?:([^\r\n]{1,20000})")
-_ESCAPED = re.compile(r"\\([nN,;\\])")
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.file_names import ending_of
+
+_TYPES = frozenset(
+    {"text/calendar", "text/x-calendar", "text/x-vcalendar", "application/calendar", "application/ics", "text/vcard",
+     "text/x-vcard", "text/directory"}
+)  # fmt: skip
+_ENDINGS = frozenset({"ics", "ical", "ifb", "icalendar", "vcs", "vcf", "vcard"})
+_BEGIN = re.compile(rb"\s*(?:\xef\xbb\xbf)?begin:v(?:calendar|card)", re.IGNORECASE)
+_FOLD = re.compile(r"\r?\n[ \t]|=\r?\n")  # RFC 5545, 3.1; vCalendar 1.0 writes quoted-printable
+_FIELD = re.compile(r"(?im)^((?:[\w-]{1,60}\.)?[\w-]{1,60})((?:;(?:\"[^\"\r\n]*\"|[^:\"\r\n])*)?):([^\r\n]+)")
+_ESCAPED = re.compile(r"\\([nN,;:\\])")
+_READ = frozenset(
+    {"SUMMARY", "DESCRIPTION", "LOCATION", "COMMENT", "CONTACT", "URL", "NOTE", "FN", "ORG", "TITLE", "LABEL"}
+)
+_PAGES = frozenset({"X-ALT-DESC", "STYLED-DESCRIPTION"})
 
 
-def read_entries(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return what the calendars of a message say, field by field."""
-    calendars = (part for part in parts if part.media_type == "text/calendar" or part.name.lower().endswith(".ics"))
-    texts = (_FOLD.sub("", decode_text(part.content[:MAX_BYTES], part.charset)) for part in calendars)
-    fields = (match[1] for text in texts for match in _FIELD.finditer(text))
-    return tuple(_ESCAPED.sub(_plain, field)[:MAX_TEXT] for field in islice(fields, _MAX_FIELDS))
+class Calendar(Struct, frozen=True):
+    entries: tuple[str, ...] = ()  # what is shown, field by field
+    links: tuple[str, ...] = ()  # the other values, which may hold addresses
+    pages: tuple[str, ...] = ()
+
+
+def is_calendar(media_type: str, name: str, content: bytes) -> bool:
+    return media_type in _TYPES or ending_of(name) in _ENDINGS or bool(_BEGIN.match(content))
+
+
+def read_calendar(text: str, coverage: Coverage, place: str) -> Calendar:
+    """Read the fields of a calendar or of contacts, each value once."""
+    entries: dict[str, None] = {}
+    others: dict[str, None] = {}
+    pages: dict[str, None] = {}
+    for name, parameters, value in coverage.first(_fields(_FOLD.sub("", text)), "calendar_fields", place):
+        if name in _PAGES or "text/html" in parameters.lower():
+            pages[value] = None
+        elif name in _READ:
+            entries[value] = None
+        else:
+            others[f"{parameters} {value}"] = None
+    return Calendar(tuple(entries), tuple(others), tuple(pages))
+
+
+def _fields(text: str) -> Iterator[tuple[str, str, str]]:
+    for match in _FIELD.finditer(text):
+        name = match[1].rpartition(".")[2].upper()
+        yield name, match[2], _ESCAPED.sub(_plain, match[3])
 
 
 def _plain(match: re.Match[str]) -> str:

@@ -16,13 +16,26 @@ _OFTEN = "-often"
 
 
 def hear_densely(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield what `hear` does, but ask one phrase more of a family for every further portion of the text."""
-    chance = max(0, len(view.folded_text) - unseen(view)) // PORTION
-    for finding in hear(view, name, often):
-        family = finding.name.partition(".")[2]
-        needed = often[family.removesuffix(_OFTEN)] if family.endswith(_OFTEN) else 1
-        if int(finding.facts["count"]) >= needed + chance:
-            yield finding
+    """Yield what `hear` does, but ask one phrase more of a family for every further portion of the text.
+
+    A long text is heard in windows, and so is what only some clients show, so that no text dilutes another.
+    """
+    found: dict[str, Finding] = {}
+    hidden = unseen(view)
+    for text in view.folded_texts:
+        chance = max(0, len(text) - hidden) // PORTION
+        hidden = 0  # it stands in the first text alone
+        for finding in hear(text, name, often):
+            family = finding.name.partition(".")[2]
+            needed = often[family.removesuffix(_OFTEN)] if family.endswith(_OFTEN) else 1
+            known = found.get(finding.name)
+            if int(finding.facts["count"]) >= needed + chance and (known is None or _count(known) < _count(finding)):
+                found[finding.name] = finding
+    yield from found.values()
+
+
+def _count(finding: Finding) -> int:
+    return int(finding.facts["count"])
 
 
 def unseen(view: View) -> int:

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 from mailwarden.analysis.file_types import DANGEROUS, ending_of, is_archive_name, kind_by_name
 
-_LONGEST = 2_000
 # Endings that are as well those of hosts, of pages, or of what administrators and programmers link to.
 _COMMON = frozenset(
     {"com", "js", "mjs", "app", "deb", "rpm", "dmg", "jar", "apk", "theme", "workflow", "inf", "command", "ws",
@@ -23,9 +22,9 @@ _REMOTE_CONTROL = re.compile(
 
 def fetched_name(url: str) -> str:
     """Return the name of the file at the end of a link's path, or ""."""
-    _, _, rest = url[:_LONGEST].partition("://")
+    _, _, rest = url.partition("://")
     path = rest.partition("?")[0].partition("#")[0]
-    return unquote(path.rpartition("/")[2])[:200] if "/" in path else ""
+    return unquote(path.rpartition("/")[2]) if "/" in path else ""
 
 
 def is_program(name: str) -> bool:

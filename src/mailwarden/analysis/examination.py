@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import NOBODY, View
@@ -79,14 +80,25 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
-    yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summarize(message), contents=contents)
+    summary = summarize(message)
+    yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents)
     view = View(message, job.envelope, coverage)
     if job.wanted:
         yield _sight(view, job.wanted)
     for analyzer in LOCAL:
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
     # Last, because readers open files, pages and pictures when the first analyzer asks for them.
-    yield Frame(report_of(COVERAGE, lambda: map(_missed, coverage.missed)), last=True)
+    yield _cover(summary, view)
+
+
+def _cover(summary: MessageSummary, view: View) -> Frame:
+    """Return the last frame: what was not inspected, and the summary with the links that were found."""
+    started = time.perf_counter()
+    try:
+        summary = with_links(summary, view)
+    except Exception as error:  # the links are needed by no other step, so that this is a failure like any other
+        return Frame(_broken(COVERAGE, started, error), last=True)
+    return Frame(report_of(COVERAGE, lambda: map(_missed, view.coverage.missed)), summary=summary, last=True)
 
 
 def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:

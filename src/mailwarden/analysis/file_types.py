@@ -5,14 +5,12 @@ where a name promises a kind and the table does not know the content.
 Security: looks at the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
 """
 
-import re
-import unicodedata
 from functools import cache
-from urllib.parse import unquote
 
 import magic
 
-from mailwarden.analysis.folding import INVISIBLE
+from mailwarden.message.file_names import ending_of as ending_of  # noqa: PLC0414 - the analyzers know it from here
+from mailwarden.message.file_names import plain_name
 
 HEAD = 4_096
 
@@ -98,26 +96,11 @@ _DECLARED = {
     "application/vnd.android.package-archive": PROGRAM, "application/x-ms-shortcut": SHORTCUT,
     "application/x-iso9660-image": DISK_IMAGE,
 }  # fmt: skip
-_PLAIN_NAME = re.compile(r"[\w .()\[\]+,&'-]{0,300}", re.ASCII)
 _KIND_OF_ENDING = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings.split()}
 _HARMLESS = frozenset(_PROMISES) | {"txt", "csv", "htm", "html", "mp4", "xml"}
 _OFFICE_ENDINGS = frozenset({"doc", "docx", "xls", "xlsx", "ppt", "pptx", "odt", "ods", "odp", "dotx", "xltx", "ppsx"})
 _ARCHIVE_ENDINGS = frozenset({"zip", "rar", "7z", "gz", "tgz", "tar", "bz2", "xz", "jar", "cab", "arj", "ace", "lzh"})
 _MACRO_ENDINGS = frozenset({"docm", "dotm", "xlsm", "xltm", "xlam", "xlsb", "pptm", "potm", "ppam", "ppsm"})
-
-
-def ending_of(name: str) -> str:
-    """Return the last ending of a file name as Windows reads it, which drops trailing dots and spaces."""
-    if not _PLAIN_NAME.fullmatch(name):
-        name = _unmask(name)
-    base, dot, ending = name.rstrip(". \t\u00a0").rpartition(".")
-    return ending.lower() if dot and base else ""
-
-
-def _unmask(name: str) -> str:
-    """Return a name without what hides its ending: streams, codes, wide forms and signs that nobody sees."""
-    plain = unicodedata.normalize("NFKC", unquote(name[:1_000])).partition("::$")[0]
-    return "".join(sign for sign in plain if ord(sign) not in INVISIBLE)
 
 
 def kind_by_type(name: str, media_type: str) -> str:
@@ -147,7 +130,7 @@ def is_web_address(name: str) -> bool:
 
 def has_double_ending(name: str) -> bool:
     """Tell whether a dangerous ending hides behind a harmless one, as in `invoice.pdf.exe`."""
-    stem = name.rstrip(". \t\u00a0").rpartition(".")[0]
+    stem = plain_name(name).rpartition(".")[0]
     return bool(kind_by_name(name)) and ending_of(stem) in _HARMLESS
 
 

@@ -1,6 +1,6 @@
 """Letters in disguise: what a text reads as, whatever alphabets it is put together from, and how it was disguised.
 
-Security: works on hostile text; one pass over text that the caller cut, and what one character stands for is kept.
+Security: works on hostile text; one pass, and what one character stands for is kept.
 """
 
 import json
@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from unicodedata import category, name, normalize
 
-LONGEST = 500
 _UNSEEN = frozenset({"Mn", "Me", "Cf"})  # marks and formats
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 FEW = 3  # so many styled letters are no accident
@@ -28,7 +27,6 @@ _EASTERN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 def reads_as(text: str) -> str:
     """Return a text in plain lower-case letters, as a hurried reader takes it; what has no likeness stays."""
-    text = text[:LONGEST]
     if text.isascii():
         return " ".join(text.lower().split())
     return " ".join("".join(map(_plain, text)).lower().split())
@@ -36,7 +34,6 @@ def reads_as(text: str) -> str:
 
 def disguise_of(text: str) -> str:
     """Say how the letters of a text are disguised, or "" where they are not."""
-    text = text[:LONGEST]
     if text.isascii():
         return ""
     if not _OVERRIDES.isdisjoint(text):

@@ -19,13 +19,12 @@ from mailwarden.analysis.recipient_marks import RecipientMarks
 from mailwarden.analysis.redirections import follow, unwrap
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import Address
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact
 
 Noticed = tuple[str, dict[str, Fact]]
 
-_LONGEST = 4_096
-_NAME = 100
 _TELLING = 5  # letters of a name that is hardly met by chance
 _TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
 _RENTED = {
@@ -70,6 +69,8 @@ class Ties(Struct, frozen=True):
     home: frozenset[str] = frozenset()  # those of the recipients alone
     kin: frozenset[str] = frozenset()  # what the sender is called: a site of that name under any ending is its own
 
+    coverage: Coverage | None = None
+
     def is_stranger(self, host: str) -> bool:
         """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
         kind = kind_of(host)
@@ -87,14 +88,15 @@ class Ties(Struct, frozen=True):
 
 
 def ties_of(view: View) -> Ties:
-    home = _domains(view.recipients[:100])
-    return Ties(_domains((view.sender.address,)) | home, RecipientMarks(view.recipients), home, _kin(view.sender))
+    home = _domains(view.recipients)
+    own = _domains((view.sender.address,)) | home
+    return Ties(own, RecipientMarks(view.recipients), home, _kin(view.sender), view.coverage)
 
 
 def _kin(sender: Address) -> frozenset[str]:
     """Return the sender's names as they would stand before the ending of a domain, as far as they tell anything."""
     organisation = registrable_domain(sender.domain.lower()).partition(".")[0]
-    shown = "".join(sign for sign in sender.name[:_NAME].lower() if sign.isalnum())
+    shown = "".join(sign for sign in sender.name.lower() if sign.isalnum())
     return frozenset(name for name in (organisation, shown) if len(name) >= _TELLING)
 
 
@@ -105,7 +107,7 @@ def _domains(addresses: Iterable[str]) -> frozenset[str]:
 
 def destination(url: str) -> str:
     """Return where a link leads in truth, past gateways and past known organisations that lead on to anybody."""
-    url = unwrap(url[:_LONGEST])
+    url = unwrap(url)
     further = follow(url)
     while kind_of(host_of(url)) is HostKind.KNOWN and (inner := next(further, "")):
         url = inner
@@ -114,8 +116,8 @@ def destination(url: str) -> str:
 
 def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
     """Yield what is to be noticed of a link; each place that it leads through is looked at."""
-    real = unwrap(url[:_LONGEST])
-    chain = (real, *follow(real))
+    real = unwrap(url)
+    chain = (real, *follow(real, ties.coverage))
     for position, address in enumerate(chain):
         host = host_of(address)
         if not host:
@@ -149,7 +151,7 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "blind-redirection", {"host": host}
     if load_link_words().kits.search(url):
         yield "mailing-kit", {"host": host}
-    if len(_HIDDEN_LETTER.findall(url[:2_000])) >= 6:
+    if len(_HIDDEN_LETTER.findall(url)) >= 6:
         yield "hidden-letters", {"host": host}
 
 
@@ -176,7 +178,7 @@ def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "site-insides", told
     if _NUMBERED.search(host) and not public_ip(host):
         yield "numbered-host", told
-    names = (domain.partition(".")[0], *host.removesuffix(domain).split(".")[:5])
+    names = (domain.partition(".")[0], *host.removesuffix(domain).split("."))
     if kind_of(host) is not HostKind.STORAGE and any(map(is_random, names)):  # stores number their customers so
         yield "random-host", told
     if host.removesuffix(domain).count(".") >= 4:
@@ -186,7 +188,7 @@ def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
 def is_counted(tail: str) -> bool:
     """Tell whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
     return bool(_NUMBERS.search(tail) or _AFFILIATE.search(tail)) or any(
-        _is_mixed(run) for run in _OPAQUE.findall(tail)[:10]
+        _is_mixed(run) for run in _OPAQUE.findall(tail)
     )
 
 

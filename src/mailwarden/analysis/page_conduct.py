@@ -8,21 +8,15 @@ from collections.abc import Iterator
 
 from mailwarden.analysis.link_target import Noticed, Ties
 from mailwarden.message.html import HtmlDocument
+from mailwarden.message.page_links import skip_prolog
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact
 
 LITTLE_TEXT = 200  # characters that a page shows which leaves everything to another
 NO_TEXT = 40
 SMALL = 300_000  # characters of a page; reports that carry their library within are larger
-_NAME = 300  # characters of the address of a script
-_START = 4_096
-_SOURCE = 2_000_000
 
-_DRAWING = re.compile(
-    r"\s{0,99}(?:<\?xml[^>]{0,500}>|<!doctype svg[^>]{0,500}>|<!--[^>]{0,2000}-->|\s{1,99}){0,9}<svg\b"
-)
 _HANDLER = re.compile(r"<[a-z][a-z0-9:]{0,30}\s[^<>]{0,4000}?\bon[a-z]{3,20}\s{0,5}=")
-_DRAWN_LINK = re.compile(r"<a\s[^<>]{0,2000}?\bhref\s{0,5}=\s{0,5}[\"'](https?:[^\"']{4,2000})")
 _RUNS = re.compile(r"href\s{0,5}=\s{0,5}[\"']\s{0,5}(?:javascript:|data:text/html)")
 # Where a thief's page sends what was typed: a chat, by the address of a program that writes to it.
 _REPORTS = re.compile(r"api\.telegram\.org/bot|discord(?:app)?\.com/api/webhooks/")
@@ -34,7 +28,8 @@ _COMMAND = re.compile(
 # Libraries by which programs draw charts and maps on pages without a word.
 _DRAWS = re.compile(
     r"^(?:https?:)?//[^\s]{0,250}(?:plotly|plot\.ly|leaflet|folium|bokeh|vega|d3(?:js|\.|@|/)|chart|echarts|three|vis-network"
-    r"|mathjax|mermaid|reveal|openlayers|cytoscape)"
+    r"|mathjax|mermaid|reveal|openlayers|cytoscape)",
+    re.IGNORECASE,
 )
 # What a field is called that takes a password without saying so to the browser.
 _PASSWORD_FIELD = re.compile(
@@ -60,16 +55,16 @@ def look_at_conduct(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noti
         yield "loaded-page", {"host": host}
     if len(page.text) < NO_TEXT and len(lower) < SMALL and not is_drawing(lower) and (how := _how_it_acts(page, lower)):
         yield "hollow-page", {"how": how}
-    if _REPORTS.search(lower[:_SOURCE]):
+    if _REPORTS.search(lower):
         yield "reporting-page", {}
-    if _COPIES.search(lower[:_SOURCE]) and (command := _COMMAND.search(lower[:_SOURCE])):
+    if _COPIES.search(lower) and (command := _COMMAND.search(lower)):
         yield "clipboard-command", {"command": command[0]}
 
 
 def _how_it_acts(page: HtmlDocument, lower: str) -> str:
     """Say what a page does that shows nothing itself, or "" where it does nothing, or draws by a known library."""
     if page.scripts:
-        return "" if any(_DRAWS.search(script[:_NAME].lower()) for script in page.scripts[:50]) else "it runs a script"
+        return "" if any(map(_DRAWS.search, page.scripts)) else "it runs a script"
     if page.handlers:
         return "it runs something when it is shown"
     if any(host_of(target) or target[:5].lower() == "data:" for target in page.refreshes):
@@ -79,34 +74,32 @@ def _how_it_acts(page: HtmlDocument, lower: str) -> str:
 
 def asks_by_text(page: HtmlDocument, lower: str) -> dict[str, Fact] | None:
     """Return where a password goes that a field of plain text takes, or None where there is none."""
-    if not _PASSWORD_FIELD.search(lower[:_SOURCE]):
+    if not _PASSWORD_FIELD.search(lower):
         return None
     actions = [form.action for form in page.forms if host_of(form.action)]
     return {"host": host_of(actions[0])} if actions else None
 
 
 def is_drawing(lower: str) -> bool:
-    return bool(_DRAWING.match(lower[:_START]))
+    return lower.startswith("<svg", skip_prolog(lower))
 
 
 def _look_at_drawing(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
-    source = lower[:_SOURCE]
-    if page.scripts or "<script" in source:
+    if page.scripts or "<script" in lower:
         yield "active-picture", {"how": "it holds a script"}
-    elif _HANDLER.search(source) or _RUNS.search(source):
+    elif _HANDLER.search(lower) or _RUNS.search(lower):
         yield "active-picture", {"how": "it runs something when it is shown or clicked"}
-    elif page.frames or page.forms or "<iframe" in source:
+    elif page.frames or page.forms or "<iframe" in lower:
         yield "active-picture", {"how": "it holds a frame or a form"}
-    if host := _stranger(_DRAWN_LINK.findall(source)[:20], ties):
+    if host := _stranger([link.href for link in page.links], ties):
         yield "picture-link", {"host": host}
 
 
 def _stranger(addresses: tuple[str, ...] | list[str], ties: Ties) -> str:
     """Return the first host among addresses that belongs to a stranger, or ""."""
-    for address in addresses[:50]:
-        start = address[:2_000].strip()
-        start = f"https:{start}" if start.startswith("//") else start
-        host = host_of(start) if start[:4].lower() == "http" else ""
+    for address in addresses:
+        is_web = address.lstrip()[:4].lower() == "http" or address.lstrip()[:2] == "//"
+        host = host_of(address) if is_web else ""
         if host and ties.is_stranger(host):
             return host
     return ""

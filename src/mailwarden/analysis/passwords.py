@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 MAX_PASSWORDS = 5
-_MAX_TEXT = 20_000
 
 # What a password is called. A bare code, number or key is too often something else.
 _WORDS = (
@@ -46,7 +45,7 @@ _NO_PASSWORD = frozenset(_OTHER_WORDS.split())
 
 def find_passwords(text: str) -> tuple[str, ...]:
     """Return what the text seems to tell as a password, each once, within bounds."""
-    return tuple(dict.fromkeys(islice(_passwords(text[:_MAX_TEXT]), MAX_PASSWORDS)))
+    return tuple(dict.fromkeys(islice(_passwords(text), MAX_PASSWORDS)))
 
 
 def _passwords(text: str) -> Iterator[str]:

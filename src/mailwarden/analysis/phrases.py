@@ -3,7 +3,7 @@
 A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and what RE2 knows
 (`(a|b)`, `s?`, `\\d`) may stand in it. Accents, wide forms and invisible characters are folded away on both sides.
 
-Security: the text is hostile, the phrases are ours; RE2 is linear, the text is cut, what is told of it is cut.
+Security: the text is hostile, the phrases are ours; RE2 is linear, what is told of it is cut.
 """
 
 import re
@@ -20,7 +20,6 @@ from ruamel.yaml import YAML
 
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.literals import SENTENCE_ENDS, Shape, commonness, read_shape, shortest_beginnings
-from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Fact, Finding
 
 PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
@@ -199,14 +198,14 @@ def load_books() -> PhraseBook:
     return PhraseBook(families)
 
 
-@lru_cache(maxsize=1)  # every analyzer of phrases hears the same text, one after the other
-def _hear_all(text: str) -> dict[str, Heard]:
+@lru_cache(maxsize=128)  # every analyzer of phrases hears the same texts, one after the other
+def hear_all(text: str) -> dict[str, Heard]:
     return load_books().find(text)
 
 
-def hear(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
+def hear(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
     """Yield `<name>.<family>` for every family heard, and `<name>.<family>-often` where as many phrases as told are."""
-    for full_name, heard in _hear_all(view.folded_text).items():
+    for full_name, heard in hear_all(text).items():
         book, _, family = full_name.partition(".")
         if book == name:
             facts: dict[str, Fact] = {"words": heard.words, "count": heard.count}

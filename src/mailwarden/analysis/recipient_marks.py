@@ -1,6 +1,6 @@
 """Finds the address of a recipient inside the address of a link, plain or written in a way that hides it.
 
-Security: works on hostile text; tokens and recipients are bounded, and it never raises.
+Security: works on hostile text; one linear pass over each link, and it never raises.
 """
 
 import base64
@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
-MAX_RECIPIENTS = 20
-_TOKENS = 20
-_LONGEST = 4_096
+import ahocorasick
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}")
 
@@ -23,23 +21,24 @@ class RecipientMarks:
 
     def __init__(self, recipients: Iterable[str]) -> None:
         wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
-        self._plain = tuple(wanted)[:MAX_RECIPIENTS]
-        self._written = {text: how for address in self._plain for text, how in _spellings(address)}
+        self._words = ahocorasick.Automaton() if wanted else None
+        if self._words is not None:
+            for address in wanted:
+                self._words.add_word(address, "plain")
+                for text, how in _spellings(address):
+                    self._words.add_word(text, how)
+            self._words.make_automaton()
 
     def find(self, url: str) -> str:
         """Say how a recipient's address stands in a link, or return ""."""
-        if not self._plain:
+        if self._words is None:
             return ""
-        url = url[:_LONGEST]
-        lower = unquote(url).lower()
-        if "@" in lower and any(address in lower for address in self._plain):
-            return "plain"
-        for text, how in self._written.items():
-            if text in lower:
-                return how
-        for token in _BASE64.findall(url)[:_TOKENS]:
+        ways = {how for _, how in self._words.iter(unquote(url).lower())}
+        if ways:
+            return "plain" if "plain" in ways else min(ways)
+        for token in _BASE64.findall(url):
             decoded = _decode(token)
-            if "@" in decoded and any(address in decoded for address in self._plain):
+            if "@" in decoded and any(how == "plain" for _, how in self._words.iter(decoded)):
                 return "base64"
         return ""
 

@@ -1,6 +1,6 @@
 """Where a link leads in truth, where its address carries another address within itself.
 
-Security: works on hostile text; unwraps a bounded number of times, every pattern is linear, and it never raises.
+Security: works on hostile text; an address grows shorter with every step, every pattern is linear, and it never raises.
 """
 
 import base64
@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from mailwarden.analysis.hosts import HostKind, kind_of
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import host_of, registrable_domain
-
-MAX_DEPTH = 4
-_LONGEST = 8_192
 
 _INNER = re.compile(r"(?:https?|ftp):(?:[/\\]{1,3}(?![/\\])|[/\\]{4})[^\s<>\"']{4,4096}", re.IGNORECASE)
 _BASE64_INNER = re.compile(r"[=/#?](?:a1)?(aHR0c[A-Za-z0-9+/_-]{8,2000})")
@@ -31,7 +29,6 @@ _PROOFPOINT = re.compile(r"/v3/__(.{8,4000}?)__;", re.IGNORECASE)
 
 def inner_address(url: str) -> str:
     """Return the address that another carries in its path, query or fragment, or ""."""
-    url = url[:_LONGEST]
     if amp := _AMP.match(url):
         return f"https://{unquote(amp[1])}"
     if bare := _BARE_INNER.match(url):
@@ -59,10 +56,14 @@ def _decoded(tail: str) -> Iterator[str]:
         yield tail
 
 
-def follow(url: str) -> Iterator[str]:
+def follow(url: str, coverage: Coverage | None = None) -> Iterator[str]:
     """Yield the addresses within an address, outer before inner, where each leads to another organisation."""
+    return (coverage or Coverage()).first(_follow(url), "redirections", "a link")
+
+
+def _follow(url: str) -> Iterator[str]:
     seen = {registrable_domain(host_of(url))}
-    for _ in range(MAX_DEPTH):
+    while True:
         url = inner_address(url)
         host = host_of(url)
         domain = registrable_domain(host) or host
@@ -74,11 +75,9 @@ def follow(url: str) -> Iterator[str]:
 
 def unwrap(url: str) -> str:
     """Return what a gateway put its own address before, and any other address as it is."""
-    for _ in range(MAX_DEPTH):
-        if kind_of(host_of(url)) is not HostKind.GATEWAY:
-            break
+    while kind_of(host_of(url)) is HostKind.GATEWAY:
         inner = inner_address(url)
-        if not host_of(inner):
+        if not host_of(inner) or len(inner) >= len(url):
             break
         url = inner
     return url

@@ -5,45 +5,43 @@ Security: works on hostile content inside a killable worker; text, pages and lin
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import islice
 
 from msgspec import Struct
 
 from mailwarden.analysis.bodies import is_body
-from mailwarden.analysis.calendar_entries import read_entries
-from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.office_files import SeenDocument, read_office_files
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.pdf_document import PdfClock, is_pdf
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
+from mailwarden.analysis.renderings import PAGE_ENDINGS, Rendering, Source, render
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.message.addresses import Address, first_address, read_addresses
-from mailwarden.message.charsets import decode_text
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html
 from mailwarden.message.identity import read_identity
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message, Part
-from mailwarden.message.urls import find_urls, host_of, registrable_domain
+from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain
 from mailwarden.model.envelope import Envelope
 
-MAX_TEXT = 200_000
-MAX_FOLDED = 30_000
-MAX_PAGES = 50
-PAGE_TYPES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml"})
-PAGE_ENDINGS = (".html", ".htm", ".xhtml", ".xht", ".shtml", ".mht", ".mhtml", ".svg")
-
 NOBODY = Envelope("", ())
+WINDOW = 30_000  # characters of a text whose phrases are weighed together
+_OVERLAP = 300  # a phrase and its sentence
+_FEW_WORDS = 200  # characters that a second text may have beyond the first before it is one of its own
 
 
 class Page(Struct, frozen=True):
-    """A part that is a web page, parsed; `lower` is its source in lower case."""
+    """A web page of the message, parsed; `lower` is its source in lower case."""
 
-    part: Part
+    part: Part  # the MIME part that it came in
+    name: str
+    place: str
+    source: str
     document: HtmlDocument
     lower: str
     attached: bool
+    first: bool = True  # False: another charset or client makes this page of the same bytes
 
 
 class SeenLink(Struct, frozen=True):
@@ -54,6 +52,8 @@ class SeenLink(Struct, frozen=True):
     host: str
     domain: str
     place: str
+    loose: bool = False  # clients make it a link, its writer did not: an address in the text of a page, a bare name
+    bare: bool = False  # a name without a scheme
 
 
 class View:
@@ -70,7 +70,7 @@ class View:
 
     @cached_property
     def subject(self) -> str:
-        return self.message.header("subject")[:998]
+        return self.message.header("subject")
 
     @cached_property
     def sender(self) -> Address:
@@ -88,7 +88,7 @@ class View:
         if self.envelope.recipients:
             return self.envelope.recipients
         values = (*self.message.all_headers("to"), *self.message.all_headers("cc"))
-        return tuple(each.address for value in values for each in read_addresses(value) if each.address)[:1_000]
+        return tuple(each.address for value in values for each in read_addresses(value) if each.address)
 
     @cached_property
     def files(self) -> tuple[Part, ...]:
@@ -98,7 +98,7 @@ class View:
     @cached_property
     def unpacked(self) -> tuple[Unpacked, ...]:
         """The parts that are files, each opened where it is an archive."""
-        return unpack(self.message.parts, f"{self.subject}\n{self.text}")
+        return unpack(self.message.parts, f"{self.subject}\n{self.own_text}")
 
     @cached_property
     def opened_files(self) -> tuple[SeenFile, ...]:
@@ -108,7 +108,7 @@ class View:
     @cached_property
     def passwords(self) -> tuple[str, ...]:
         """What the message may give as the password of a file."""
-        return find_passwords(f"{self.subject}\n{self.text}")
+        return find_passwords(f"{self.subject}\n{self.own_text}")
 
     @cached_property
     def pdfs(self) -> tuple[tuple[SeenFile, PdfScan], ...]:
@@ -136,34 +136,95 @@ class View:
         return tuple(dict.fromkeys((*of_pdfs, *of_office)))
 
     @cached_property
-    def pages(self) -> tuple[Page, ...]:
-        return tuple(_page(part) for part in islice(filter(is_page, self.message.parts), MAX_PAGES))
+    def own_renderings(self) -> tuple[Rendering, ...]:
+        """How clients show the parts of the message itself."""
+        found = (each for part in self.message.parts for each in render(_source_of(part), self.coverage))
+        return tuple(self.coverage.first(found, "pages", "the message"))
 
-    @property
-    def pages_left_out(self) -> int:
-        """How many pages nobody looks at."""
-        return max(0, sum(map(is_page, self.message.parts)) - MAX_PAGES)
+    @cached_property
+    def renderings(self) -> tuple[Rendering, ...]:
+        """How clients show the parts of the message and the files inside of them."""
+        inner = (file for file in self.opened_files if file.inside and file.content)
+        found = (
+            each for file in inner for each in render(_source_of_file(file), self.coverage) if _is_opened(each, file)
+        )
+        return (*self.own_renderings, *self.coverage.first(found, "pages", "the files"))
+
+    @cached_property
+    def pages(self) -> tuple[Page, ...]:
+        """Every page of the message at any depth, those that data URIs carry included."""
+        return (*self._own_pages, *self._read_pages(self.renderings[len(self.own_renderings) :]))
+
+    @cached_property
+    def _own_pages(self) -> tuple[Page, ...]:
+        return tuple(self._read_pages(self.own_renderings))
+
+    def _read_pages(self, renderings: tuple[Rendering, ...]) -> Iterator[Page]:
+        pages = (page for each in renderings if each.is_page for page in self._read_page(each, each.text, 0))
+        return self.coverage.first(pages, "pages", "the message")
+
+    def _read_page(self, rendering: Rendering, source: str, depth: int) -> Iterator[Page]:
+        where = rendering.source
+        lower = source.lower()
+        document = read_html(source, self.coverage, where.place, lower=lower)
+        yield Page(where.part, where.name, where.place, source, document, lower, where.attached, rendering.first)
+        if document.carried and depth >= self.limits.carried_depth:
+            self.coverage.beyond("carried_depth", where.place)
+            return
+        for inner in document.carried:
+            yield from self._read_page(rendering, inner, depth + 1)
 
     @cached_property
     def text(self) -> str:
         """What a person reads: the body's page or else its plain text, and what an invitation says beyond it."""
-        shown = [page.document.text for page in self.pages if not page.attached]
+        inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
+        inner += [each.text for each in self._inner_texts if each.first]
+        return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", "the text")
+
+    @cached_property
+    def own_text(self) -> str:
+        """What a person reads of the message itself, the files inside of it left out."""
+        shown = [page.document.text for page in self._own_pages if not page.attached and page.first]
         text = "\n".join(shown) if any(shown) else self.plain_text
         if self.entries:
             known = " ".join(text.split())
             text = "\n".join((text, *(entry for entry in self.entries if " ".join(entry.split()) not in known)))
-        return text[:MAX_TEXT]
+        return self.coverage.cut(text, "text", "the text")
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
         """What the entries of attached calendars say, field by field."""
-        return read_entries(self.message.parts)
+        return tuple(entry for each in self.own_renderings if each.first for entry in each.entries)
 
     @cached_property
     def plain_text(self) -> str:
         """The plain text of the body, as it is."""
-        parts = (part for part in self.message.parts if part.media_type == "text/plain" and is_body(part))
-        return "\n".join(decode_text(part.content[: LIMITS.html], part.charset) for part in parts)[:MAX_TEXT]
+        shown = (each.text for each in self.own_renderings if not (each.is_page or each.source.attached) and each.first)
+        return self.coverage.cut("\n".join(filter(None, shown)), "text", "the text")
+
+    @property
+    def _inner_texts(self) -> Iterator[Rendering]:
+        """Yield the texts of messages inside of files."""
+        inner = self.renderings[len(self.own_renderings) :]
+        return (each for each in inner if not each.is_page and not each.source.attached and each.text)
+
+    @cached_property
+    def other_texts(self) -> tuple[str, ...]:
+        """What some clients show in place of the text: an alternative, another charset, a page without hidden text."""
+        known = _letters(self.text)
+        found: dict[str, None] = {}
+        for page in self.pages:
+            if not page.attached:
+                found |= dict.fromkeys(page.document.other_texts)
+                found |= {} if page.first else {page.document.text: None}
+        if self.plain_text and any(not page.attached for page in self._own_pages):
+            rest = "\n".join(line for line in self.plain_text.splitlines() if _letters(line) not in known)
+            found |= {rest: None} if len(rest) > _FEW_WORDS else {}
+        found |= {
+            each.text: None for each in self.renderings if not (each.is_page or each.first or each.source.attached)
+        }
+        found.pop(self.text, None)
+        return tuple(self.coverage.first(filter(None, found), "texts", "the text"))
 
     @cached_property
     def lower_text(self) -> str:
@@ -172,41 +233,114 @@ class View:
 
     @cached_property
     def folded_text(self) -> str:
-        """The beginning of subject and body as phrases are compared with it: folded, cut."""
-        return fold(f"{self.subject[:500]} . {self.text[:MAX_FOLDED]}")
+        """Subject and body as phrases are compared with it."""
+        return fold(f"{self.subject} . {self.text}")
+
+    @cached_property
+    def folded_texts(self) -> tuple[str, ...]:
+        """The text and what some clients show in its place, folded, in windows whose phrases are weighed together."""
+        others = (fold(f"{self.subject} . {text}") for text in self.other_texts)
+        return tuple(window for text in (self.folded_text, *others) for window in _windows(text))
+
+    @cached_property
+    def shown_length(self) -> int:
+        """How many characters a person reads, hidden ones left out; a longer alternative dilutes no shorter one."""
+        return min(len(self.folded_text), *map(len, map(fold, self._seen_texts)), len(self.folded_text))
+
+    @property
+    def _seen_texts(self) -> Iterator[str]:
+        return (text for page in self.pages if not page.attached for text in page.document.other_texts[:1])
 
     @cached_property
     def links(self) -> tuple[SeenLink, ...]:
-        """Every link of body and attached pages, each address with each text once, within bounds."""
+        """Every link that a client makes clickable, each address with each text once."""
         seen: dict[tuple[str, str], SeenLink] = {}
-        for url, text, place in self._links():
-            host = host_of(url)
+        for url, text, place, loose, bare in self._links():
             if (url, text) not in seen:
-                seen[url, text] = SeenLink(url, text, host, registrable_domain(host), place)
-                if len(seen) >= LIMITS.urls:
-                    break
-        return tuple(seen.values())
+                host = host_of(url)
+                seen[url, text] = SeenLink(url, text, host, registrable_domain(host), place, loose, bare)
+        return tuple(self.coverage.first(seen.values(), "urls", "the links"))
 
-    def _links(self) -> Iterator[tuple[str, str, str]]:
+    @cached_property
+    def loads(self) -> tuple[SeenLink, ...]:
+        """Every address that a client loads when it shows the message or opens its pages."""
+        seen: dict[str, SeenLink] = {}
+        for page in self.pages:
+            for load in page.document.loads:
+                if load.href not in seen:
+                    host = host_of(load.href)
+                    seen[load.href] = SeenLink(load.href, "", host, registrable_domain(host), page.place)
+        return tuple(self.coverage.first(seen.values(), "urls", "the links"))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The addresses that stand in the texts of links, which lead elsewhere."""
+        found = dict.fromkeys(url for page in self.pages for url in _labels_of(page.document))
+        return tuple(self.coverage.first(found, "urls", "the links"))
+
+    def _links(self) -> Iterator[tuple[str, str, str, bool, bool]]:
         for page in self.pages:
             for link in page.document.links:
-                yield link.href, link.text, page.part.place
-        for url in find_urls(self.plain_text):
-            yield url, "", "the text"
-        for url in find_urls("\n".join(self.entries)[:MAX_TEXT]) if self.entries else ():
-            yield url, "", "the calendar"
+                yield link.href, link.text, page.place, False, False
+        for page in self.pages:
+            labels = frozenset(_labels_of(page.document))
+            yield from self._links_in(page.document.text, page.place, labels, loose=True, bare=not page.attached)
+        for each in self.renderings:
+            if not each.is_page:
+                yield from self._links_in(each.text, each.source.place, bare=not each.source.attached)
+                for value in (*each.entries, *each.links):
+                    yield from self._links_in(value, each.source.place)
+
+    def _links_in(
+        self, text: str, place: str, but: frozenset[str] = frozenset(), *, loose: bool = False, bare: bool = False
+    ) -> Iterator[tuple[str, str, str, bool, bool]]:
+        """Yield the addresses of a text that clients make links of."""
+        yield from ((url, "", place, loose, False) for url in find_urls(text, self.coverage, place) if url not in but)
+        if bare and "." in text:
+            names = find_bare_links(text, self.coverage, place)
+            yield from ((url, "", place, True, True) for url in names if url not in but)
 
 
-def is_page(part: Part) -> bool:
-    if part.media_type in PAGE_TYPES or part.name.lower().endswith(PAGE_ENDINGS):
-        return True
-    # A file without an ending opens as what it is.
-    nameless = part.disposition == "attachment" and not ending_of(part.name)
-    return nameless and kind_by_content(part.content[:HEAD]) == WEB_PAGE
+def _labels_of(document: HtmlDocument) -> Iterator[str]:
+    texts = "\n".join(link.text for link in document.links if "." in link.text)
+    yield from find_urls(texts)
+    yield from find_bare_links(texts)
 
 
-def _page(part: Part) -> Page:
-    text = decode_text(part.content, part.charset)
-    attached = part.disposition == "attachment" or part.name.lower().endswith(PAGE_ENDINGS)
-    lower = text.lower()
-    return Page(part, read_html(text, lower=lower), lower, attached)
+def _source_of(part: Part) -> Source:
+    attached = part.disposition == "attachment" or bool(part.name and not part.media_type.startswith("text/"))
+    return Source(
+        part,
+        part.name,
+        part.content,
+        part.media_type,
+        part.charsets,
+        part.place,
+        attached or _has_page_name(part),
+        part.joins_lines,
+    )
+
+
+def _has_page_name(part: Part) -> bool:
+    return any(name.lower().rstrip(". ").endswith(PAGE_ENDINGS) for name in part.names)
+
+
+def _source_of_file(file: SeenFile) -> Source:
+    charsets = (file.charset,) if file.charset else ()
+    return Source(file.part, file.name, file.content, file.media_type, charsets, file.place, not file.is_body)
+
+
+def _is_opened(rendering: Rendering, file: SeenFile) -> bool:
+    """Tell what is looked at of a file inside of another: pages and entries, and texts where they are the body."""
+    return rendering.is_page or file.is_body or bool(rendering.entries or rendering.links)
+
+
+def _windows(text: str) -> Iterator[str]:
+    """Yield a text in pieces that overlap by a sentence, most often in one."""
+    yield text[:WINDOW]
+    for start in range(WINDOW - _OVERLAP, len(text) - _OVERLAP, WINDOW - _OVERLAP):
+        yield text[start : start + WINDOW]
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.lower()))

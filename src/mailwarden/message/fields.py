@@ -111,6 +111,19 @@ def parameter(parameters: list[Parameter], name: bytes) -> tuple[bytes, bytes]:
     return b"".join(joined), charset
 
 
+def all_values(parameters: list[Parameter], name: bytes) -> list[tuple[bytes, bytes]]:
+    """Return every value that some client takes for a parameter, with its RFC 2231 charset; the likeliest first."""
+    found = dict.fromkeys([parameter(parameters, name)])
+    for each in parameters:
+        if each.name == name:
+            found[each.value, b""] = None
+            if b"\0" in each.value:  # where programs written in C end a text
+                found[each.value.partition(b"\0")[0], b""] = None
+        elif each.name == name + b"*":
+            found[parameter([each], name)] = None
+    return [(value, charset) for value, charset in found if value]
+
+
 def decode_percents(value: bytes) -> bytes:
     return _PERCENT.sub(lambda match: bytes((int(match[1], 16),)), value) if b"%" in value else value
 

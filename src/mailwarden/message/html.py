@@ -1,16 +1,32 @@
 """What an HTML body holds: links with their visible text, forms, scripts, frames, data URIs, hidden text.
 
-Security: parses hostile HTML with lexbor inside a killable worker; every list is bounded, and it never raises.
+Security: parses hostile HTML with lexbor inside a killable worker; a limit that stops the reader is recorded in the
+message's coverage, and it never raises.
 """
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import urljoin
 
 from msgspec import Struct
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.charsets import readings
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import LIMITS, SHOWN
+from mailwarden.message.page_links import (
+    LISTED,
+    LOADED,
+    Link,
+    addresses_of,
+    carried_page,
+    clean_address,
+    css_addresses,
+    join_address,
+    plain_style,
+    refresh_target,
+)
+from mailwarden.message.urls import find_urls, host_of
 
 # What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
 _ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
@@ -20,6 +36,11 @@ _NOT_SHOWN = (
     ("opacity", re.compile(rf"opacity{_ZERO}")),
     ("text-indent", re.compile(r"text-indent\s{0,9}:\s{0,9}-\d{3}")),
     ("max-height", re.compile(rf"max-height{_ZERO}")),
+)
+# What hides as well, but stands in layouts too, so that it is evidence of nothing.
+_CLIPPED = re.compile(rf"(?<![-\w])(?:height|width|line-height|max-width){_ZERO}")
+_ASIDE = re.compile(
+    r"(?:left|top|right)\s{0,9}:\s{0,9}-\d{3}|clip\s{0,9}:\s{0,9}rect\(\s{0,9}[01]|clip-path\s{0,9}:|scale\(0\)"
 )
 _NO_SIZE = re.compile(rf"font-size{_ZERO}")
 _LEFT_OUT = re.compile(r"mso-hide\s{0,9}:\s{0,9}all")
@@ -32,11 +53,17 @@ _PALE_WORDS = ("#f", "white", "transparent", "rgb")
 _WHITES = frozenset({"#ffffff", "#fff", "white", "#fefefe"})
 _TAG = re.compile(r"<[a-zA-Z!/]")
 _DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30})")
-_REFRESH = re.compile(r"url\s{0,9}=\s{0,9}[\"']?([^\"'\s>]{1,8192})", re.IGNORECASE)
+# Elements whose content HTML5 does not show, and Outlook and other clients do.
+_OPENED = re.compile(r"<(/?)(?:template|noembed|noframes)(?=[\s/>])", re.IGNORECASE)
+_OPENED_HINTS = ("<template", "<noembed", "<noframes")
+_CONDITIONAL = re.compile(r"<!--\s{0,99}\[if[^\]<>]{0,200}\]>(.*?)(?:--!?>|\Z)", re.IGNORECASE | re.DOTALL)
+_KEPT_FLAT = frozenset({"a", "img", "form", "input", "script", "iframe", "meta", "area", "button", "frame", "base"})
+_MAY_HIDE = re.compile(r"none|hidden|:\s{0,9}[01](?![\d.])|-\d{3}|\\", re.IGNORECASE)
+_SIMPLE = re.compile(r"(?:[a-z][a-z0-9]{0,20})?[.#][a-z_][\w-]{0,80}", re.IGNORECASE)
 _HANDLERS = ("onload", "onclick", "onerror", "onsubmit", "onmouseover", "onfocus")
-_TEXT = 1_000
-_ENOUGH = 20_000  # characters of hidden text that are counted
-_NODES = 200_000
+_RARE = tuple(name for name in (*LOADED, *LISTED) if name not in ("src", "data"))
+_MUCH_HIDDEN = 1_000  # characters
+_OFTEN_HIDDEN = 20  # elements
 
 
 class _Look(NamedTuple):
@@ -46,14 +73,7 @@ class _Look(NamedTuple):
     gone: bool
     tiny: bool
     pale: bool
-
-
-class Link(Struct, frozen=True):
-    """A place the reader can be led to: the address as written, the text that is seen, the tag it stands in."""
-
-    href: str
-    text: str
-    tag: str = "a"
+    clipped: bool
 
 
 class Form(Struct, frozen=True):
@@ -63,12 +83,15 @@ class Form(Struct, frozen=True):
 
 
 class HtmlDocument(Struct, frozen=True):
-    links: tuple[Link, ...] = ()
+    links: tuple[Link, ...] = ()  # where a click leads
+    loads: tuple[Link, ...] = ()  # what is loaded or opened along with the page
     forms: tuple[Form, ...] = ()
+    asks_password: bool = False  # in a form or outside of one
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     refreshes: tuple[str, ...] = ()
-    data_uris: tuple[str, ...] = ()  # the first bytes of each, enough to tell the type
+    data_uris: tuple[str, ...] = ()  # the first characters of each, enough to tell the type
+    carried: tuple[str, ...] = ()  # pages inside of data URIs and srcdoc
     images: tuple[str, ...] = ()
     handlers: int = 0  # attributes such as onclick
     hidden: int = 0  # elements whose style hides them
@@ -77,185 +100,360 @@ class HtmlDocument(Struct, frozen=True):
     pale_text: int = 0  # characters in white, on whatever ground
     tags: int = 0
     text: str = ""
+    other_texts: tuple[str, ...] = ()  # what some clients show instead: without hidden text, or for Outlook alone
     title: str = ""
     base: str = ""
-    cut: bool = False  # a bound was reached: there is more than is listed here
 
 
-def read_html(text: str, limits: Limits = LIMITS, *, lower: str = "") -> HtmlDocument:
-    """Read an HTML body; extraction goes on to the last tag, bounded by number of URLs and by bytes.
+def read_html(text: str, coverage: Coverage | None = None, place: str = "", *, lower: str = "") -> HtmlDocument:
+    """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
 
     `lower` is the whole text in lower case, where the caller has it already.
     """
-    cut = len(text) > limits.html
-    if cut:
-        text, lower = text[: limits.html], ""
+    coverage = coverage or Coverage()
+    whole = len(text)
+    text = coverage.cut(text, "html", place)
+    lower = lower if lower and len(text) == whole else text.lower()
     tags = len(_TAG.findall(text))
-    if tags > 2_000 and is_deep(text):
+    if tags > coverage.limits.html_depth and is_deep(text, coverage.limits.html_depth):
         # A tree thousands of levels deep costs the parser quadratic time: read it flat.
-        text, lower = _DEPTH_TAGS.sub(_flatten, text), ""
-        cut = True
+        text = _DEPTH_TAGS.sub(_flatten, text)
+        coverage.beyond("html_depth", place)
     try:
         parser = LexborHTMLParser(text)
     except (ValueError, RuntimeError, UnicodeError):
-        return HtmlDocument(tags=tags, cut=True)
-    return _Reader(parser, lower or text.lower(), limits, tags, cut).read()
+        coverage.damaged(place, "the HTML parser refuses the page")
+        return HtmlDocument(tags=tags)
+    return _Reader(parser, text, lower, coverage, place).read(tags)
 
 
 class _Reader:
-    def __init__(self, parser: LexborHTMLParser, lower: str, limits: Limits, tags: int, cut: bool) -> None:
+    def __init__(self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: str) -> None:
         self._parser = parser
+        self._source = source
         self._lower = lower
-        self._limits = limits
-        self._tags = tags
-        self._cut = cut
+        self._coverage = coverage
+        self._place = place
         self._links: list[Link] = []
+        self._loads: dict[str, Link] = {}
         self._data: list[str] = []
+        self._carried: list[str] = []
+        self._room = coverage.limits.html  # characters of the texts of all links together
+        self._base = ""
 
-    def read(self) -> HtmlDocument:
-        for node in self._select("a[href], area[href]"):
-            self._add_link(node.attributes.get("href"), _visible(node), node.tag or "a")
-        frames = [self._note(node, "src") for node in self._select("iframe, frame, embed", "frame", "<embed")]
-        frames += [self._note(node, "data") for node in self._select("object", "<object")]
-        images = [self._note(node, "src") for node in self._select("img[src]", "<im")]
-        forms = tuple(self._read_form(node) for node in self._select("form", "<form")[:200])
-        scripts = self._read_scripts()
-        body = self._parser.body
-        title = self._parser.css_first("title") if "<title" in self._lower else None
+    def read(self, tags: int) -> HtmlDocument:
         base = self._parser.css_first("base[href]") if "<base" in self._lower else None
-        address = (base.attributes.get("href") or "")[: self._limits.url] if base else ""
-        hidden, gone, tiny, pale = self._measure_hidden()
-        handlers = len(self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS))
+        self._base = clean_address(base.attributes.get("href") or "") if base else ""
+        frames, images = self._read_addresses()
+        forms = tuple(self._read_form(node) for node in self._select("form", "<form"))
+        scripts = self._read_scripts()
+        refreshes = self._read_refreshes()
+        others = [self._read_conditional()] if "[if" in self._lower else []
+        if any(hint in self._lower for hint in _OPENED_HINTS):
+            others.append(self._read_beside(_OPENED.sub(r"<\1div", self._source)))
+        self._read_styles()
+        title = self._parser.css_first("title") if "<title" in self._lower else None
+        hidden, gone, tiny, pale, unseen = self._measure_hidden()
+        handlers = self._read_handlers()
+        text, seen = self._read_texts(self._parser.body, unseen)
         return HtmlDocument(
-            links=self._links_on(address),
+            links=tuple(self._links),
+            loads=tuple(self._loads.values()),
             forms=forms,
+            asks_password=bool(self._select('[type="password" i]', "type")),
             scripts=scripts,
-            frames=tuple(frame for frame in frames if frame),
-            refreshes=self._read_refreshes(),
-            data_uris=tuple(self._data[:1_000]),
-            images=tuple(image for image in images if image),
+            frames=frames,
+            refreshes=refreshes,
+            data_uris=tuple(self._data),
+            carried=tuple(self._carried),
+            images=images,
             handlers=handlers,
             hidden=hidden,
             gone_text=gone,
             tiny_text=tiny,
             pale_text=pale,
-            tags=self._tags,
-            text=self._read_text(body),
-            title=(title.text(deep=True)[:_TEXT].strip() if title else ""),
-            base=address,
-            cut=self._cut,
+            tags=tags,
+            text=text,
+            other_texts=tuple(other for other in (seen, *others) if other and other != text),
+            title=title.text(deep=True).strip()[: SHOWN.subject] if title else "",
+            base=self._base,
         )
 
-    def _measure_hidden(self) -> tuple[int, int, int, int]:
-        """Return how many elements are hidden, and how many characters are not shown, tiny or white."""
-        hidden = gone = tiny = pale = 0
-        looks: dict[str, _Look] = {}  # most elements of a page have the style of another
-        for node in self._select("[style]", "style"):
-            style = (node.attributes.get("style") or "")[:4_096]
-            look = looks.get(style) or looks.setdefault(style, _look_of(style))
-            hidden += look.hidden
-            if look.gone:
-                gone += _length(node) if gone < _ENOUGH else 0
-            elif look.tiny:
-                tiny += _length(node) if tiny < _ENOUGH and not _sizes_within(node) else 0
-            elif look.pale:
-                pale += len(node.text(deep=False).strip())
-        for node in self._select("[hidden]", "hidden"):
-            hidden += 1
-            gone += _length(node) if gone < _ENOUGH else 0
-        for node in self._select("font[color]", "<font"):
-            if (node.attributes.get("color") or "").lower() in _WHITES:
-                pale += len(node.text(deep=False).strip())
-        return hidden, gone, tiny, pale
+    def _read_addresses(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Collect every address in attributes; return those of frames and those of images apart."""
+        anchors = self._select("a[href], area[href]")
+        for node in anchors:
+            self._add_link(_href(node), self._visible(node), node.tag or "a")
+        if self._lower.count("href") > len(anchors):
+            for node in self._select("[href]"):
+                if node.tag not in ("a", "area"):
+                    self._add_addresses(node)
+        for node in self._select("[action], [formaction]", "action"):
+            self._add_addresses(node)
+        frames = [self._note(node, "src") for node in self._select("iframe, frame, embed", "frame", "<embed")]
+        frames += [self._note(node, "data") for node in self._select("object", "<object")]
+        images = [self._note(node, "src") for node in self._select("img[src]", "<im")]
+        for node in self._select("[src]", "src"):
+            if node.tag != "img":
+                self._add_addresses(node)
+        for name in _RARE:
+            for node in self._select(f"[{name}]", name):
+                self._add_addresses(node)
+        for node in self._select("[data]:not(object), animate, set, param", "<svg", "data=", "<param"):
+            self._add_addresses(node)
+        for node in self._select("iframe[srcdoc]", "srcdoc"):
+            self._carried.append(node.attributes.get("srcdoc") or "")
+        return tuple(filter(None, frames)), tuple(filter(None, images))
+
+    def _add_addresses(self, node: LexborNode) -> None:
+        tag = (node.tag or "").lower()
+        for value, leads in addresses_of(tag, node.attributes):
+            if leads:
+                self._add_link(value, self._visible(node), tag)
+            else:
+                self._add_load(value, tag)
+
+    def _add_link(self, href: str | None, text: str, tag: str) -> None:
+        if href is None:
+            return
+        href = self._whole(href)
+        if href[:5].lower() == "data:":
+            self._note_data(href)
+        elif href[:11].lower() == "javascript:":
+            for url in find_urls(href):
+                self._add_link(url, text, tag)
+        if len(self._links) < self._coverage.limits.urls:
+            self._links.append(Link(href, text, tag))
+        else:
+            self._coverage.beyond("urls", self._place)
+
+    def _add_load(self, value: str, tag: str) -> None:
+        href = self._whole(value)
+        if href[:5].lower() == "data:":
+            self._note_data(href)
+        elif href not in self._loads and host_of(href):
+            if len(self._loads) < self._coverage.limits.urls:
+                self._loads[href] = Link(href, "", tag)
+            else:
+                self._coverage.beyond("urls", self._place)
+
+    def _whole(self, value: str) -> str:
+        """Return an address as a browser follows it."""
+        if value[:5].lower() == "data:":
+            return value
+        return join_address(self._base, self._coverage.cut(clean_address(value), "url", self._place))
+
+    def _note_data(self, uri: str) -> None:
+        self._data.append(uri[:256])
+        if carried := carried_page(uri):
+            content, charset = carried
+            self._carried += readings(content, (charset,), page=True)
+
+    def _note(self, node: LexborNode, attribute: str) -> str:
+        """Return an address that the page loads; data URIs are noted apart."""
+        value = node.attributes.get(attribute) or ""
+        if value.lstrip()[:5].lower() == "data:":
+            self._note_data(value.lstrip())
+            return ""
+        self._add_load(value, node.tag or "")
+        return clean_address(value)
 
     def _select(self, selector: str, *signs: str) -> list[LexborNode]:
         """Return what a selector finds; where none of the signs stands in the source, it cannot find anything."""
         if signs and not any(sign in self._lower for sign in signs):
             return []
         found = self._parser.css(selector)
-        if len(found) > self._limits.urls:
-            self._cut = True
-            return found[: self._limits.urls]
-        return found
+        return found if len(found) <= self._coverage.limits.html_nodes else list(self._first(found))
 
-    def _add_link(self, href: str | None, text: str, tag: str) -> None:
-        if href is None:
-            return
-        if href[:5].lower() == "data:":
-            self._data.append(href[:256])
-        if len(self._links) < self._limits.urls:
-            self._links.append(Link(href[: self._limits.url].strip(), text, tag))
-        else:
-            self._cut = True
+    def _first(self, nodes: list[LexborNode]) -> Iterator[LexborNode]:
+        return self._coverage.first(nodes, "html_nodes", self._place)
 
-    def _links_on(self, base: str) -> tuple[Link, ...]:
-        """Return the links as a browser follows them: those without a host of their own lead to that of the base."""
-        if not base:
-            return tuple(self._links)
-        return tuple(Link(_join(base, link.href), link.text, link.tag) for link in self._links)
-
-    def _note(self, node: LexborNode, attribute: str) -> str:
-        """Return an address that the message loads; data URIs are noted apart."""
-        value = node.attributes.get(attribute) or ""
-        if value[:5].lower() == "data:":
-            self._data.append(value[:256])
+    def _visible(self, node: LexborNode) -> str:
+        """Return the text of an element; elements inside each other have theirs read again, so all have one budget."""
+        if self._room <= 0:
+            self._coverage.beyond("html", self._place, "the links of the page have more text than is read")
             return ""
-        return value[: self._limits.url].strip()
+        text = node.text(deep=True)
+        self._room -= len(text)
+        return self._coverage.cut(" ".join(text.split()), "link_text", self._place)
 
     def _read_form(self, node: LexborNode) -> Form:
-        action = (node.attributes.get("action") or "")[: self._limits.url].strip()
-        method = (node.attributes.get("method") or "get")[:10].lower()
+        action = self._whole(node.attributes.get("action") or "")
+        method = (node.attributes.get("method") or "get").lower()
         return Form(action, method, node.css_first('input[type="password" i]') is not None)
 
     def _read_scripts(self) -> tuple[str, ...]:
         kept: list[str] = []
-        room = self._limits.html_scripts
-        for node in self._select("script", "<script")[:1_000]:
+        room = self._coverage.limits.html_scripts
+        for node in self._select("script", "<script"):
             source = node.attributes.get("src")
-            script = source[: self._limits.url] if source else node.text(deep=True)
-            kept.append(script[:room])
-            room -= len(kept[-1])
-            if room <= 0:
-                self._cut = True
+            script = source or node.text(deep=True)
+            if len(script) > room:
+                self._coverage.beyond("html_scripts", self._place)
+                kept.append(script[:room])
                 break
+            kept.append(script)
+            room -= len(script)
+        for script in kept:
+            for url in find_urls(script) if "://" in script else ():
+                self._add_load(url, "script")
         return tuple(script for script in kept if script)
 
-    def _read_refreshes(self) -> tuple[str, ...]:
-        metas = [
-            (node.attributes.get("content") or "")[:16_384]
-            for node in self._select("meta[http-equiv]", "http-equiv")[:1_000]
-            if (node.attributes.get("http-equiv") or "").strip().lower() == "refresh"
-        ]
-        return tuple(match[1] for content in metas if (match := _REFRESH.search(content)))
+    def _read_handlers(self) -> int:
+        """Return how many elements run something, and note where they lead."""
+        nodes = self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS)
+        for node in nodes:
+            for name, value in node.attributes.items():
+                for url in find_urls(value) if value and name.lower().startswith("on") and "://" in value else ():
+                    self._add_link(url, "", node.tag or "")
+        return len(nodes)
 
-    def _read_text(self, body: LexborNode | None) -> str:
+    def _read_refreshes(self) -> tuple[str, ...]:
+        found: list[str] = []
+        for node in self._select("meta[http-equiv]", "http-equiv"):
+            if (node.attributes.get("http-equiv") or "").strip().lower() == "refresh":
+                target = refresh_target(node.attributes.get("content") or "")
+                if target:
+                    found.append(self._whole(target))
+                    self._add_link(target, "", "meta")
+        return tuple(found)
+
+    def _read_styles(self) -> None:
+        for node in self._select("style", "<style"):
+            for address in css_addresses(node.text(deep=True)):
+                self._add_load(address, "style")
+        if "url(" in self._lower or "\\" in self._lower:
+            for node in self._select('[style*="("], [style*="\\\\"]', "style"):
+                for address in css_addresses(node.attributes.get("style") or ""):
+                    self._add_load(address, "style")
+
+    def _read_conditional(self) -> str:
+        """Read what Outlook shows and others take for comments, and return its text."""
+        pieces = [match[1] for match in _CONDITIONAL.finditer(self._source)]
+        return self._read_beside("\n".join(pieces)) if any("<" in piece for piece in pieces) else ""
+
+    def _read_beside(self, source: str) -> str:
+        """Add the links of a page that some clients see in the same source, and return its text."""
+        page = read_html(source, self._coverage, self._place)
+        known = {link.href for link in self._links}
+        for link in page.links:
+            if self._whole(link.href) not in known:
+                self._add_link(link.href, link.text, link.tag)
+        for load in page.loads:
+            self._add_load(load.href, load.tag)
+        self._carried += page.carried
+        return page.text
+
+    def _measure_hidden(self) -> tuple[int, int, int, int, list[LexborNode]]:
+        """Return how many elements are hidden, how many characters are not shown, tiny or white, and the elements."""
+        hidden = gone = tiny = pale = 0
+        most = self._coverage.limits.html_text
+        unseen: list[LexborNode] = []
+        looks: dict[str, _Look] = {}  # most elements of a page have the style of another
+        for node in self._select("[style]", "style"):
+            style = node.attributes.get("style") or ""
+            look = looks.get(style) or looks.setdefault(style, _look_of(style))
+            hidden += look.hidden
+            if look.gone:
+                gone += _length(node) if gone < most else 0
+                unseen.append(node)
+            elif look.tiny and not _sizes_within(node):
+                tiny += _length(node) if tiny < most else 0
+                unseen.append(node)
+            elif look.pale:
+                pale += len(node.text(deep=False).strip())
+            if look.clipped and not look.gone:
+                unseen.append(node)
+        for node in self._select("[hidden]", "hidden"):
+            hidden += 1
+            gone += _length(node) if gone < most else 0
+            unseen.append(node)
+        for node in self._select("font[color]", "<font"):
+            if (node.attributes.get("color") or "").lower() in _WHITES:
+                pale += len(node.text(deep=False).strip())
+        return hidden, gone, tiny, pale, [*unseen, *self._hidden_by_class()]
+
+    def _hidden_by_class(self) -> Iterator[LexborNode]:
+        """Yield the elements that simple rules of the page's own style hide."""
+        for node in self._select("style", "<style"):
+            for rule in _without_media(node.text(deep=True)).split("}"):
+                names, _, style = rule.rpartition("{")
+                look = _look_of(style) if _MAY_HIDE.search(style) else None
+                if look and (look.gone or look.tiny or look.clipped):
+                    for selector in names.split(","):
+                        if _SIMPLE.fullmatch(selector.strip()):
+                            yield from self._select(selector.strip())
+
+    def _read_texts(self, body: LexborNode | None, unseen: list[LexborNode]) -> tuple[str, str]:
+        """Return the text of the body, and what is left of it without hidden text where much is hidden."""
         if body is None:
-            return ""
+            return "", ""
         for name in ("script", "style"):
-            for node in self._parser.css(name)[:_NODES] if f"<{name}" in self._lower else ():
+            for node in self._parser.css(name) if f"<{name}" in self._lower else ():
                 node.decompose()
-        text = body.text(deep=True, separator=" ")
-        return " ".join(text[: self._limits.html_text].split())
+        text = self._text_of(body)
+        if not unseen:
+            return text, ""
+        self._remove(unseen)
+        seen = self._text_of(body)
+        much = len(text) - len(seen) >= _MUCH_HIDDEN or (len(unseen) >= _OFTEN_HIDDEN and seen != text)
+        return text, seen if much else ""
+
+    def _remove(self, nodes: list[LexborNode]) -> None:
+        """Take elements out of the tree, those inside of each other once; scripts and styles are gone already."""
+        chosen = {node.mem_id: node for node in nodes if node.tag not in ("script", "style", "body", "html", "head")}
+        outermost = [node for node in chosen.values() if not _is_inside(node, chosen)]
+        for node in outermost:
+            node.decompose()
+
+    def _text_of(self, body: LexborNode) -> str:
+        text = " ".join(body.text(deep=True, separator=" ").split())
+        return self._coverage.cut(text, "html_text", self._place)
+
+
+def _is_inside(node: LexborNode, others: dict[int, LexborNode]) -> bool:
+    parent = node.parent
+    while parent is not None:
+        if parent.mem_id in others:
+            return True
+        parent = parent.parent
+    return False
 
 
 def _look_of(style: str) -> _Look:
     style = style.lower()
+    if "\\" in style or "/*" in style:
+        style = plain_style(style)
     not_shown = any(word in style and pattern.search(style) for word, pattern in _NOT_SHOWN)
     return _Look(
         hidden=not_shown or bool(_NO_SIZE.search(style)),
         gone=not_shown or bool(_LEFT_OUT.search(style)),
         tiny=bool(_TINY.search(style)),
         pale="background" not in style and any(word in style for word in _PALE_WORDS) and bool(_PALE.search(style)),
+        clipped=bool(("overflow" in style and _CLIPPED.search(style)) or _ASIDE.search(style)),
     )
 
 
-def _join(base: str, href: str) -> str:
-    if href.startswith("#"):
-        return href
-    try:
-        return urljoin(base, href)
-    except ValueError:
-        return href
+def _without_media(style: str) -> str:
+    """Return a style without the blocks that hold for some screens alone."""
+    pieces = style.split("@media")
+    return pieces[0] + "".join(_after_block(piece) for piece in pieces[1:])
+
+
+def _after_block(piece: str) -> str:
+    depth = 0
+    for match in re.finditer(r"[{}]", piece):
+        depth += 1 if match.group() == "{" else -1
+        if depth <= 0:
+            return piece[match.end() :]
+    return ""
+
+
+def _href(node: LexborNode) -> str | None:
+    attributes = node.attributes
+    if "href" in attributes:
+        return attributes["href"]
+    return next((value for name, value in attributes.items() if name.endswith(":href")), None)
 
 
 def _sizes_within(node: LexborNode) -> bool:
@@ -264,14 +462,10 @@ def _sizes_within(node: LexborNode) -> bool:
 
 
 def _length(node: LexborNode) -> int:
-    return len(" ".join(node.text(deep=True)[: 2 * _ENOUGH].split()))
+    return len(" ".join(node.text(deep=True).split()))
 
 
-def _visible(node: LexborNode) -> str:
-    return " ".join(node.text(deep=True)[: 4 * _TEXT].split())[:_TEXT]
-
-
-def is_deep(text: str) -> bool:
+def is_deep(text: str, most: int = LIMITS.html_depth) -> bool:
     """Tell whether tags nest thousands deep, which costs parsers quadratic time."""
     depth = deepest = 0
     void = {"br", "img", "hr", "meta", "link", "input", "area", "base", "col", "embed", "source", "wbr", "p", "li"}
@@ -280,11 +474,9 @@ def is_deep(text: str) -> bool:
             continue
         depth = max(depth - 1, 0) if closes else depth + 1
         deepest = max(deepest, depth)
-    return deepest > 2_000
+    return deepest > most
 
 
 def _flatten(match: re.Match[str]) -> str:
     name = match[2].lower()
-    return (
-        match.group() if name in {"a", "img", "form", "input", "script", "iframe", "meta", "area"} else f"<{match[1]}br"
-    )
+    return match.group() if name in _KEPT_FLAT else f"<{match[1]}br"

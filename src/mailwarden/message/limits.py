@@ -35,10 +35,17 @@ class Limits(Struct, frozen=True):
     html_scripts: int = 4 * MIB  # characters of the scripts of one page
     html_text: int = 2 * MIB  # characters of the text of one page
     html_nodes: int = 200_000  # elements of one page that one selector may find
-    pages: int = 500
+    html_depth: int = 2_000  # elements inside each other; deeper ones cost the parser quadratic time
+    link_text: int = 64 * KIB  # characters of the text of one link
+    pages: int = 500  # and texts, every reading counted
+    carried_depth: int = 4  # pages inside of data URIs, inside of each other
+    texts: int = 50  # what some clients show in place of the text
     urls: int = 20_000  # different links of the message
-    url: int = 64 * KIB
-    calendar_fields: int = 10_000
+    urls_written: int = 200_000  # links of one text, repeated ones counted as often as they are written
+    url: int = 64 * KIB  # characters
+    redirections: int = 20  # addresses inside of one address
+    calendar_fields: int = 50_000
+    xml_entities: int = 1_000  # of one document
 
     # Files: attachments, and the files inside of containers. One budget for the whole message.
     files: int = 10_000
@@ -102,6 +109,9 @@ class Shown(Struct, frozen=True):
     name: int = 255  # a file name
     path: int = 1_000  # a file's place inside of archives
     subject: int = 998
+    link: int = 500  # the address of a link
+    links: int = 50  # links that history keeps
+    hosts: int = 256  # hosts that history keeps
 
 
 class Kept(Struct, frozen=True):

@@ -10,11 +10,13 @@ from mailwarden.message.charsets import codec_for
 from mailwarden.message.fields import (
     Field,
     Parameter,
+    all_values,
     first_token,
     parameter,
     read_parameters,
     strip_comments,
 )
+from mailwarden.message.file_names import LONGEST
 from mailwarden.message.headers import decode_bytes, decode_value
 from mailwarden.message.limits import Limits
 
@@ -23,7 +25,6 @@ UUENCODINGS = frozenset({b"x-uuencode", b"uuencode", b"x-uue", b"uue", b"x-uu"})
 _TYPE = re.compile(rb"\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*/\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?=[;,]|$)")
 _ODD = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f-\xff]")
 _MIME_NAME = re.compile(rb"[^a-z0-9-]")
-_NAME = 1_000  # characters of the name of a file
 _SINGLE = (b"content-type", b"content-transfer-encoding", b"content-disposition")
 
 
@@ -36,6 +37,9 @@ class Media:
     disposition: str
     name: str
     doubts: list[str]
+    other_names: tuple[str, ...] = ()
+    other_charsets: tuple[str, ...] = ()
+    joins_lines: bool = False
 
     @property
     def is_multipart(self) -> bool:
@@ -65,15 +69,35 @@ def read_media(fields: list[Field], limits: Limits) -> Media:
     raw_type = values.get(b"content-type", b"")
     kind, parameters = _read_type(raw_type, limits, doubts)
     boundary = _read_boundary(kind, parameters, doubts)
-    raw_charset, _ = parameter(parameters, b"charset")
-    charset = raw_charset.decode("ascii", "replace").lower()
+    charset, *other_charsets = _read_charsets(parameters) or [""]
     if charset and kind.startswith("text/") and not codec_for(charset):
         doubts.append("The charset is one that readers do not agree on")
     encoding = _read_encoding(values.get(b"content-transfer-encoding", b""), kind, doubts)
-    disposition, name = _read_disposition(values.get(b"content-disposition", b""), parameters, limits, doubts)
+    disposition, names = _read_disposition(values.get(b"content-disposition", b""), parameters, limits, doubts)
     if kind in {"message/partial", "message/external-body"}:
         doubts.append(f"The type {kind} leaves content to be put together elsewhere")
-    return Media(kind, boundary, charset, encoding, disposition, name, doubts)
+    name, *other_names = names or [""]
+    joins_lines = parameter(parameters, b"delsp")[0].lower() == b"yes"
+    return Media(
+        kind,
+        boundary,
+        charset,
+        encoding,
+        disposition,
+        name,
+        doubts,
+        tuple(other_names),
+        tuple(other_charsets),
+        joins_lines,
+    )
+
+
+def _read_charsets(parameters: list[Parameter]) -> list[str]:
+    """Return every charset that the type names, without repetition; readers differ on which of several counts."""
+    values = (
+        value.strip(b" \"'").decode("ascii", "replace").lower() for value, _ in all_values(parameters, b"charset")
+    )
+    return list(dict.fromkeys(filter(None, values)))
 
 
 def _keep(name: bytes, value: bytes, values: dict[bytes, bytes], doubts: list[str]) -> None:
@@ -152,27 +176,29 @@ def _read_encoding(value: bytes, kind: str, doubts: list[str]) -> bytes:
     return token
 
 
-def _read_disposition(value: bytes, parameters: list[Parameter], limits: Limits, doubts: list[str]) -> tuple[str, str]:
+def _read_disposition(
+    value: bytes, parameters: list[Parameter], limits: Limits, doubts: list[str]
+) -> tuple[str, list[str]]:
+    """Return the disposition and every name of the file: `filename` first, then `name` of the type (RFC 2183, 2.3)."""
     disposition = ""
-    name = charset = b""
+    values: list[tuple[bytes, bytes]] = []
     if value:
         token = first_token(value)
         disposition = token.decode("ascii", "replace") if token in {b"attachment", b"inline"} else ""
         if not disposition and token:
             disposition = "attachment"  # RFC 2183: what is not known is an attachment
         own = read_parameters(strip_comments(value), limits.parameters)
-        name, charset = parameter(own, b"filename")
+        values = all_values(own, b"filename")
         if len({each.value for each in own if each.name == b"filename"}) > 1:
             doubts.append("An attachment has several names")
-    if not name:
-        name, charset = parameter(parameters, b"name")
-    if not name:
-        return disposition, ""
-    if charset:
-        return disposition, bound_name(decode_bytes(name, charset.decode("ascii", "replace")))
-    return disposition, bound_name(decode_value(name))
+    values += all_values(parameters, b"name")
+    return disposition, list(dict.fromkeys(filter(None, (_decode_name(*each) for each in values))))
+
+
+def _decode_name(value: bytes, charset: bytes) -> str:
+    return bound_name(decode_bytes(value, charset.decode("ascii", "replace")) if charset else decode_value(value))
 
 
 def bound_name(name: str) -> str:
     """Return a name within its bound; of a longer one both ends, for the ending is what a system obeys."""
-    return name if len(name) <= _NAME else name[: _NAME // 2] + name[-_NAME // 2 :]
+    return name if len(name) <= LONGEST else name[: LONGEST // 2] + name[-LONGEST // 2 :]

@@ -21,6 +21,17 @@ class Part(Struct, frozen=True):
     content: bytes
     sha256: str
     seen_by: str = "both"  # "first", "second" or "both"
+    other_names: tuple[str, ...] = ()  # where the header gives several, which clients choose from as they like
+    other_charsets: tuple[str, ...] = ()
+    joins_lines: bool = False  # DelSp of RFC 3676: a line that ends in a space goes on without it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.other_names)
+
+    @property
+    def charsets(self) -> tuple[str, ...]:
+        return (self.charset, *self.other_charsets)
 
     @property
     def place(self) -> str:

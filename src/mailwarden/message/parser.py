@@ -52,6 +52,9 @@ class _Collector:
                 content=content,
                 sha256=sha256(content).hexdigest(),
                 seen_by="first",
+                other_names=media.other_names,
+                other_charsets=media.other_charsets,
+                joins_lines=media.joins_lines,
             )
         )
 
@@ -132,7 +135,8 @@ class _Collector:
                 rest.append(part)
                 continue
             both.update(same)
-            if part.name and _extension(part.name) not in {_extension(self.parts[index].name) for index in same}:
+            known = {_extension(name) for index in same for name in self.parts[index].names}
+            if part.name and _extension(part.name) not in known:
                 self.doubts.append("Readers disagree on the name of a file")
                 rest.append(part)
         if rest:

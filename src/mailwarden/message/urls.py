@@ -4,6 +4,7 @@ Security: works on hostile text; bounded by number and length, and it never rais
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,53 +12,83 @@ from urllib.parse import unquote
 import idna
 from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
-from mailwarden.message.limits import LIMITS, Limits
+from mailwarden.message.coverage import Coverage
 
-_URL = re.compile(r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]{1,8192}|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}[^\s<>\"']{0,4096}",
-                  re.IGNORECASE)  # fmt: skip
-# A name with dots, where nothing beside it makes it something else: an address, a path, a longer word.
-_BARE = re.compile(
-    r"(?<![\w@./:=&%+-])((?:[\w-]{1,63}\.){1,30}(?:xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63}))(?![\w@-])((?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]{0,2000})?)"
+_URL = re.compile(
+    r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]+|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}[^\s<>\"']*", re.IGNORECASE
 )
-_BARE_TEXT = 524_288  # characters of a text that are looked through for such names
+# The last label of a name and the character before its dot; the name is looked at only where the label is one.
+_LAST_LABEL = re.compile(
+    r"[\w-][.\u3002\uff0e\uff61](xn--[a-z0-9-]{1,59}|[^\W\d_]{2,63})(?![\w@-]|\.\w)", re.IGNORECASE
+)
+_NAME_BACKWARDS = re.compile(r"[\w.\u3002\uff0e\uff61-]{1,253}")
+_TAIL = re.compile(r"(?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]*)?")
+_BARE_ADDRESS = re.compile(r"(?<![\w.@/:=&%+-])(?:\d{1,3}\.){3}\d{1,3}(?:(?::\d{1,5})?/[^\s<>\"'`\\{}|^]*|:\d{2,5}\b)")
+_NO_NAME_AFTER = frozenset("@/:=&%+\\")  # what stands before a name that is a part of something else
+# A URL in angle brackets may be broken over lines (RFC 3986, appendix C).
+_ANGLED = re.compile(r"<\s*(?:URL:)?\s*((?:https?|ftp)://[^<>]{1,4096}?)\s*>", re.IGNORECASE)
+_SPACE = re.compile(r"\s+")
 _HINT = re.compile(r"://|www\.", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
 _TO_DROP = re.compile(f"[{''.join(map(chr, _DROPPED))}]")
+_AROUND = "".join(map(chr, range(0x21)))  # what browsers take off both ends of an address
 _REMEMBERED = 1_000  # characters of a URL whose host is kept
 _WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
 
 
-def find_urls(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
+def find_urls(text: str, coverage: Coverage | None = None, place: str = "") -> tuple[str, ...]:
     """Find the URLs of a text in order, each once; trailing punctuation of the sentence is no part of them."""
     if not _HINT.search(text):
         return ()
+    coverage = coverage or Coverage()
     found: dict[str, None] = {}
-    for match in _URL.finditer(text):
-        found[_trim(match.group())] = None
-        if len(found) >= limits.urls:
-            break
-    return tuple(found)
+    matches = (match.group() for match in _URL.finditer(text))
+    for url in coverage.first(matches, "urls_written", place):
+        found[_trim(coverage.cut(url, "url", place))] = None
+    if "<" in text:
+        for match in coverage.first(_ANGLED.finditer(text), "urls_written", place):
+            if _SPACE.search(match[1]):
+                found[_SPACE.sub("", match[1])] = None
+    return tuple(coverage.first(found, "urls", place))
 
 
-def find_bare_links(text: str, limits: Limits = LIMITS) -> tuple[str, ...]:
+def find_bare_links(text: str, coverage: Coverage | None = None, place: str = "") -> tuple[str, ...]:
     """Find what readers' programs make links of though no scheme stands before it, such as `shop.example.com/pay`."""
-    found: dict[str, None] = {}
-    for match in _BARE.finditer(_URL.sub(" ", text[:_BARE_TEXT])):
-        if match[1].rpartition(".")[2].lower() in _top_names():
-            found[_trim(f"http://{match[1]}{match[2]}")] = None
-            if len(found) >= limits.urls:
-                break
-    return tuple(found)
+    coverage = coverage or Coverage()
+    return tuple(coverage.first(dict.fromkeys(_bare_links(text, coverage, place)), "urls", place))
+
+
+def _bare_links(text: str, coverage: Coverage, place: str) -> Iterator[str]:
+    names = _top_names()
+    for match in _LAST_LABEL.finditer(text):
+        if match[1].lower() not in names:
+            continue
+        before = _NAME_BACKWARDS.match(text[max(match.start() - 252, 0) : match.start() + 1][::-1])
+        start = match.start() + 1 - (before.end() if before else 1)
+        name = text[start : match.end()].lstrip(".-_\u3002\uff0e\uff61")
+        if not _is_bare(text, start, name):
+            continue
+        tail = _TAIL.match(text, match.end())
+        yield _trim(coverage.cut(f"http://{name}{tail.group() if tail else ''}", "url", place))
+    for match in _BARE_ADDRESS.finditer(text):
+        yield _trim(coverage.cut(f"http://{match.group()}", "url", place))
+
+
+def _is_bare(text: str, start: int, name: str) -> bool:
+    """Tell a name of its own from a part of an address, a path or a longer word."""
+    if not name or ".." in name or name[:4].lower() == "www.":
+        return False
+    return not (start and text[start - 1] in _NO_NAME_AFTER)
 
 
 def host_of(url: str) -> str:
     """Return the host of a URL as browsers see it: lower case A-labels, without userinfo, port and trailing dot."""
     if len(url) <= _REMEMBERED:
         return _known_host(url)
-    return _read_host(url[:8_192])
+    return _read_host(url)
 
 
 @lru_cache(maxsize=1_024)  # many look at the same link one after the other
@@ -66,11 +97,11 @@ def _known_host(url: str) -> str:
 
 
 def _read_host(url: str) -> str:
-    url = (url.translate(_DROPPED) if _TO_DROP.search(url) else url).strip()
+    url = (url.translate(_DROPPED) if _TO_DROP.search(url) else url).strip(_AROUND).strip()
     scheme = _SCHEME.match(url)
     if scheme and scheme[1].lower() in _WEB:
         rest = url[scheme.end() :].lstrip("/\\")
-    elif url.startswith(("//", "\\\\")):
+    elif url[:2] in ("//", "\\\\", "/\\", "\\/"):
         rest = url.lstrip("/\\")
     elif url[:4].lower() == "www.":
         rest = url

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.calendar_entries import read_entries
 from mailwarden.analysis.view import View
-from mailwarden.message.message import Part
+from mailwarden.message.message import Message, Part
 from mailwarden.message.parser import parse_message
 
 CALENDAR = (
@@ -18,10 +17,17 @@ def part(content, media_type="text/calendar", name=""):
     return Part("1", media_type, name, "", "utf-8", content, "")
 
 
+def entries(*parts):
+    return View(Message(0, "", (), parts)).entries
+
+
 def test_folded_lines_and_escapes_are_read():
-    assert read_entries([part(CALENDAR)]) == ("Boats, again", "See\nhttps://a.example/")
-    assert read_entries([part(CALENDAR, "application/octet-stream", "a.ICS")])[0] == "Boats, again"
-    assert read_entries([part(CALENDAR, "text/plain")]) == ()
+    for each in (
+        part(CALENDAR),
+        part(CALENDAR, "application/octet-stream", "a.ICS"),
+        part(CALENDAR, "text/plain"),
+    ):
+        assert entries(each) == ("Boats, again", "See\nhttps://a.example/")
 
 
 def test_an_entry_joins_the_text_once_and_its_links_the_links():
@@ -35,4 +41,4 @@ def test_an_entry_joins_the_text_once_and_its_links_the_links():
 
 @given(st.binary(max_size=400))
 def test_nothing_breaks_the_reader(content):
-    read_entries([part(b"BEGIN:VCALENDAR\nSUMMARY:" + content), part(content)])
+    entries(part(b"BEGIN:VCALENDAR\nSUMMARY:" + content), part(content))

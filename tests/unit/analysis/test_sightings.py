@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.sightings import MAX_URLS, find_sightings
+from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 from mailwarden.model.sightings import Sight, Sightings
@@ -72,10 +72,10 @@ def test_links_are_found_wherever_a_page_can_lead_to(body):
 
 
 def test_many_harmless_links_do_not_hide_a_host():
-    links = "\n".join(f"http://harmless.example/{number}" for number in range(MAX_URLS + 50))
+    links = "\n".join(f"http://harmless.example/{number}" for number in range(5_000))
     seen = sight(text(f"{links}\nhttp://thief.example/pay"), Sight.URLS)
     assert "http://thief.example/pay" in seen.urls
-    assert (len(seen.urls), seen.urls_cut) == (MAX_URLS, True)
+    assert len(seen.urls) == 5_001
 
 
 def test_a_file_has_its_digests_and_the_text_is_no_file():
@@ -136,7 +136,6 @@ def test_a_name_in_the_query_of_another_link_is_no_link():
 def test_a_long_log_has_not_too_many_links_and_hides_none():
     seen = sight(text(" ".join(f"module{n}.py" for n in range(1_500)) + " https://evil-pay.com/now"), Sight.URLS)
     assert seen.urls[0] == "https://evil-pay.com/now"
-    assert not seen.urls_cut
 
 
 def test_names_in_a_file_become_no_links():

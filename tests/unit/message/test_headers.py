@@ -36,9 +36,7 @@ def test_a_value_is_decoded(written: bytes, read: str):
     assert decode_value(written) == read
 
 
-@pytest.mark.parametrize(
-    "label", ["idna", "punycode", "unicode_escape", "hex", "zip", "rot13", "utf-7", "raw_unicode_escape"]
-)
+@pytest.mark.parametrize("label", ["idna", "punycode", "unicode_escape", "hex", "zip", "rot13", "raw_unicode_escape"])
 def test_dangerous_codecs_are_not_on_the_list(label: str):
     assert codec_for(label) == ""
 
@@ -51,8 +49,9 @@ def test_charsets_of_real_mail_decode(label: str):
 def test_every_charset_on_the_list_has_a_codec():
     from mailwarden.message import charsets
 
-    for codec in set(charsets._ALIASES.values()):
-        b"x".decode(codec, "replace")
+    for label in (*charsets._CODECS, *charsets._LABELS):
+        assert charsets.codec_for(label), label
+        charsets.decode_text(b"x", label)
 
 
 def test_fields_are_unfolded_and_named_in_lower_case():

@@ -5,12 +5,22 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis import link_target, links, qr_drawings, qr_vectors, redirections
+from mailwarden.analysis import (
+    calendar_entries,
+    link_target,
+    links,
+    qr_drawings,
+    qr_vectors,
+    redirections,
+    renderings,
+    rich_text,
+)
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.sources import smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
-from mailwarden.message import decoding, fields, headers, media, preview, structure, traces
+from mailwarden.message import charsets, decoding, fields, headers, media, page_links, preview, structure
+from mailwarden.message import html as message_html
 from mailwarden.message import urls as message_urls
 from mailwarden.message.addresses import read_addresses
 from mailwarden.quarantine import bypass
@@ -39,8 +49,27 @@ NEAR_MATCHES = [
     (qr_vectors._FIELD, "search", " d='a"),
     (preview._TAG, "search", '<a b="c" b="'),
     (preview._SCHEME, "search", "abc."),
-    (traces._HREF, "search", "href=\"'"),
-    (message_urls._BARE, "search", "a.a.a.a.1 "),
+    (message_urls._URL, "search", "http://www.http://"),
+    (message_urls._LAST_LABEL, "search", "a.a.a.a.1 "),
+    (message_urls._BARE_ADDRESS, "search", "1.1.1.1.1.1"),
+    (message_urls._ANGLED, "search", "<http://a "),
+    (message_html._CONDITIONAL, "search", "<!--[if <!--[if"),
+    (message_html._CONDITIONAL, "search", "<!--[if a]>-"),
+    (message_html._MAY_HIDE, "search", "non:  -12"),
+    (page_links._CSS_URL, "search", "url(url("),
+    (page_links._CSS_URL, "search", '@import "'),
+    (page_links._CSS_COMMENT, "search", "/* *"),
+    (page_links._CSS_ESCAPE, "search", "\\a"),
+    (page_links._REFRESH, "match", "0; "),
+    (page_links._DATA, "match", "data:a;b"),
+    (calendar_entries._FIELD, "search", "A;B="),
+    (calendar_entries._FIELD, "search", 'A;B="\n'),
+    (renderings._PREFIX, "search", "xmlns:a='"),
+    (renderings._ENTITY, "search", "<!ENTITY a '"),
+    (rich_text._TOKEN, "search", b"{\\a1 "),
+    (rich_text._ADDRESS, "search", "HYPERLINK \\l "),
+    (charsets._ESCAPES, "search", b"\x1b$("),
+    (charsets._UTF_7, "search", b"+AD"),
     (url_entries._PLAIN, "fullmatch", "https://a.a.a.a/"),
     (url_entries._PLAIN, "fullmatch", "https://a.a/" + "a/" * 10_000),
     (smtp_commands._RECIPIENT, "fullmatch", '"\\"'),

@@ -5,8 +5,10 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.message.html import Form, Link, read_html
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.html import Form, read_html
 from mailwarden.message.limits import Limits
+from mailwarden.message.page_links import Link
 
 
 def test_links_come_with_the_text_that_is_seen():
@@ -41,15 +43,17 @@ def test_hidden_elements_are_counted_and_text_is_read():
 
 
 def test_links_behind_ten_thousand_tags_are_still_found():
-    document = read_html("<p>x</p>" * 10_000 + "<a href=http://last.example/>x</a>")
+    coverage = Coverage()
+    document = read_html("<p>x</p>" * 10_000 + "<a href=http://last.example/>x</a>", coverage)
     assert document.links[-1].href == "http://last.example/"
-    assert not document.cut
+    assert coverage.complete
 
 
 def test_links_are_bounded_and_the_cut_is_told():
-    document = read_html("<a href=http://x.example>x</a>" * 11_000, Limits(urls=10_240))
+    coverage = Coverage(Limits(urls=10_240))
+    document = read_html("<a href=http://x.example>x</a>" * 11_000, coverage, "part 1")
     assert len(document.links) == 10_240
-    assert document.cut
+    assert [(missed.place, missed.limit) for missed in coverage.missed] == [("part 1", "urls")]
 
 
 def test_deep_html_is_read_in_time_and_its_links_are_found():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from publicsuffixlist import PublicSuffixList
 
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import Limits
 from mailwarden.message.urls import _suffix_rules, find_urls, host_of, is_public_suffix, registrable_domain
 
@@ -56,9 +57,10 @@ def test_the_registrable_domain_knows_public_suffixes():
 def test_the_search_is_bounded_and_linear():
     text = "http://" * 200_000 + " http://x.example/ " * 20_000
     started = time.perf_counter()
-    assert (
-        len(find_urls(" ".join(f"http://{number}.example" for number in range(12_000)), Limits(urls=10_240))) == 10_240
-    )
+    many = " ".join(f"http://{number}.example" for number in range(12_000))
+    coverage = Coverage(Limits(urls=10_240))
+    assert len(find_urls(many, coverage)) == 10_240
+    assert [missed.limit for missed in coverage.missed] == ["urls"]
     find_urls(text)
     assert time.perf_counter() - started < 2
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
@@ -30,8 +31,9 @@ class RealSample(Sample):
         message = parse_message(path.read_bytes())
         self.profile = Profile.BALANCED
         self.envelope = ENVELOPE
-        self.summary = summarize(message)
-        self.sightings = find_sightings(View(message), EVERYTHING)
+        view = View(message)
+        self.summary = with_links(summarize(message), view)
+        self.sightings = find_sightings(view, EVERYTHING)
         self.evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0),))
 
 

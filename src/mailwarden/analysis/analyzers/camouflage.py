@@ -1,6 +1,6 @@
 """What a message says to programs and hides from people: text that is not shown, words torn by invisible signs.
 
-Security: works on hostile text inside a killable worker; what is read is cut, every pattern is linear.
+Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
 import re
@@ -17,7 +17,6 @@ TORN_WORDS = 5
 LETTERS = 200
 BELOW = 50
 LINES = 25  # empty ones before what is below
-_READ = 300_000
 
 # Signs without width inside words of Latin, Greek or Cyrillic letters; joiners belong to other scripts and to emoji.
 _TEARS = re.compile(r"[\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]")
@@ -40,7 +39,7 @@ class CamouflageAnalyzer:
                 yield from _look_at_page(page)
         if _TORN.search(f"{view.subject} {view.sender.name}"):
             yield Finding("camouflage.torn-subject")
-        torn = _count_torn(view.text[:_READ])
+        torn = _count_torn(view.text)
         if torn >= TORN_WORDS:
             yield Finding("camouflage.torn-words", facts={"count": torn})
 
@@ -52,14 +51,14 @@ def _count_torn(text: str) -> int:
 
 
 def _look_at_page(page: Page) -> Iterator[Finding]:
-    place, document = page.part.place, page.document
+    place, document = page.place, page.document
     if document.gone_text >= NOT_SHOWN:
         yield Finding("camouflage.not-shown", place, {"count": document.gone_text})
     if document.tiny_text >= TINY:
         yield Finding("camouflage.tiny", place, {"count": document.tiny_text})
     if document.pale_text >= PALE:
         yield Finding("camouflage.pale", place, {"count": document.pale_text})
-    source = page.lower[:_READ]
+    source = page.lower
     if source.count("&#") >= LETTERS:
         letters = len(_LETTER.findall(source))
         if letters >= LETTERS:

@@ -2,11 +2,11 @@
 
 The phrases are data in `fraud_phrases.yml`; one alone is an everyday word, so that the rules weigh them together.
 
-Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import re2
@@ -15,7 +15,7 @@ from mailwarden.analysis.coins import find_bitcoin_address
 from mailwarden.analysis.dilution import hear_densely
 from mailwarden.analysis.literals import SENTENCE_ENDS
 from mailwarden.analysis.phone_numbers import find_phone
-from mailwarden.analysis.phrases import load_books
+from mailwarden.analysis.phrases import hear_all, load_books
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -30,8 +30,6 @@ OFTEN = {
     "call-us": 2,
 }
 SHORT = 1_500  # characters of a note that somebody types
-_COIN_TEXT = 50_000
-_ACCOUNT_TEXT = 10_000
 _ACCOUNT = re.compile(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
     r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
@@ -67,28 +65,33 @@ class FraudAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         found = tuple(hear_densely(view, self.name, OFTEN))
-        warnings = _warnings(view.folded_text) if any(each.name in WARNED_OF for each in found) else frozenset()
+        warnings = _warnings(view.folded_texts) if any(each.name in WARNED_OF for each in found) else frozenset()
         yield from (each for each in found if each.name not in warnings)
-        if not any(link.host for link in view.links):
+        if not any(link.host and not link.bare for link in view.links):
             yield Finding("fraud.no-link")
-            if len(view.text) <= SHORT:
+            if view.shown_length <= SHORT + len(view.subject):
                 yield Finding("fraud.short-note")
         if phone := find_phone(view.folded_text):
             yield Finding("fraud.phone-number", facts={"number": phone[:40]})
-        if account := _ACCOUNT.search(view.folded_text[:_ACCOUNT_TEXT]):
+        if account := _ACCOUNT.search(view.folded_text):
             yield Finding("fraud.account-number", facts={"number": account.group()[:40]})
-        if address := find_bitcoin_address(view.text[:_COIN_TEXT]):
+        if address := find_bitcoin_address(view.text):
             yield Finding("fraud.bitcoin-address", facts={"address": address})
 
 
-def _warnings(text: str) -> frozenset[str]:
+def _warnings(texts: Iterable[str]) -> frozenset[str]:
     """Return the families that may stand in warnings and denials alone, as lawyers put below their mail, and do so."""
+    said = frozenset(family for text in texts for family in _said_beyond_warnings(text))
+    return WARNED_OF - said
+
+
+def _said_beyond_warnings(text: str) -> Iterable[str]:
     if not _WARNING.search(text):
-        return frozenset()
+        return hear_all(text).keys()
     rest, at = [], 0
     for found in _WARNING.finditer(text):
         begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))
         rest.append(text[at:begin])
         ends = (text.find(end, found.end(), found.end() + AROUND) for end in SENTENCE_ENDS)
         at = max(at, min((end for end in ends if end >= 0), default=found.end() + AROUND))
-    return WARNED_OF - load_books().find(" . ".join((*rest, text[at:]))).keys()
+    return load_books().find(" . ".join((*rest, text[at:]))).keys()

@@ -5,24 +5,20 @@ Security: works on hostile HTML inside a killable worker; findings are bounded, 
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.links import misleading
 from mailwarden.analysis.page_conduct import asks_by_text, look_at_conduct
-from mailwarden.analysis.view import PAGE_ENDINGS, Page, View
-from mailwarden.message.charsets import decode_text
-from mailwarden.message.html import HtmlDocument, read_html
-from mailwarden.message.limits import LIMITS
+from mailwarden.analysis.view import Page, View
+from mailwarden.message.html import HtmlDocument
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Fact, Finding
 
 MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
-_TOLD = 200  # characters of a fact
 
-_PASSWORD = re.compile(r"type\s{0,9}=\s{0,9}[\"']?password")
 _LONG_BASE64 = re.compile(r"[a-z0-9+/]{1000}")
 _SAVES = ("createobjecturl", "mssaveoropenblob", "mssaveblob", "readasdataurl", "saveas(")
 _LONG_CODES = re.compile(r"(?:%[0-9a-f]{2}){200}|(?:\\x[0-9a-f]{2}){200}|(?:\\u[0-9a-f]{4}){200}")
@@ -32,10 +28,9 @@ _SENDS_ON = re.compile(
     r"|window\.open\([^()]{0,2000}_self"
 )
 _HANDLER_SENDS_ON = re.compile(r"\bon(?:load|error|click|focus|mouseover)\s{0,5}=\s{0,5}[\"'][^\"']{0,200}location")
-_ANCHOR = re.compile(r"<a\s([^<>]{1,4000000})")
+_ANCHOR = re.compile(r"<a\s([^<>]+)")
 _FEW = 3  # an archive of so few files is made around one of them
 _HOLLOW = "html.hollow-page"
-_PACKED_PAGES = 100  # pages inside of archives that are looked at
 _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 
 
@@ -44,41 +39,29 @@ class HtmlAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         ties = ties_of(view)
-        if left_out := view.pages_left_out:
-            yield Finding("html.limit", facts={"sentence": f"it has {left_out} more pages than are looked at"})
         crowds = {one.part.path for one in view.unpacked if one.archive and len(one.archive.members) > _FEW}
-        for page in (*view.pages, *islice(_packed_pages(view), _PACKED_PAGES)):
+        for page in view.pages:
             found = examine_page(page, ties)
             # The first page of a manual only leads to the others that lie beside it.
             yield from (each for each in found if each.name != _HOLLOW or page.part.path not in crowds)
-            if page.attached and any(each.lower() in page.lower for each in view.recipients[:20] if "@" in each):
-                yield Finding("html.victim-page", page.part.place, {"name": page.part.name[:_TOLD] or "without a name"})
-
-
-def _packed_pages(view: View) -> Iterator[Page]:
-    """Yield the pages that stand in archives: who unpacks them opens them as any other."""
-    for file in view.opened_files:
-        if file.inside and file.name.lower().endswith(PAGE_ENDINGS):
-            text = decode_text(file.content[: LIMITS.html], "utf-8")
-            yield Page(file.part, read_html(text), text.lower(), attached=True)
+            if page.attached and any(each.lower() in page.lower for each in view.recipients if "@" in each):
+                name = page.part.name[: SHOWN.fact] or "without a name"
+                yield Finding("html.victim-page", page.place, {"name": name})
 
 
 def examine_page(page: Page, ties: Ties) -> Iterator[Finding]:
-    part = page.part
     seen: dict[str, set[tuple[Fact, ...]]] = {}
     for what, facts in _look(page.document, page.lower, ties, attached=page.attached):
         known = seen.setdefault(what, set())
         values = tuple(facts.values())
         if values not in known and len(known) < FINDINGS:
             known.add(values)
-            cut: dict[str, Fact] = {"name": part.name[:_TOLD]} if part.name else {}
-            cut |= {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
-            yield Finding(f"html.{what}", part.place, cut)
+            cut: dict[str, Fact] = {"name": page.part.name[: SHOWN.fact]} if page.part.name else {}
+            cut |= {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
+            yield Finding(f"html.{what}", page.place, cut)
 
 
 def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:
-    if page.cut:
-        yield "limit", {"sentence": "it is longer, deeper or has more links than are read"}
     if len(page.links) > MANY_LINKS:
         yield "many-links", {"count": len(page.links)}
     for link in page.links:
@@ -91,7 +74,7 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
     passwords = [form for form in page.forms if form.has_password]
     for form in passwords:
         yield "credential-form", {"host": host_of(form.action) or "a script", **_address(form.action)}
-    if not passwords and "<input" in lower and _PASSWORD.search(lower):
+    if not passwords and page.asks_password:
         yield "credential-form", {"host": "a script"}
     if attached:
         yield from _look_at_attached(page, lower)
@@ -110,18 +93,18 @@ def _look_at_attached(page: HtmlDocument, lower: str) -> Iterator[tuple[str, dic
             yield "disguised-script", {"how": how}
     if (page.scripts and _SENDS_ON.search(lower)) or (page.handlers and _HANDLER_SENDS_ON.search(lower)):
         yield "script-redirect", {}
-    if any("download" in each and "data:application/" in each for each in _ANCHOR.findall(lower)[:200]):
+    if any("download" in each and "data:application/" in each for each in _ANCHOR.findall(lower)):
         yield "smuggling", {"how": "it offers a file from a data address"}
 
 
 def _address(href: str) -> dict[str, Fact]:
     """Return the link itself, by which a list may allow it; one too long to be told whole can be allowed by none."""
-    return {"url": href} if len(href) <= _TOLD and host_of(href) else {}
+    return {"url": href} if len(href) <= SHOWN.fact and host_of(href) else {}
 
 
 def disguise(lower: str) -> str:
     """Say how a script hides what it does from those who read it, or ""."""
-    if len(_MACHINE_NAME.findall(lower[:1_000_000])) >= 10:
+    if len(_MACHINE_NAME.findall(lower)) >= 10:
         return "its names were replaced by a machine"
     unpacks = "atob(" in lower or "unescape(" in lower or "fromcharcode(" in lower or "decodeuricomponent(" in lower
     if unpacks and ("eval(" in lower or "new function(" in lower):

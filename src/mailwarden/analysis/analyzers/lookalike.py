@@ -2,7 +2,7 @@
 
 The tenants' own protected names are compared by `lists`; here stand the names that everybody knows, which are data.
 
-Security: works on hostile names inside a killable worker; texts and hosts are bounded, facts are cut.
+Security: works on hostile names inside a killable worker; facts are cut.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,10 @@ from mailwarden.analysis.guises import disguise_of
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.identity import Identity, is_host, is_private, read_identity
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 
-HOSTS = 100  # different ones that are looked at
 FINDINGS = 5  # of one kind
-_TOLD = 120
 
 Imitation = tuple[str, str, dict[str, Fact]]
 
@@ -35,7 +34,7 @@ class LookalikeAnalyzer:
         for what, place, facts in found:
             told[what] = told.get(what, 0) + 1
             if told[what] <= FINDINGS:
-                cut = {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
+                cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
                 yield Finding(f"lookalike.{what}", place, cut)
 
 
@@ -58,10 +57,10 @@ def _links(view: View, brands: Brands) -> Iterator[Imitation]:
     """Yield the hosts of links that pass for another."""
     hosts: dict[str, SeenLink] = {}
     for link in view.links:
-        if link.domain and len(hosts) < HOSTS:
+        if link.domain:
             hosts.setdefault(link.host, link)
     for host, link in hosts.items():
-        facts: dict[str, Fact] = {"host": host, **({"url": link.url} if len(link.url) <= 200 else {})}
+        facts: dict[str, Fact] = {"host": host, **({"url": link.url} if len(link.url) <= SHOWN.fact else {})}
         if brand := brands.imitated_by(link.domain):
             yield "link-domain", link.place, {"brand": brand.name, **facts}
         elif borne := brands.borne_by(host):
@@ -72,7 +71,7 @@ def _links(view: View, brands: Brands) -> Iterator[Imitation]:
 
 def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]:
     """Yield the name that a message bears without coming from, or leading to, whom it belongs to."""
-    domains = {link.domain for link in view.links if link.domain}
+    domains = {link.domain for link in view.links if link.domain and not link.loose}  # a name in the text backs nothing
     foreign = any(domain != sender.organisation for domain in domains)
     named = brands.named_by(sender.name) if sender.name else None
     if named:

@@ -3,7 +3,7 @@
 The phrases are data in `lures_phrases.yml`. Honest services write of such things too, so that what counts is how many
 lures come together, whether they press, and whether their links lead away from the sender.
 
-Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ import re2
 from mailwarden.analysis.dilution import hear_densely, unseen
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.evidence import Finding
 
@@ -23,7 +24,6 @@ LONG = 8_000  # characters of a text that mentions everything at some point
 # How many phrases of a family are more than chance.
 OFTEN = {"account-trouble": 2, "verify-request": 2, "mailbox-quota": 2, "mail-held": 2, "parcel": 2, "prize": 2}
 TALK = 2  # times that a text names phishing before it is a text about it
-SUBJECT = 500
 HIDDEN = 200  # characters that nobody sees, which may hold any word
 # RE2 looks for all alternatives at once; the text is folded.
 _TALK = re2.compile(fold("phishing|hameçonnage|фишинг|フィッシング|钓鱼邮件|钓鱼网站|钓鱼攻击"))
@@ -40,9 +40,9 @@ class LuresAnalyzer:
         if found and _is_talk(view):
             yield Finding("lures.talk")
         lures = [each for each in found if each.name not in _MANNERS and not each.name.endswith("-often")]
-        if not lures or len(view.folded_text) > LONG:
+        if not lures or view.shown_length > LONG:
             return
-        words = ", ".join(str(each.facts["words"]) for each in lures[:MANY])[:200]
+        words = ", ".join(str(each.facts["words"]) for each in lures[:MANY])[: SHOWN.fact]
         yield Finding("lures.any", facts={"words": words})
         if len(lures) >= SEVERAL:
             yield Finding("lures.several", facts={"words": words})
@@ -57,11 +57,11 @@ def _is_talk(view: View) -> bool:
     if unseen(view) > HIDDEN:
         return False
     named = len(_TALK.findall(view.folded_text))
-    return named >= TALK or (named > 0 and bool(_TALK.search(fold(view.subject[:SUBJECT]))))
+    return named >= TALK or (named > 0 and bool(_TALK.search(fold(view.subject))))
 
 
 def _elsewhere(view: View) -> str:
     """Return where the links lead when none of them leads to the sender's own domain, or ""."""
     own = registrable_domain(normalize_host(view.sender.domain))
     domains = [link.domain or link.host for link in view.links if link.host]
-    return domains[0][:100] if domains and own not in domains else ""
+    return domains[0][: SHOWN.fact] if domains and own not in domains else ""

@@ -3,7 +3,7 @@
 Nothing here accuses: a newsletter is delivered. What looks like one and is sent by nobody in particular is left to the
 other analyzers, so that the form of a newsletter alone eases nothing.
 
-Security: works on hostile headers and text inside a killable worker; values are cut, every pattern is linear.
+Security: works on hostile headers and text inside a killable worker; every pattern is linear.
 """
 
 import re
@@ -16,6 +16,7 @@ from mailwarden.analysis.dilution import unseen
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.evidence import Finding
 
@@ -25,7 +26,6 @@ LENGTH = 1_000  # characters of text that somebody edits
 LONG_READ = 4_000  # characters that nobody writes to sell one thing
 SOME_LINKS = 5
 OWN_LINKS = 3  # different ones to the sender's own site; and most of all links
-_VALUE = 2_000
 _BULK = frozenset({"bulk", "list", "junk"})
 _WEB = re.compile(r"<\s{0,9}https://", re.IGNORECASE)
 # RE2 looks for all alternatives at once, which these long patterns need.
@@ -51,12 +51,12 @@ class NewsletterAnalyzer:
     name: ClassVar[str] = "newsletter"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        leave = view.message.header("list-unsubscribe")[:_VALUE]
+        leave = view.message.header("list-unsubscribe")
         if leave:
-            post = view.message.header("list-unsubscribe-post")[:200].replace(" ", "").lower()
+            post = view.message.header("list-unsubscribe-post").replace(" ", "").lower()
             one_click = bool(_WEB.search(leave)) and post == "list-unsubscribe=one-click"
             yield Finding("newsletter.one-click" if one_click else "newsletter.leave-header")
-        if view.message.header("precedence")[:40].strip().lower() in _BULK:
+        if view.message.header("precedence").strip().lower() in _BULK:
             yield Finding("newsletter.precedence")
         if view.message.header("feedback-id") or view.message.header("x-csa-complaints"):
             yield Finding("newsletter.service")
@@ -65,21 +65,21 @@ class NewsletterAnalyzer:
 
 def _structure(view: View) -> Iterator[Finding]:
     """Yield what newsletters look like, also where a relay took their headers away."""
-    links = [link for link in view.links if link.host]
+    links = [link for link in view.links if link.host and not link.bare]
     own = registrable_domain(normalize_host(view.sender.domain))
     way_out = [link.host for link in _ways_out(links)]
     if not way_out and (len(links) >= SOME_LINKS or view.message.header("list-unsubscribe")):
         way_out = _ways_out_of_text(view)
     if way_out:
-        yield Finding("newsletter.leave-link", facts={"host": way_out[0][:100]})
+        yield Finding("newsletter.leave-link", facts={"host": way_out[0][: SHOWN.fact]})
         if own and any(registrable_domain(host) == own for host in way_out):
             yield Finding("newsletter.own-leave-link", facts={"host": own})
     if _leads_home(links, own):
-        yield Finding("newsletter.own-links", facts={"host": own[:100]})
+        yield Finding("newsletter.own-links", facts={"host": own[: SHOWN.fact]})
     head = f"{view.subject} {view.text[:LENGTH]}"
     if _BROWSER.search(head):
         yield Finding("newsletter.browser-link")
-    if _EDITED.search(head) or _EDITED.search(view.sender.name[:200]):
+    if _EDITED.search(head) or _EDITED.search(view.sender.name):
         yield Finding("newsletter.edited")
     shown = len(view.text) - unseen(view)
     if len(links) >= SOME_LINKS and shown >= LONG_READ:
@@ -92,7 +92,7 @@ def _structure(view: View) -> Iterator[Finding]:
 
 def _ways_out(links: list[SeenLink]) -> list[SeenLink]:
     """Return the links that offer to leave; most messages have none, which one search tells."""
-    texts = [f"{link.text} {link.url}"[:_VALUE] for link in links]
+    texts = [f"{link.text} {link.url}" for link in links]
     if not _LEAVE.search("\n".join(texts)):
         return []
     return [link for link, text in zip(links, texts, strict=True) if _LEAVE.search(text)]

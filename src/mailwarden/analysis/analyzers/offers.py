@@ -3,7 +3,7 @@
 The phrases are data in `offers_phrases.yml`. One of them stands in honest advertising too, so that what counts is how
 much of an offer is there, and whether it comes with the excuses and forms of those who send to everybody.
 
-Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from mailwarden.analysis.dilution import hear_densely
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Finding
 
 SEVERAL = 2
@@ -32,9 +33,9 @@ class OffersAnalyzer:
         found = list(hear_densely(view, self.name, OFTEN))
         yield from found
         offers = [each for each in found if each.name not in _TRIMMINGS and not each.name.endswith("-often")]
-        if not offers or len(view.folded_text) > LONG:
+        if not offers or view.shown_length > LONG:
             return
-        words = ", ".join(str(each.facts["words"]) for each in offers[:MANY])[:200]
+        words = ", ".join(str(each.facts["words"]) for each in offers[:MANY])[: SHOWN.fact]
         yield Finding("offers.any", facts={"words": words})
         if len(offers) >= SEVERAL:
             yield Finding("offers.several", facts={"words": words})

@@ -21,8 +21,9 @@ from mailwarden.analysis.pdf_document import PdfReading
 from mailwarden.analysis.pdf_scan import PdfScan
 from mailwarden.analysis.phone_numbers import find_phone
 from mailwarden.analysis.phrases import load_books
+from mailwarden.analysis.renderings import PAGE_ENDINGS
 from mailwarden.analysis.unpacking import SeenFile
-from mailwarden.analysis.view import PAGE_ENDINGS, View
+from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 

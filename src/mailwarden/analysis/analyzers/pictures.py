@@ -203,10 +203,10 @@ def _pictures(view: View) -> Iterator[tuple[bytes, str, str]]:
             yield content, kind, place
     for page in view.pages:
         if "data:image/" in page.lower:
-            for content in _carried(decode_text(page.part.content, page.part.charset)):
+            for content in _carried(page.source):
                 if content not in seen and (kind := picture_kind(content)):
                     seen.add(content)
-                    yield content, kind, page.part.place
+                    yield content, kind, page.place
 
 
 def _carried(source: str) -> Iterator[bytes]:
@@ -224,7 +224,7 @@ def _drawn(view: View, clock: PictureClock) -> Iterator[tuple[str, str]]:
         (drawing, place)
         for found, place in (
             (find_text_drawings(view.plain_text, coverage), "the text"),
-            *((find_page_drawings(page.lower, coverage, page.part.place), page.part.place) for page in view.pages),
+            *((find_page_drawings(page.lower, coverage, page.place), page.place) for page in view.pages),
         )
         for drawing in found
     )
@@ -246,7 +246,7 @@ def _sources(view: View) -> Iterator[tuple[str, str]]:
     """Yield the pages with drawings, and the drawings that are packed, as they were written."""
     for page in view.pages:
         if "<svg" in page.lower or "data:image/svg" in page.lower:
-            yield decode_text(page.part.content, page.part.charset), page.part.place
+            yield page.source, page.place
     for file in view.opened_files:
         if file.inside and file.name.lower().endswith(".svg"):
             content = view.coverage.cut(file.content, "html", file.place)

@@ -1,6 +1,6 @@
 """What is odd about who a message says it is from: the name shown, the address behind it, and where answers go.
 
-Security: works on hostile headers inside a killable worker; names are cut, every pattern is linear, facts are cut.
+Security: works on hostile headers inside a killable worker; every pattern is linear, facts are cut.
 """
 
 import re
@@ -17,11 +17,11 @@ from mailwarden.analysis.randomness import is_random_label, is_random_local
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.identity import Identity, is_host, is_private, read_identity
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 
-_TOLD = 120  # characters of a fact
 MIN_LABEL = 5  # a shorter label of the recipient's domain is found in names by accident
 # The ending is the last label: no label with a dot follows.
 _HOST = r"((?:[a-z0-9-]{1,63}\.){1,8}(?![a-z0-9-]{1,63}\.)[a-z]{2,24})"
@@ -55,7 +55,7 @@ class SenderAnalyzer:
         sender = read_identity(view.message.header("from"))
         reply = read_identity(view.message.header("reply-to"))
         for what, facts in (*_name(sender, view), *_address(sender, view), *_reply(sender, reply)):
-            cut = {key: value[:_TOLD] if isinstance(value, str) else value for key, value in facts.items()}
+            cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"sender.{what}", "From", cut)
 
 
@@ -157,7 +157,7 @@ def _foreign(shown: str, sender: Identity) -> bool:
 
 def _recipient_in(shown: str, sender: Identity, view: View) -> str:
     """Return the recipient's address or organisation where the name bears it and the address is not of it."""
-    for recipient in view.recipients[:20]:
+    for recipient in view.recipients:
         organisation = registrable_domain(domain_of(recipient))
         if not organisation or organisation in free_mail_domains() or organisation == sender.organisation:
             if recipient.lower() in shown and recipient.lower() != sender.address.lower():

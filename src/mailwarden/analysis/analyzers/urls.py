@@ -1,6 +1,6 @@
 """Where the links of a message lead: behind short addresses, to rented space, to strangers, back to the recipient.
 
-Security: works on hostile links inside a killable worker; links looked at, findings and facts are bounded.
+Security: works on hostile links inside a killable worker; findings and facts are bounded.
 """
 
 import re
@@ -16,19 +16,17 @@ from mailwarden.analysis.links import public_ip, shown_host
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
-from mailwarden.message.html import HtmlDocument, Link
-from mailwarden.message.limits import LIMITS
+from mailwarden.message.html import HtmlDocument
+from mailwarden.message.limits import SHOWN
+from mailwarden.message.page_links import Link
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
 
-MAX_LINKS = 200  # different ones; the first to each host come first
-MAX_TOGETHER = 2_000  # links of one page that are looked at together
 FINDINGS = 5  # of one kind
 MANY_DOMAINS = 25
 LITTLE_TEXT = 200
 BUTTON = 80  # characters of the text on a button
-_TOLD = 200
 # Where anybody has a place, so that a domain names nobody.
 _ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM})
 
@@ -63,14 +61,14 @@ class UrlsAnalyzer:
             if key not in told and counts[what] < FINDINGS:
                 told.add(key)
                 counts[what] += 1
-                cut = {name: value[:_TOLD] if isinstance(value, str) else value for name, value in facts.items()}
+                cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
                 yield Finding(f"urls.{what}", place, cut)
 
 
 def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
     ties = ties_of(view)
     for link in chosen_links(view):
-        for noticed in merge(look_at_address(link[0], ties), link[0], _TOLD):
+        for noticed in merge(look_at_address(link[0], ties), link[0], SHOWN.fact):
             yield noticed, link[1]
     for noticed in look_homewards(view):
         yield noticed, ""
@@ -79,24 +77,24 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
         yield ("locked-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
     for page in view.pages:
         for noticed in _look_at_schemes(page.document.links, page.document.data_uris, ties):
-            yield noticed, page.part.place
+            yield noticed, page.place
     for page in view.pages:
         if not page.attached:
-            links = [link for link in page.document.links[:MAX_TOGETHER] if host_of(link.href)]
+            links = [link for link in page.document.links if host_of(link.href)]
             for noticed in look_at_links(links, ties):
-                yield noticed, page.part.place
+                yield noticed, page.place
             for noticed in look_at_pictures(page.document, links, ties):
-                yield noticed, page.part.place
+                yield noticed, page.place
 
 
 def chosen_links(view: View) -> tuple[tuple[str, str], ...]:
-    """Return address and place of the links that are looked at: one to each host first, then others, within bounds."""
+    """Return address and place of the links, one to each host first, then the others."""
     first: dict[str, tuple[str, str]] = {}
     others: dict[str, tuple[str, str]] = {}
     for link in view.links:
         if link.host and first.setdefault(link.host, (link.url, link.place))[0] != link.url:
             others.setdefault(link.url, (link.url, link.place))
-    return (*first.values(), *others.values())[:MAX_LINKS]
+    return (*first.values(), *others.values())
 
 
 def look_homewards(view: View) -> Iterator[Noticed]:
@@ -114,7 +112,7 @@ def look_homewards(view: View) -> Iterator[Noticed]:
             if not domain or domain not in {own, house}:
                 return
             domains.add(domain)
-    if not domains or len(view.links) >= LIMITS.urls:
+    if not domains or not view.coverage.complete:
         return
     if any(domain in free_mail_domains() or kind_of(domain) in _ANYBODYS for domain in {own, *domains}):
         return
@@ -137,9 +135,9 @@ def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], ties: Ties)
                 yield "attack-scheme", {"scheme": scheme}
             break
         if (match := _FILE.match(link.href)) and (public_ip(match[1]) or registrable_domain(match[1].lower())):
-            yield "file-elsewhere", {"host": match[1][:_TOLD]}
+            yield "file-elsewhere", {"host": match[1][: SHOWN.fact]}
             if ties.is_stranger(match[1].lower()):
-                yield "strange-file", {"host": match[1][:_TOLD]}
+                yield "strange-file", {"host": match[1][: SHOWN.fact]}
             break
     for uri in data:
         if match := _CARRIED.match(uri):
@@ -193,4 +191,4 @@ def _dense(text: str) -> int:
 
 
 def _told(link: Link, host: str) -> dict[str, Fact]:
-    return {"host": host, "url": link.href} if len(link.href) <= _TOLD else {"host": host}
+    return {"host": host, "url": link.href} if len(link.href) <= SHOWN.fact else {"host": host}

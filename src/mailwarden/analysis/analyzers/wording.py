@@ -1,6 +1,6 @@
 """How subject and text are written: shouting, pictures, tails of rubbish, split words, source code, keys to press.
 
-Security: works on hostile text inside a killable worker; text is cut, every pattern is linear.
+Security: works on hostile text inside a killable worker; every pattern is linear.
 """
 
 import re
@@ -13,7 +13,6 @@ from mailwarden.model.evidence import Fact, Finding
 SHOUT = 8  # letters; shorter subjects are names and numbers
 SPLIT = 3  # words in pieces that are no accident
 _TOLD = 80
-_READ = 4_000
 _PICTURE = re.compile(r"[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 _GAP_TAIL = re.compile(r"\S\s{6,}\S{3,40}\s{0,9}$")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,60}\.[\w.-]{2,60}")
@@ -47,7 +46,7 @@ class WordingAnalyzer:
 
 
 def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
-    subject = view.subject[:500]
+    subject = view.subject
     if _shouts(subject):
         yield "shouting", {"subject": subject[:_TOLD]}
     if pictures := len(_PICTURE.findall(subject)):
@@ -59,7 +58,7 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if match := _MONEY.search(subject):
         yield "money", {"amount": match.group()[:_TOLD]}
     lower = subject.lower()
-    addresses = {recipient.lower() for recipient in view.recipients[:20]}
+    addresses = {recipient.lower() for recipient in view.recipients}
     if any(address and address in lower for address in addresses):
         yield "recipient-in-subject", {"subject": subject[:_TOLD]}
     elif match := _ADDRESS.search(subject):
@@ -75,14 +74,14 @@ def _shouts(subject: str) -> bool:
 
 
 def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
-    text = view.text[:_READ]
+    text = view.text
     if view.pages and len(_SOURCE.findall(text)) > 1:
         yield "source-shown", {}
     if view.pages and not text.strip():
         yield "no-text", {}
     if len(split := _SPLIT.findall(text)) >= SPLIT:
         yield "split-words", {"words": ", ".join(split[:3])[:_TOLD]}
-    folded = view.folded_text[:_READ]
+    folded = view.folded_text
     if "win" in folded and (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
         yield "pasted-command", {"keys": keys[0]}
         if command := _COMMAND.search(folded):
