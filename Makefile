@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs clean
+.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ bench-search: ## Measure searches of five million messages, operator by operator
 
 bench-sandbox: ## Measure what the worker sandbox costs at start and a message
 	@$(BIN)/python -m bench.sandbox
+
+bench-fairness: ## Measure the p99 of a harmless message alone and beside attacks (PHASES=number)
+	@$(BIN)/python -m torture --only harm $(if $(PHASES),--phases $(PHASES))
 
 evaluate: ## Measure detection on a labelled corpus (CORPUS=folder, SPLIT=test|dev, MORE="--rejudge" and the like)
 	@$(BIN)/python -m evaluate $(if $(CORPUS),--corpus $(CORPUS)) $(if $(SPLIT),--split $(SPLIT)) $(MORE)

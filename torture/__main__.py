@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rig.engines import start_engines
 from rig.product import Product, start_product
-from torture.harm import measure_harm
+from torture.harm import ATTACKS, PHASES, measure_harm
 from torture.results import Results, table
 from torture.runs import ABBY, GUARD, RUNS
 
@@ -28,25 +28,28 @@ def main() -> int:
         "--only",
         action="append",
         choices=[*RUNS, HARM],
-        help="run this kind alone; may be given several times (harm: what bombs cost a harmless message)",
+        help="run this kind alone; may be given several times (harm: what attacks cost a harmless message)",
     )
-    kinds = parser.parse_args().only or [*RUNS, HARM]
+    parser.add_argument("--phases", type=int, default=PHASES, help="of harm: with and without attacks (%(default)s)")
+    options = parser.parse_args()
+    kinds = options.only or [*RUNS, HARM]
     print("starting the engines, abby and guard", flush=True)
     with tempfile.TemporaryDirectory() as folder, start_engines() as engines:
         url = engines.postgresql.create_database("torture")
         with start_product(Path(folder), engines, url, guards=[GUARD], abby=ABBY) as product:
-            results = asyncio.run(run(product, kinds))
+            results = asyncio.run(run(product, kinds, options.phases))
     print(results.summary())
     return 1 if results.wrong else 0
 
 
-async def run(product: Product, kinds: Sequence[str]) -> Results:
+async def run(product: Product, kinds: Sequence[str], phases: int) -> Results:
     """Run the kinds in order and print what they brought."""
     results = Results()
     for kind in kinds:
         began = time.monotonic()
         if kind == HARM:
-            print(f"{await measure_harm(product)} (goal: at most 2)", flush=True)
+            for attack in ATTACKS:
+                print(f"{await measure_harm(product, attack, phases=phases)} (goal: at most 2)", flush=True)
             continue
         await RUNS[kind](product, results)
         print(f"{kind}: {len(results.of(kind))} cases in {time.monotonic() - began:.0f} s", flush=True)

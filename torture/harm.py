@@ -1,33 +1,40 @@
-"""What bombs do to others: a harmless message's p99 alone and while bombs come, in phases that take turns."""
+"""What attacks do to others: a harmless message's p99 alone and while attacks come, in phases that take turns."""
 
 import asyncio
+import io
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
+from base64 import encodebytes
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from rig.caller import Caller, caller_context
+from PIL import Image
+
+from rig.caller import Caller, NoAnswerError, caller_context
 from rig.product import Product
 from rig.samples import plain_message
-from torture.bombs import Bomb, bombs
+from torture.bombs import HEAD, Bomb, bombs
 from torture.messages import caller_of
 from torture.results import show_progress
 
 PHASES = 6
 MESSAGES_A_PHASE = 120
 SMALL = 2 * 1024 * 1024
+SIDE = 4_000  # of a picture of 16 megapixels
+DRAIN_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Harm:
     """Milliseconds of a harmless message, alone and beside bombs."""
 
+    attack: str
     alone: tuple[float, ...]
     beside: tuple[float, ...]
-    bombs: int
+    sent: int
 
     @property
     def ratio(self) -> float:
@@ -35,9 +42,10 @@ class Harm:
 
     def __str__(self) -> str:
         return (
-            f"harmless message: p50 {statistics.median(self.alone):.0f} ms, p99 {p99(self.alone):.0f} ms alone; "
-            f"p50 {statistics.median(self.beside):.0f} ms, p99 {p99(self.beside):.0f} ms while {self.bombs} bombs "
-            f"came one after the other; p99 ratio {self.ratio:.2f}"
+            f"{self.attack}: harmless message "
+            f"p50 {statistics.median(self.alone):.0f} ms, p99 {p99(self.alone):.0f} ms alone; "
+            f"p50 {statistics.median(self.beside):.0f} ms, p99 {p99(self.beside):.0f} ms beside "
+            f"{self.sent} of the attack; p99 ratio {self.ratio:.2f}"
         )
 
 
@@ -45,34 +53,37 @@ def p99(values: Sequence[float]) -> float:
     return statistics.quantiles(values, n=100)[98]
 
 
-async def measure_harm(product: Product, *, phases: int = PHASES, messages: int = MESSAGES_A_PHASE) -> Harm:
-    """Send harmless messages in phases with and without bombs, which come from a process of their own."""
+async def measure_harm(
+    product: Product, attack: str = "bombs", *, phases: int = PHASES, messages: int = MESSAGES_A_PHASE
+) -> Harm:
+    """Send harmless messages in phases with and without the attack, which comes from a process of its own."""
     spawn = multiprocessing.get_context("spawn")
-    exploding, over = spawn.Event(), spawn.Event()
-    count = spawn.Value("i", 0)
-    arguments = (product.abby.port, product.ca, product.token, exploding, over, count)
-    bomber = spawn.Process(target=keep_bombing, args=arguments, daemon=True)
-    bomber.start()
+    attacking, over = spawn.Event(), spawn.Event()
+    sent, busy = spawn.Value("i", 0), spawn.Value("i", 0)
+    arguments = (attack, product.abby.port, product.ca, product.token, attacking, over, sent, busy)
+    attacker = spawn.Process(target=keep_attacking, args=arguments, daemon=True)
+    attacker.start()
     alone: list[float] = []
     beside: list[float] = []
     try:
         async with caller_of(product) as caller:
             await _latencies(caller, messages // 4)  # warm up
             for phase in range(phases):
-                show_progress(f"harmless message, phase {phase + 1}/{phases}")
+                show_progress(f"harmless message beside {attack}, phase {phase + 1}/{phases}")
                 alone += await _latencies(caller, messages)
-                before = count.value
-                exploding.set()
-                while count.value == before:
+                attacking.set()
+                while busy.value == 0:
                     await asyncio.sleep(0.01)
                 beside += await _latencies(caller, messages)
-                exploding.clear()
-                await asyncio.sleep(1.0)  # The last bomb ends before the next phase begins.
+                attacking.clear()
+                until = time.monotonic() + DRAIN_SECONDS
+                while busy.value and time.monotonic() < until:  # the attack ends before the next phase begins
+                    await asyncio.sleep(0.05)
     finally:
         over.set()
-        exploding.set()
-        bomber.join(30.0)
-    return Harm(tuple(alone), tuple(beside), count.value)
+        attacker.join(30.0)
+        attacker.kill()
+    return Harm(attack, tuple(alone), tuple(beside), sent.value)
 
 
 async def _latencies(caller: Caller, count: int) -> list[float]:
@@ -91,18 +102,51 @@ def tripping_bombs() -> list[tuple[Bomb, bytes]]:
     return [(bomb, message) for bomb, message in made if len(message) <= SMALL]
 
 
-def keep_bombing(port: int, ca: Path, token: str, exploding: Event, over: Event, count: object) -> None:
-    """Submit one bomb after the other whenever it is time for them."""
-    asyncio.run(_keep_bombing(port, ca, token, exploding, over, count))
+def pictures_message(pictures: int, form: str) -> bytes:
+    """Return a message with pictures of 16 megapixels each: PNG of some kilobytes, JPEG of some hundred."""
+    out = io.BytesIO()
+    if form == "PNG":
+        Image.new("L", (SIDE, SIDE), 200).save(out, form)
+    else:
+        Image.effect_noise((SIDE // 16, SIDE // 16), 60).resize((SIDE, SIDE)).save(out, form, quality=5)
+    part = b"--p\r\nContent-Type: image/%s\r\nContent-Transfer-Encoding: base64\r\n\r\n" % form.lower().encode()
+    body = (part + encodebytes(out.getvalue()).replace(b"\n", b"\r\n")) * pictures
+    return HEAD + b"Content-Type: multipart/mixed; boundary=p\r\n\r\n" + body + b"--p--\r\n"
 
 
-async def _keep_bombing(port: int, ca: Path, token: str, exploding: Event, over: Event, count: object) -> None:
-    every = tripping_bombs()
-    async with Caller(port, caller_context(ca), token) as caller:
-        while True:
-            for _, message in every:
-                exploding.wait()
-                if over.is_set():
-                    return
-                await caller.submit(message)
-                count.value += 1  # type: ignore[attr-defined]
+# Each attack: its messages, and how many of them are in the air at once.
+ATTACKS: dict[str, tuple[Callable[[], list[bytes]], int]] = {
+    "bombs": (lambda: [message for _, message in tripping_bombs()], 1),
+    "large pictures": (lambda: [pictures_message(8, "JPEG")], 6),
+    "small files of large pictures": (lambda: [pictures_message(8, "PNG")], 6),
+}
+
+
+def keep_attacking(
+    attack: str, port: int, ca: Path, token: str, attacking: Event, over: Event, sent: object, busy: object
+) -> None:
+    """Submit one message after the other whenever it is time for the attack."""
+    make, at_once = ATTACKS[attack]
+    messages = make()
+
+    async def keep_on(number: int) -> None:
+        async with Caller(port, caller_context(ca), token) as caller:
+            while not over.is_set():
+                for message in messages[number % len(messages) :]:
+                    while not attacking.is_set() and not over.is_set():
+                        await asyncio.sleep(0.02)
+                    if over.is_set():
+                        return
+                    busy.value += 1  # type: ignore[attr-defined]
+                    try:
+                        await caller.submit(message)
+                    except NoAnswerError:
+                        return
+                    finally:
+                        busy.value -= 1  # type: ignore[attr-defined]
+                    sent.value += 1  # type: ignore[attr-defined]
+
+    async def attack_all() -> None:
+        await asyncio.gather(*map(keep_on, range(at_once)))
+
+    asyncio.run(attack_all())

@@ -21,6 +21,7 @@ from mailwarden.analysis.preview_worker import NO_SANDBOX
 from mailwarden.analysis.previews import Previews
 from mailwarden.analysis.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
 from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
+from mailwarden.errors import ConfigurationError
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.integration import sandbox_probes
 from tests.integration.sandbox_probes import ENDS_WORKER, PROBES
@@ -73,7 +74,7 @@ async def run_probes(sandbox: SandboxMode, user: int, folder: Path) -> Outcomes:
     """Return the outcome of each probe: `done`, the name of the error that stopped it, or `ended`."""
     pool = WorkerPool(1, 1024, Patience(), sandbox=sandbox)
     program = (str(Path(sandbox_probes.__file__ or "")), str(user))
-    pool.settings = msgspec.structs.replace(pool.settings, program=program)
+    pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=program)
     outcomes: Outcomes = {}
     await pool.start()
     try:
@@ -171,8 +172,8 @@ async def test_a_worker_that_cannot_be_sandboxed_takes_no_message(layer: str, sa
     refuse = f"sandbox.{layer} = lambda *_: os.close(-1)"
     program.write_text(f"import os\nfrom mailwarden.analysis import sandbox, worker\n{refuse}\nworker.main()\n")
     pool = WorkerPool(1, 1024, Patience())
-    pool.settings = msgspec.structs.replace(pool.settings, program=(str(program),))
-    with pytest.raises(SandboxUnavailable, match=f"{said}.*Bad file descriptor"):
+    pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=(str(program),))
+    with pytest.raises(ConfigurationError, match=f"{said}.*Bad file descriptor"):
         await pool.start()
     await pool.stop()
 

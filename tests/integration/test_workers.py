@@ -10,7 +10,8 @@ import pytest
 from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.examination import Frame
 from mailwarden.analysis.registry import LOCAL
-from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
+from mailwarden.analysis.workers import NICE, Patience, Worker, WorkerFailed, WorkerPool
+from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status
 from mailwarden.serving.spool import Spooled, SpoolWriter
@@ -36,13 +37,22 @@ async def examine(workers: WorkerPool, raw: bytes) -> list[Frame]:
 
 def pid_of(workers: WorkerPool) -> int:
     (worker,) = workers._all
+    return pid_of_worker(worker)
+
+
+def pid_of_worker(worker: Worker) -> int:
     assert worker._process
     return worker._process.pid
 
 
 async def test_a_worker_reports_each_step_in_order(pool):
     frames = await examine(pool, PLAIN)
-    assert [frame.report.analyzer for frame in frames] == ["structure", "message", *(local.name for local in LOCAL)]
+    assert [frame.report.analyzer for frame in frames] == [
+        "structure",
+        "message",
+        *(local.name for local in LOCAL),
+        "coverage",
+    ]
     assert all(frame.report.status is Status.FINISHED for frame in frames)
     assert frames[1].summary
     assert frames[1].summary.subject == "lunch"
@@ -87,7 +97,7 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
     await workers.start()
     crashes = 0
 
-    async def crash(*_):
+    async def crash(*_, **__):
         nonlocal crashes
         crashes += 1
         raise WorkerFailed(FailureKind.CRASHED, "The worker process crashed.")
@@ -114,3 +124,35 @@ async def test_a_worker_killed_from_outside_is_replaced_and_the_message_is_exami
 async def test_without_time_left_every_step_is_a_failure(pool):
     collected = await Collector(pool, ()).collect(Spooled.of(PLAIN), ENVELOPE, 0.0)
     assert {failure.analyzer for failure in collected.evidence.failures} >= {"structure", "message", "html"}
+
+
+async def test_heavy_messages_have_workers_of_their_own_at_a_lower_priority():
+    workers = WorkerPool(1, 1024, Patience(), heavy=1, heavy_places=1)
+    await workers.start()
+    try:
+        niceness = sorted(os.getpriority(os.PRIO_PROCESS, pid_of_worker(worker)) for worker in workers._all)
+        assert niceness[1] - niceness[0] >= NICE
+        heavy = PLAIN + b"x " * 600_000
+        first = asyncio.create_task(examine(workers, heavy))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await examine(workers, heavy)
+        assert (await examine(workers, PLAIN))[1].summary, "light messages have a worker meanwhile"
+        assert (await first)[1].summary
+        assert workers.heavy_refused == 1
+        assert workers.heavy_in_hand == 0
+    finally:
+        await workers.stop()
+
+
+async def test_a_message_that_proves_heavy_is_finished_by_the_other_worker():
+    workers = WorkerPool(1, 1024, Patience(), heavy=1)
+    await workers.start()
+    try:
+        raw = b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: 8bit\r\n\r\n" + bytes(300_000)
+        frames = await examine(workers, raw)
+        assert frames[-1].report.analyzer == "coverage"
+        assert [frame.report.analyzer for frame in frames].count("structure") == 2, "it began anew"
+        assert not any(frame.handed_over for frame in frames)
+    finally:
+        await workers.stop()

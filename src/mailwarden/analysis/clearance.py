@@ -11,6 +11,7 @@ from hashlib import sha256
 from mailwarden.analysis.analyzer import EngineAnalyzer, EngineFailed, RawMessage
 from mailwarden.analysis.collection import Content, Examination
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
+from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding
 from mailwarden.model.sightings import Sight
@@ -38,7 +39,7 @@ class Clearance:
                     said = frozenset(_named(f) for name, f in evidence.findings if name == engine.name)
                     if await _ask(engine, envelope, rest) or not said <= await _ask(engine, envelope, kept):
                         return False
-        except (EngineFailed, WorkerFailed, TimeoutError):
+        except (EngineFailed, WorkerFailed, Overloaded, TimeoutError):
             return False
         return True
 

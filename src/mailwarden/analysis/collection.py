@@ -15,8 +15,11 @@ from mailwarden.analysis.analyzer import (
     RawMessage,
 )
 from mailwarden.analysis.examination import Frame, report_of
+from mailwarden.analysis.fair_queue import NO_FLOW, Flow
+from mailwarden.analysis.heaviness import HEAVY_BYTES
 from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
+from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Failure, FailureKind, Report, Status
 from mailwarden.model.sightings import Sight, Sightings
@@ -24,7 +27,8 @@ from mailwarden.model.summary import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
 _CRASHES_ALLOWED = 1
-_LARGE = 4 * 1024 * 1024  # from here on every engine waits for the structure check: the wait is short beside the scan
+# A message that is heavy by its size waits for a worker first: engines are asked about as few at once as workers are.
+_LARGE = HEAVY_BYTES
 
 Observer = Callable[[Report], None]
 
@@ -118,12 +122,15 @@ class Collector:
         observe: Observer = ignore,
         *,
         learner: str = "",
+        flow: Flow = NO_FLOW,
     ) -> Collected:
         """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done.
 
         `observe` is told each report when it comes; a message that crashed a worker has its first ones told twice.
-        `learner` is whose statistics an engine that learns goes by.
+        `learner` is whose statistics an engine that learns goes by, `flow` whose turn it is when workers are scarce.
+        Overloaded is raised where the message is heavy and too many heavy ones are in processing.
         """
+        self._workers.require_room(raw)
         until = time.monotonic() + deadline
         examination = Examination(wanted, observe)
         question = Question(raw, envelope, learner)
@@ -135,7 +142,9 @@ class Collector:
 
         async with asyncio.TaskGroup() as tasks:
             asked = [tasks.create_task(ask(engine)) for engine in self._engines]
-            await self._examine(raw, envelope, examination, until)
+            refusal = await self._examine(question, examination, until, flow)
+        if refusal is not None:
+            raise refusal
         answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
         summary = examination.summary or MessageSummary(size=raw.size, sha256="")
         known = Known(envelope, summary, answers, Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER))
@@ -145,23 +154,30 @@ class Collector:
         reports = (*examination.reports.values(), *(task.result()[0] for task in asked), *concluded)
         return Collected(Evidence(reports), summary, examination.sightings)
 
-    async def _examine(self, raw: RawMessage, envelope: Envelope, examination: Examination, until: float) -> None:
+    async def _examine(
+        self, question: Question, examination: Examination, until: float, flow: Flow
+    ) -> Overloaded | None:
         """Have a worker look at the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
+        refusal: Overloaded | None = None
+        raw, envelope = question.raw, question.envelope
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    await self._workers.examine(raw, examination.take, examination.wanted, envelope)
+                    await self._workers.examine(raw, examination.take, examination.wanted, envelope, flow=flow)
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:
                     continue
             except TimeoutError:
                 failure = WorkerFailed(FailureKind.TIMEOUT, "No worker finished with the message in time.")
+            except Overloaded as error:
+                refusal = error
             else:
                 failure = None
             break
         examination.finish(failure)
+        return refusal
 
 
 async def _ask(

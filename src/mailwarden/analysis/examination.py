@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from mailwarden.analysis.heaviness import LIGHT_SECONDS, is_heavy
 from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
@@ -44,6 +45,7 @@ class Job(Struct, frozen=True, array_like=True):
     raw: bytes
     wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
     envelope: Envelope = NOBODY
+    light: bool = False  # True: a heavy message is handed over, to a worker for heavy ones
 
 
 class Frame(Struct, frozen=True, array_like=True):
@@ -56,11 +58,13 @@ class Frame(Struct, frozen=True, array_like=True):
     contents: tuple[bytes, ...] = ()  # decoded parts that an engine may not find in the raw bytes by itself
     sightings: Sightings | None = None
     last: bool = False
+    handed_over: bool = False  # the worker stops here: the message is too heavy for it, and another begins anew
 
 
 def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     """Yield a frame after each step; the first is the structure's, on which the engines wait."""
     coverage = Coverage(limits)
+    light_until = time.process_time() + LIGHT_SECONDS
     raw = job.raw
     started = time.perf_counter()
     structure = check_structure(raw, limits)
@@ -82,10 +86,16 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
     summary = summarize(message)
     yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents)
+    if job.light and is_heavy(message):
+        yield HANDED_OVER
+        return
     view = View(message, job.envelope, coverage)
     if job.wanted:
         yield _sight(view, job.wanted)
     for analyzer in LOCAL:
+        if job.light and time.process_time() > light_until:
+            yield HANDED_OVER
+            return
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
     # Last, because readers open files, pages and pictures when the first analyzer asks for them.
     yield _cover(summary, view)
@@ -99,6 +109,9 @@ def _cover(summary: MessageSummary, view: View) -> Frame:
     except Exception as error:  # the links are needed by no other step, so that this is a failure like any other
         return Frame(_broken(COVERAGE, started, error), last=True)
     return Frame(report_of(COVERAGE, lambda: map(_missed, view.coverage.missed)), summary=summary, last=True)
+
+
+HANDED_OVER = Frame(Report(MESSAGE, True, Status.SKIPPED, 0.0), last=True, handed_over=True)
 
 
 def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:

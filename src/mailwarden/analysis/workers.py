@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable
@@ -10,18 +11,23 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.examination import Frame, Job, Started
+from mailwarden.analysis.fair_queue import NO_FLOW, FairQueue, Flow
+from mailwarden.analysis.heaviness import HEAVY_BYTES
 from mailwarden.analysis.registry import STRUCTURE
 from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, environment
 from mailwarden.analysis.view import NOBODY
-from mailwarden.errors import ConfigurationError
+from mailwarden.errors import ConfigurationError, Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.sightings import Sight
 from mailwarden.telemetry.logs import get_logger
 
+NICE = 10  # of workers for heavy messages
+_HEAVY_PATIENCE = 4.0
 _START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
 _MAX_FRAME = 64 * 1024 * 1024
 _FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
@@ -47,6 +53,9 @@ class Patience(msgspec.Struct, frozen=True):
     parse: float = 10.0
     analyzer: float = 15.0
 
+    def times(self, factor: float) -> "Patience":
+        return Patience(self.structure * factor, self.parse * factor, self.analyzer * factor)
+
 
 class WorkerSettings(msgspec.Struct, frozen=True):
     """How a worker process is started: its memory in MiB, the folder of YARA rules, and whether it is sandboxed."""
@@ -55,11 +64,17 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     patience: Patience
     rules: str = ""
     sandbox: SandboxMode = REQUIRED
+    heavy: bool = (
+        False  # for heavy messages: at a lower priority, and with more patience, as it waits for the processor
+    )
     program: tuple[str, ...] = ("-m", "mailwarden.analysis.worker")
 
     @property
     def command(self) -> tuple[str, ...]:
         return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules)
+
+    def for_heavy(self) -> "WorkerSettings":
+        return replace(self, heavy=True, patience=self.patience.times(_HEAVY_PATIENCE))
 
 
 class Worker(asyncio.Protocol):
@@ -75,7 +90,7 @@ class Worker(asyncio.Protocol):
         self._received = bytearray()
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Started] = self._loop.create_future()
-        self._done: asyncio.Future[None] | None = None
+        self._done: asyncio.Future[bool] | None = None
         self._on_frame: OnFrame | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -85,7 +100,11 @@ class Worker(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *settings.command, stdin=theirs.fileno(), stdout=theirs.fileno(), cwd="/", env=environment()
+                *settings.command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                cwd="/",
+                env=environment(),
             )
         worker = cls(settings.patience, ours.dup())
         worker._process = process
@@ -104,6 +123,9 @@ class Worker(asyncio.Protocol):
             await worker.end()
             raise ConfigurationError(started.problem)
         worker.layers = started.layers
+        if settings.heavy:  # not before: its code is read at full speed, so that guard starts as soon as without it
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         return worker
 
     @property
@@ -111,13 +133,23 @@ class Worker(asyncio.Protocol):
         return not self.killed and self._process is not None and self._process.returncode is None
 
     async def examine(
-        self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = (), envelope: Envelope = NOBODY
-    ) -> None:
-        """Tell `on_frame` each step of one message; one that is late or gone is killed, and WorkerFailed says so."""
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...] = (),
+        envelope: Envelope = NOBODY,
+        *,
+        light: bool = False,
+    ) -> bool:
+        """Give `on_frame` each step of one message; tell whether it was finished, False where it was handed over.
+
+        A worker that is late or gone is killed, and WorkerFailed says so.
+        """
         assert self._transport is not None
         file = raw.open_to_read()
         try:
-            body = msgspec.msgpack.encode(Job(b"".join(raw.chunks()) if file is None else b"", wanted, envelope))
+            content = b"".join(raw.chunks()) if file is None else b""
+            body = msgspec.msgpack.encode(Job(content, wanted, envelope, light))
             self._on_frame, self._done = on_frame, self._loop.create_future()
             self._wait(self._patience.structure)
             self._send(body, file)
@@ -125,7 +157,7 @@ class Worker(asyncio.Protocol):
             if file is not None:
                 os.close(file)
         try:
-            await self._done
+            return await self._done
         except BaseException:
             self.kill()  # left in mid-message, its next frame would belong to another message
             raise
@@ -181,9 +213,10 @@ class Worker(asyncio.Protocol):
         except msgspec.DecodeError:
             self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
             return None
-        self._on_frame(frame)
+        if not frame.handed_over:
+            self._on_frame(frame)
         if frame.last:
-            self._done.set_result(None)
+            self._done.set_result(not frame.handed_over)
         return frame
 
     def _begin(self, body: bytes) -> None:
@@ -222,22 +255,53 @@ class Worker(asyncio.Protocol):
             await self._process.wait()
 
 
+class Lane:
+    """The workers for one kind of message, and the requests that wait for them."""
+
+    def __init__(self, count: int, settings: WorkerSettings) -> None:
+        self.count = count
+        self.settings = settings
+        self.queue: FairQueue[Worker] = FairQueue()
+
+
 class WorkerPool:
-    """A fixed number of workers; who ends is replaced in the background."""
+    """A fixed number of workers, some of them for heavy messages alone; one that ends is replaced in the background.
+
+    Waiting requests take turns by tenant, scan source and client. A heavy message uses a worker for heavy ones only,
+    and at most `heavy_places` of them wait or are examined at once.
+    """
 
     def __init__(
-        self, count: int, memory: int, patience: Patience, rules: str = "", sandbox: SandboxMode = REQUIRED
+        self,
+        count: int,
+        memory: int,
+        patience: Patience,
+        rules: str = "",
+        sandbox: SandboxMode = REQUIRED,
+        *,
+        heavy: int = 0,
+        heavy_places: int = 10,
     ) -> None:
-        """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules."""
-        self._count = count
-        self.settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
-        self._idle: asyncio.LifoQueue[Worker] = asyncio.LifoQueue()
+        """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules.
+
+        Without workers for heavy messages every worker takes every message.
+        """
+        settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
+        self._light = Lane(count, settings)
+        self._heavy = Lane(heavy, settings.for_heavy()) if heavy else self._light
+        self._heavy_places = heavy_places
+        self.heavy_in_hand = 0
+        self.heavy_refused = 0
         self._replacing: set[asyncio.Task[None]] = set()
         self._all: set[Worker] = set()
         self._stopped = False
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return (self._light,) if self._heavy is self._light else (self._light, self._heavy)
+
     async def start(self) -> None:
-        await asyncio.gather(*(self._add() for _ in range(self._count)))
+        await asyncio.gather(*(self._add(lane) for lane in self.lanes for _ in range(lane.count)))
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -250,49 +314,91 @@ class WorkerPool:
         await asyncio.gather(*self._replacing, return_exceptions=True)  # one cancelled halfway would leave a process
         await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
 
+    def require_room(self, raw: RawMessage) -> None:
+        """Raise Overloaded where this message is heavy by its size, and as many heavy ones are in hand as may be."""
+        if raw.size > HEAVY_BYTES and self._heavy is not self._light:
+            self._require_heavy_place()
+
     async def examine(
-        self, raw: RawMessage, on_frame: OnFrame, wanted: tuple[Sight, ...] = (), envelope: Envelope = NOBODY
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...] = (),
+        envelope: Envelope = NOBODY,
+        *,
+        flow: Flow = NO_FLOW,
     ) -> None:
-        """Have the next free worker look at one message."""
-        worker = await self._take()
+        """Have the next free worker look at one message; raise Overloaded where it is heavy and there is no place."""
+        if self._heavy is self._light:
+            await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow)
+            return
+        if raw.size <= HEAVY_BYTES and await self._examine_in(
+            self._light, raw, on_frame, wanted, envelope, flow=flow, light=True
+        ):
+            return
+        self._require_heavy_place()
+        self.heavy_in_hand += 1
         try:
-            await worker.examine(raw, on_frame, wanted, envelope)
+            await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow)
+        finally:
+            self.heavy_in_hand -= 1
+
+    def _require_heavy_place(self) -> None:
+        if self.heavy_in_hand >= self._heavy_places:
+            self.heavy_refused += 1
+            sentence = f"{self.heavy_in_hand} heavy messages are in processing, as many as may be; try again shortly."
+            raise Overloaded(sentence, retry_after=random.randint(2, 10))  # noqa: S311 - jitter, not a secret
+
+    async def _examine_in(
+        self,
+        lane: Lane,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...],
+        envelope: Envelope,
+        *,
+        flow: Flow,
+        light: bool = False,
+    ) -> bool:
+        worker = await self._take(lane, flow)
+        try:
+            return await worker.examine(raw, on_frame, wanted, envelope, light=light)
         finally:
             if worker.usable:
-                self._idle.put_nowait(worker)
+                lane.queue.give(worker)
             else:
-                self._replace(worker)
+                self._replace(worker, lane)
 
-    async def _take(self) -> Worker:
+    async def _take(self, lane: Lane, flow: Flow) -> Worker:
         while True:
-            worker = await self._idle.get()
+            worker = await lane.queue.take(flow)
             if worker.usable:
                 return worker
-            self._replace(worker)
+            self._replace(worker, lane)
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: Worker, lane: Lane) -> None:
         self._all.discard(worker)
         if self._stopped:
             return
-        task = asyncio.create_task(self._renew(worker))
+        task = asyncio.create_task(self._renew(worker, lane))
         self._replacing.add(task)
         task.add_done_callback(self._replacing.discard)
 
-    async def _renew(self, worker: Worker) -> None:
+    async def _renew(self, worker: Worker, lane: Lane) -> None:
         await worker.end()
         while not self._stopped:
             try:
-                await self._add()
+                await self._add(lane)
             except (OSError, ConfigurationError) as error:
                 log.warning("worker_cannot_start", error=str(error))
                 await asyncio.sleep(1.0)
             else:
                 return
 
-    async def _add(self) -> None:
-        worker = await Worker.start(self.settings)
+    async def _add(self, lane: Lane) -> None:
+        worker = await Worker.start(lane.settings)
         if self._stopped:
             await worker.end()
             return
         self._all.add(worker)
-        self._idle.put_nowait(worker)
+        lane.queue.give(worker)

@@ -241,7 +241,15 @@ async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, 
     else:
         log.warning("worker_sandbox_disabled", setting="workers.sandbox", file=PATH)
     rules = rules_folder(config, folder)
-    workers = WorkerPool(wanted.effective_count, wanted.memory, _patience(config), rules, wanted.sandbox)
+    workers = WorkerPool(
+        wanted.effective_count,
+        wanted.memory,
+        _patience(config),
+        rules,
+        wanted.sandbox,
+        heavy=wanted.effective_heavy_count,
+        heavy_places=max(1, config.max_in_processing // 2),
+    )
     stack.push_async_callback(workers.stop)
     try:
         await workers.start()
@@ -250,7 +258,14 @@ async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, 
     metrics.gauge("worker_sandbox", "1 where workers are sandboxed, 0 where the sandbox is disabled.").set(
         bool(workers.layers)
     )
-    log.info("workers_started", count=wanted.effective_count, sandbox=workers.layers)
+    metrics.gauge("heavy_requests_in_processing", "Heavy messages that wait for a worker or have one.").set_function(
+        lambda: workers.heavy_in_hand
+    )
+    metrics.gauge("heavy_requests_refused", "Heavy messages that were refused for want of a place.").set_function(
+        lambda: workers.heavy_refused
+    )
+    counts = {"count": wanted.effective_count, "heavy": wanted.effective_heavy_count}
+    log.info("workers_started", **counts, sandbox=workers.layers)
     return workers
 
 

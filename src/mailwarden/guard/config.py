@@ -72,6 +72,13 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The killable processes that parse hostile bytes."""
 
     count: Annotated[int | None, Meta(description="Worker processes; the number of cores if unset.")] = None
+    heavy_count: Annotated[
+        int | None,
+        Meta(
+            description="Further worker processes, at a lower priority, which alone take heavy messages; half of "
+            "`count`, at least 1, if unset."
+        ),
+    ] = None
     memory: Annotated[int, Meta(ge=256, le=65_536, description="Memory limit of one worker, in MiB.")] = 1_024
     structure_timeout: Annotated[Milliseconds, Meta(description="Longest structure check, in milliseconds.")] = 1_000
     parse_timeout: Annotated[Milliseconds, Meta(description="Longest parse, in milliseconds.")] = 10_000
@@ -91,9 +98,16 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     def effective_count(self) -> int:
         return self.count or os.cpu_count() or 1
 
+    @property
+    def effective_heavy_count(self) -> int:
+        return self.heavy_count or max(1, self.effective_count // 2)
+
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if self.count is not None and not 1 <= self.count <= 512:
             yield "count", "must be between 1 and 512"
+        if self.heavy_count is not None and not 1 <= self.heavy_count <= self.effective_count:
+            problem = f"must be between 1 and count ({self.effective_count}): heavy messages use at most half of all"
+            yield "heavyCount", problem
 
 
 class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.collection import Collector, Observer, ignore
+from mailwarden.analysis.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Compared, Comparison
 from mailwarden.guard.learning import Learning
@@ -40,6 +41,11 @@ class GuardRequest(Struct, frozen=True):
     deadline: float  # seconds left for the analysis
     stored: bool = True  # False: a person tries something out, and nothing is to remain of it
     session_open: bool = False  # the sender waits for an answer over SMTP, which may be a refusal
+
+    @property
+    def flow(self) -> Flow:
+        """Return whose turn it is where workers are scarce."""
+        return str(self.assignment.tenant), self.source, self.envelope.remote_address or ""
 
 
 class Examined(Struct, frozen=True):
@@ -91,7 +97,7 @@ class Processing:
         wanted = await self._comparison.prepare(tenant)
         learner = self._learning.learner(tenant) if self._learning else ""
         collected = await self._collector.collect(
-            request.raw, request.envelope, request.deadline, wanted, observe, learner=learner
+            request.raw, request.envelope, request.deadline, wanted, observe, learner=learner, flow=request.flow
         )
 
         # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.

@@ -1,0 +1,23 @@
+"""Heavy messages do not keep others waiting: the starvation attack, small, against real processes."""
+
+import pytest
+
+from tests.faults.conftest import Note, Start
+from tests.faults.promises import check_nothing_spooled
+from torture.harm import measure_harm, p99
+
+pytestmark = pytest.mark.slow
+
+# `make bench-fairness` measures the promised 2 on a quiet machine; one queue for all messages made it several hundred.
+STARVED = 5.0
+
+
+@pytest.mark.contract("8 fairness")
+@pytest.mark.parametrize("attack", ["large pictures", "small files of large pictures"])
+async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str, start_product_of: Start, note: Note):
+    product = start_product_of()
+    harm = await measure_harm(product, attack, phases=1, messages=60)
+    note(str(harm))
+    assert harm.sent or p99(harm.beside) < 1_000, "the attack came"
+    assert harm.ratio < STARVED
+    await check_nothing_spooled(product)
