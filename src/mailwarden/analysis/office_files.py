@@ -5,7 +5,7 @@ and a document that no password opens is recorded as missed.
 """
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from msgspec import Struct
@@ -29,7 +29,7 @@ class SeenDocument(Struct, frozen=True):
 
 
 def read_office_files(
-    files: Iterable[SeenFile], passwords: tuple[str, ...], coverage: Coverage
+    files: Iterable[SeenFile], passwords: Callable[[], tuple[str, ...]], coverage: Coverage
 ) -> tuple[SeenDocument, ...]:
     """Read every Office document, and the ones that are encrypted as what they are once opened."""
     found: list[SeenDocument] = []
@@ -41,10 +41,11 @@ def read_office_files(
             continue
         found.append(SeenDocument(file, document, kind))
         if document.encrypted:
-            told = (DEFAULT_PASSWORD, *passwords)[: max(trials, 0)]
+            told = (DEFAULT_PASSWORD, *passwords())
             trials -= len(told)
-            if len(told) <= len(passwords):
+            if trials < 0:
                 coverage.beyond("office_trials", file.place)
+                continue
             found += _opened(file, told, coverage)
     return tuple(found)
 

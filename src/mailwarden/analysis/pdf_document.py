@@ -11,6 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -61,12 +62,15 @@ class PdfClock:
         return True
 
 
-def open_pdf(content: bytes, passwords: Sequence[str]) -> tuple["PdfDocument | None", str, bool]:
+Passwords = Callable[[], Sequence[str]]  # asked for where a file needs one, because to find them costs time
+
+
+def open_pdf(content: bytes, passwords: Passwords) -> tuple["PdfDocument | None", str, bool]:
     """Open a document; return it, the password that it needs, and whether none of the passwords opens it."""
     import pypdfium2  # noqa: PLC0415 - takes longer to import than most messages take to examine
 
     locked = False
-    for password in ("", *passwords):
+    for password in chain(("",), _later(passwords)):
         try:
             return pypdfium2.PdfDocument(content, password or None), password, False
         except pypdfium2.PdfiumError as error:
@@ -76,7 +80,11 @@ def open_pdf(content: bytes, passwords: Sequence[str]) -> tuple["PdfDocument | N
     return None, "", locked
 
 
-def read_pdf(content: bytes, passwords: Sequence[str], coverage: Coverage, place: str, clock: PdfClock) -> PdfReading:
+def _later(passwords: Passwords) -> Iterator[str]:
+    yield from passwords()
+
+
+def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: str, clock: PdfClock) -> PdfReading:
     """Read one document, and record what could not be read of it."""
     if clock.is_over(place):
         return PdfReading()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from mailwarden.analysis.pdf_document import PdfClock, PdfReading, read_pdf
+from mailwarden.analysis.pdf_document import Passwords, PdfClock, PdfReading, read_pdf
 from mailwarden.analysis.pdf_filters import TooLong, Undecodable, decode_stream
 from mailwarden.analysis.pdf_objects import PdfObjects
 from mailwarden.analysis.pdf_opening import opening_actions
@@ -53,7 +53,7 @@ class PdfScan(Struct, frozen=True):
 
 def scan_pdf(
     content: bytes,
-    passwords: Sequence[str] = (),
+    passwords: Passwords = tuple,
     coverage: Coverage | None = None,
     place: str = "",
     clock: PdfClock | None = None,
@@ -80,10 +80,12 @@ def scan_pdf(
     scripts = look_at_scripts(objects, texts, reading.scripts) if "script" in actions else DocumentScripts()
     if forms and not scripts.acts and (acts := look_at_scripts(PdfObjects(()), (), forms).acts):
         scripts = DocumentScripts(runs=True, acts=acts)
+    files = tuple(_files(texts, objects, reading, coverage, place))
+    addresses = (name for name in files if "://" in name)  # forms are sent to, and files are opened from, an address
     return PdfScan(
         frozenset(actions),
-        tuple(_links(texts, objects, reading, coverage, place)),
-        tuple(_files(texts, objects, reading, coverage, place)),
+        tuple(dict.fromkeys((*_links(texts, objects, reading, coverage, place), *addresses))),
+        files,
         tuple(names),
         opening,
         scripts,

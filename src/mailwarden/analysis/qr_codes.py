@@ -27,8 +27,10 @@ _SHARP_PAGES = 20  # of a PDF that are rendered in twice their size
 _SHARP, _COARSE = 2.0, 1.25
 _SQUARE = (0.8, 1.25)  # the sides of a code, one by the other
 
-_CODES = zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.QRCode, zxingcpp.BarcodeFormat.MicroQRCode])
+_QR = (zxingcpp.BarcodeFormat.QRCode, zxingcpp.BarcodeFormat.MicroQRCode)
+_CODES = zxingcpp.BarcodeFormats(list(_QR))
 _MATRIX = zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.DataMatrix])
+_EVERY = zxingcpp.BarcodeFormats([*_QR, zxingcpp.BarcodeFormat.DataMatrix])
 
 
 def read_picture(content: bytes, kind: str, clock: PictureClock, place: str = "") -> tuple[str, ...]:
@@ -116,7 +118,7 @@ def read_drawing(rows: Sequence[Sequence[bool]]) -> tuple[str, ...]:
 
 def read_pdf(content: bytes, clock: PictureClock, password: str = "", place: str = "") -> Iterator[tuple[int, str]]:
     """Yield the number of the page and the text of each code in a PDF; one that does not open is recorded elsewhere."""
-    document, _, _ = open_pdf(content, (password,) if password else ())
+    document, _, _ = open_pdf(content, lambda: (password,) if password else ())
     if document is None:
         return
     try:
@@ -154,10 +156,11 @@ def is_photograph(grey: Image.Image) -> bool:
 
 
 def _scan(grey: Image.Image) -> tuple[str, ...]:
-    codes = [code.text for code in zxingcpp.read_barcodes(grey, formats=_CODES)]
     pixels = grey.width * grey.height
-    if pixels > _MATRIX_PIXELS:
-        factor = (_MATRIX_PIXELS / pixels) ** 0.5
-        grey = grey.resize((max(1, int(grey.width * factor)), max(1, int(grey.height * factor))), reducing_gap=2.0)
+    if pixels <= _MATRIX_PIXELS:
+        return tuple(code.text for code in zxingcpp.read_barcodes(grey, formats=_EVERY) if code.text)
+    codes = [code.text for code in zxingcpp.read_barcodes(grey, formats=_CODES)]
+    factor = (_MATRIX_PIXELS / pixels) ** 0.5
+    grey = grey.resize((max(1, int(grey.width * factor)), max(1, int(grey.height * factor))), reducing_gap=2.0)
     codes += [code.text for code in zxingcpp.read_barcodes(grey, formats=_MATRIX)]
     return tuple(text for text in codes if text)

@@ -55,7 +55,7 @@ def _reads_pdf() -> bool:
     from mailwarden.analysis.pdf_document import PdfClock, read_pdf  # noqa: PLC0415 - loads pdfium
 
     coverage = Coverage()
-    reading = read_pdf(_PDF, (), coverage, "self-test", PdfClock(coverage))
+    reading = read_pdf(_PDF, tuple, coverage, "self-test", PdfClock(coverage))
     return reading.text.strip() == "Known answer" and reading.links == ("https://north.example/",)
 
 

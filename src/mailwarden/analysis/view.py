@@ -119,14 +119,16 @@ class View:
         for file in self.opened_files:
             if is_pdf(file.content):
                 if file.content not in scans:
-                    scans[file.content] = scan_pdf(file.content, self.passwords, self.coverage, file.place, clock)
+                    scans[file.content] = scan_pdf(
+                        file.content, lambda: self.passwords, self.coverage, file.place, clock
+                    )
                 found.setdefault((file.part.path, file.content), (file, scans[file.content]))
         return tuple(found.values())
 
     @cached_property
     def office_documents(self) -> tuple[SeenDocument, ...]:
         """Each Office document, read; one that a password opens, once more as what it is then."""
-        return read_office_files(self.opened_files, self.passwords, self.coverage)
+        return read_office_files(self.opened_files, lambda: self.passwords, self.coverage)
 
     @cached_property
     def document_links(self) -> tuple[tuple[str, str], ...]:

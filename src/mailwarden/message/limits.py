@@ -82,7 +82,7 @@ class Limits(Struct, frozen=True):
     office_code: int = 1 * MIB  # source of the macros of one document
     office_fields: int = 100_000
     office_field: int = 64 * KIB
-    office_trials: int = 20  # passwords that are tried in all; a trial costs a tenth of a second by design
+    office_trials: int = 40  # passwords that are tried in all; a trial costs a tenth of a second by design
 
     yara_matches: int = 1_000  # different rules of the operator that match
 

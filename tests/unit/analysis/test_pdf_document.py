@@ -107,15 +107,15 @@ def test_an_encrypted_script_is_read():
 def test_the_password_of_the_message_opens_a_document():
     content = encrypted(password="Tulip-77")
     coverage = Coverage()
-    assert LINK in scan_pdf(content, ("wrong", "Tulip-77"), coverage, "a.pdf").links
+    assert LINK in scan_pdf(content, lambda: ("wrong", "Tulip-77"), coverage, "a.pdf").links
     assert coverage.complete
-    assert scan_pdf(content, ("wrong",), coverage, "a.pdf").reading.locked
+    assert scan_pdf(content, lambda: ("wrong",), coverage, "a.pdf").reading.locked
     assert [missed.reason for missed in coverage.missed] == [MissedReason.ENCRYPTED]
 
 
 def test_a_damaged_document_is_recorded_as_missed():
     coverage = Coverage()
-    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj" * 5, (), coverage, "a.pdf")
+    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj" * 5, tuple, coverage, "a.pdf")
     assert [missed.reason for missed in coverage.missed] == [MissedReason.DAMAGED]
 
 
@@ -127,6 +127,11 @@ def test_an_address_in_the_text_is_a_link():
     links = scan_pdf(numbered((*tree, page, stream(text), font))).links
     assert "https://thief.example/b" in links
     assert any("www.thief.example/pay" in each for each in links)
+
+
+def test_the_address_that_a_form_is_sent_to_is_a_link():
+    action = b"<</S/SubmitForm/F<</FS/URL/F(" + LINK.encode() + b")>>>>"
+    assert LINK in scan_pdf(pdf(b"<</Type/Annot/Subtype/Link/Rect[0 0 9 9]/A" + action + b">>")).links
 
 
 def test_links_of_bookmarks_are_found():
@@ -146,5 +151,5 @@ def test_files_in_a_document_are_returned_with_their_content():
 
 def test_pages_beyond_the_limit_are_recorded():
     coverage = Coverage(replace(LIMITS, pdf_pages=0))
-    read_pdf(pdf(link()), (), coverage, "a.pdf", PdfClock(coverage))
+    read_pdf(pdf(link()), tuple, coverage, "a.pdf", PdfClock(coverage))
     assert [missed.limit for missed in coverage.missed] == ["pdf_pages"]
