@@ -38,9 +38,8 @@ def _shows_a_host() -> bool:
 
 def _reads_html() -> bool:
     page = read_html(_PAGE)
-    return [(link.href, link.text) for link in page.links] == [("https://north.example/?a&b", "bank.example")] and bool(
-        page.forms
-    )
+    links = [(link.href, link.text) for link in page.links]
+    return ("https://north.example/?a&b", "bank.example") in links and bool(page.forms)
 
 
 def _opens_archives() -> bool:
