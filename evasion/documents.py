@@ -58,7 +58,7 @@ def link(action: bytes) -> bytes:
     return b"<< /Type /Annot /Subtype /Link /Rect [10 10 190 190] /Border [0 0 0] " + action + b" >>"
 
 
-def _uri(string: bytes) -> bytes:
+def uri(string: bytes) -> bytes:
     return link(b"/A << /S /URI /URI " + string + b" >>")
 
 
@@ -66,7 +66,7 @@ def _streamed(content: bytes, entries: bytes) -> bytes:
     return b"<< /Length %d %s >>\nstream\n" % (len(content), entries) + content + b"\nendstream"
 
 
-def _object_stream(body: bytes, pad: int = 0, filters: bytes = b"/FlateDecode", name: bytes = b"/ObjStm") -> bytes:
+def object_stream(body: bytes, pad: int = 0, filters: bytes = b"/FlateDecode", name: bytes = b"/ObjStm") -> bytes:
     """Return a PDF 1.5 with a cross-reference stream, whose annotation lies in an object stream."""
     padding = b"(" + b"x" * pad + b")" if pad else b"null"
     inner = padding + b" " + body
@@ -129,7 +129,7 @@ def encrypted_pdf(user: bytes = b"") -> bytes:
     document.add(1, b"<< /Type /Catalog /Pages 2 0 R >>")
     document.add(2, b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>")
     document.add(3, b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 200] /Annots [4 0 R] >>")
-    document.add(4, _uri(b"<" + binascii.hexlify(sealed) + b">"))
+    document.add(4, uri(b"<" + binascii.hexlify(sealed) + b">"))
     document.add(
         5,
         b"<< /Filter /Standard /V 1 /R 2 /P -4 /O <%s> /U <%s> >>" % (binascii.hexlify(owner), binascii.hexlify(check)),
@@ -162,16 +162,16 @@ def pdf_documents() -> dict[str, bytes]:
     big = {50 + number: b"(" + b"x" * (1024 * 1024) + b")" for number in range(9)}
     bigger = {50 + number: b"(" + b"x" * (1024 * 1024) + b")" for number in range(22)}
     return {
-        "link": pdf(_uri(b"(" + URL + b")")),
-        "link in hexadecimal": pdf(_uri(b"<" + binascii.hexlify(URL) + b">")),
-        "link in hexadecimal with blanks": pdf(_uri(b"<" + b" ".join(b"%02x" % byte for byte in URL) + b">")),
-        "link in octal": pdf(_uri(b"(" + _OCTAL + b")")),
-        "link with parentheses": pdf(_uri(b"(" + URL + b"&a=(b(c)d)" + b")")),
-        "link over lines": pdf(_uri(b"(" + URL[:12] + b"\\\n" + URL[12:] + b")")),
-        "link in UTF-16": pdf(_uri(b"<feff" + binascii.hexlify(URL.decode().encode("utf-16-be")) + b">")),
-        "link as an indirect string": pdf(_uri(b"30 0 R"), more={30: b"(" + URL + b")"}),
+        "link": pdf(uri(b"(" + URL + b")")),
+        "link in hexadecimal": pdf(uri(b"<" + binascii.hexlify(URL) + b">")),
+        "link in hexadecimal with blanks": pdf(uri(b"<" + b" ".join(b"%02x" % byte for byte in URL) + b">")),
+        "link in octal": pdf(uri(b"(" + _OCTAL + b")")),
+        "link with parentheses": pdf(uri(b"(" + URL + b"&a=(b(c)d)" + b")")),
+        "link over lines": pdf(uri(b"(" + URL[:12] + b"\\\n" + URL[12:] + b")")),
+        "link in UTF-16": pdf(uri(b"<feff" + binascii.hexlify(URL.decode().encode("utf-16-be")) + b">")),
+        "link as an indirect string": pdf(uri(b"30 0 R"), more={30: b"(" + URL + b")"}),
         "link as an indirect action": pdf(link(b"/A 30 0 R"), more={30: b"<< /S /URI /URI (" + URL + b") >>"}),
-        "link behind a comment": pdf(_uri(b"% (https://company.example)\n(" + URL + b")")),
+        "link behind a comment": pdf(uri(b"% (https://company.example)\n(" + URL + b")")),
         "link with escaped names": pdf(link(b"/A << /S /U#52I /#55RI (" + URL + b") >>")),
         "link of a chain": pdf(link(b"/A << /S /GoTo /D [100 0 R /Fit] /Next << /S /URI /URI (" + URL + b") >> >>")),
         "link of an additional action": pdf(link(b"/AA << /U << /S /URI /URI (" + URL + b") >> >>")),
@@ -179,22 +179,22 @@ def pdf_documents() -> dict[str, bytes]:
         "link of a form": pdf(link(b"/A << /S /SubmitForm /F << /FS /URL /F (" + URL + b") >> >>")),
         "link to another document": pdf(link(b"/A << /S /GoToR /F (" + URL + b") /D [0 /Fit] >>")),
         "link on a base": pdf(link(b"/A << /S /URI /URI (verify?u=bob) >>"), root=b"/URI << /Base (https://listed-link.example/) >>"),
-        "link on page 40": pdf(_uri(b"(" + URL + b")"), pages=40),
-        "link on page 400": pdf(_uri(b"(" + URL + b")"), pages=400),
-        "link behind 300 links": pdf(b" ".join([*(_uri(b"(https://host%d.example/)" % n) for n in range(300)), _uri(b"(" + URL + b")")])),
-        "link behind 9 MiB": pdf(_uri(b"40 0 R"), more={**big, 40: b"(" + URL + b")"}),
-        "link behind 22 MiB": pdf(_uri(b"40 0 R"), more={**bigger, 40: b"(" + URL + b")"}),
+        "link on page 40": pdf(uri(b"(" + URL + b")"), pages=40),
+        "link on page 400": pdf(uri(b"(" + URL + b")"), pages=400),
+        "link behind 300 links": pdf(b" ".join([*(uri(b"(https://host%d.example/)" % n) for n in range(300)), uri(b"(" + URL + b")")])),
+        "link behind 9 MiB": pdf(uri(b"40 0 R"), more={**big, 40: b"(" + URL + b")"}),
+        "link behind 22 MiB": pdf(uri(b"40 0 R"), more={**bigger, 40: b"(" + URL + b")"}),
         "link as text": _text_page(URL),
-        "object stream": _object_stream(_uri(b"(" + URL + b")")),
-        "object stream of 9 MiB": _object_stream(_uri(b"(" + URL + b")"), pad=_PADDING),
-        "object stream in hexadecimal": _object_stream(_uri(b"(" + URL + b")"), filters=b"/ASCIIHexDecode /FlateDecode"),
-        "object stream in base 85": _object_stream(_uri(b"(" + URL + b")"), filters=b"/ASCII85Decode /FlateDecode"),
-        "object stream with an escaped name": _object_stream(_uri(b"(" + URL + b")"), name=b"/Obj#53tm"),
+        "object stream": object_stream(uri(b"(" + URL + b")")),
+        "object stream of 9 MiB": object_stream(uri(b"(" + URL + b")"), pad=_PADDING),
+        "object stream in hexadecimal": object_stream(uri(b"(" + URL + b")"), filters=b"/ASCIIHexDecode /FlateDecode"),
+        "object stream in base 85": object_stream(uri(b"(" + URL + b")"), filters=b"/ASCII85Decode /FlateDecode"),
+        "object stream with an escaped name": object_stream(uri(b"(" + URL + b")"), name=b"/Obj#53tm"),
         "encrypted without a password": encrypted_pdf(),
         "encrypted": encrypted_pdf(b"secret"),
-        "behind bytes": b"\n" * 900 + pdf(_uri(b"(" + URL + b")")),
-        "old header": pdf(_uri(b"(" + URL + b")")).replace(b"%PDF-1.7", b"%PDF-9.9"),
-        "without a table": pdf(_uri(b"(" + URL + b")")).partition(b"xref\n")[0],
+        "behind bytes": b"\n" * 900 + pdf(uri(b"(" + URL + b")")),
+        "old header": pdf(uri(b"(" + URL + b")")).replace(b"%PDF-1.7", b"%PDF-9.9"),
+        "without a table": pdf(uri(b"(" + URL + b")")).partition(b"xref\n")[0],
         "script": pdf(root=opens + b"(" + _SCRIPT.replace(b"(", b"\\(").replace(b")", b"\\)") + b") >>"),
         "script in hexadecimal": pdf(root=opens + b"<" + binascii.hexlify(_SCRIPT) + b"> >>"),
         "script in a stream": pdf(root=opens + b"30 0 R >>", more={30: _streamed(zlib.compress(_SCRIPT), b"/Filter /FlateDecode")}),

@@ -38,7 +38,6 @@ FIELDS: dict[str, bytes] = {
     "behind a line of blanks": b"X-A: b\r\n \r\nFrom: " + FORGED,
     "backslash in quotes": b'From: "a\\" <alice@pass.example>" <ceo@company.example>',
     "fullwidth at sign": "From: <alice＠pass.example@company.example>".encode(),
-    "no From": b"X-From: " + FORGED,
 }
 
 

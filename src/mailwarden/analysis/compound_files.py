@@ -134,6 +134,8 @@ class _Reader:
             self._coverage.beyond("office_code", self._place)
             return
         source = unpack_source(data[match.start() :], self._room)
+        if len(source) >= self._room:
+            self._coverage.beyond("office_code", self._place)
         self._room -= len(source)
         self.code.append(source.decode("latin-1"))
 

@@ -42,7 +42,10 @@ class PdfObjects:
         return self._found[number]
 
     def dictionary(self, text: bytes, start: int) -> bytes:
-        return dictionary_at(text, start, self.limits.pdf_dictionary)
+        found = dictionary_at(text, start, self.limits.pdf_dictionary)
+        if len(found) >= self.limits.pdf_dictionary:
+            self.coverage.beyond("pdf_dictionary", self.place)
+        return found
 
     def string(self, text: bytes, position: int) -> str | None:
         """Return the string that stands there or in the object that is named there; None where there is none."""
@@ -50,8 +53,19 @@ class PdfObjects:
         if number := read_reference(text, position):
             text, position = self.find(number), 0
             position = skip_blank(text, 0)
-        data, _ = read_string(text, position, self.limits.pdf_script)
+        data = self._read_string(text, position)
         return None if data is None else decode_string(data)
+
+    def _read_string(self, text: bytes, position: int) -> bytes | None:
+        """Return the string that stands there; one that is longer than a script may be is recorded as missed."""
+        data, _ = read_string(text, position, self.limits.pdf_script)
+        if (
+            data is None
+            and text[position : position + 1] in (b"(", b"<")
+            and len(text) - position > self.limits.pdf_script
+        ):
+            self.coverage.beyond("pdf_script", self.place)
+        return data
 
     def scripts(self, action: bytes) -> Iterator[str]:
         """Yield the scripts in an object, or in the objects that it names; "" for one that cannot be read."""
@@ -60,14 +74,14 @@ class PdfObjects:
             if number := read_reference(action, position):
                 yield self._script_of(self.find(number))
             else:
-                data, _ = read_string(action, position, self.limits.pdf_script)
+                data = self._read_string(action, position)
                 yield decode_string(data) if data else ""
 
     def _script_of(self, item: bytes) -> str:
         """Return the script in an object: a string, or a stream that is decoded."""
         start = _STREAM.search(item)
         if start is None:
-            data, _ = read_string(item, skip_blank(item, 0), self.limits.pdf_script)
+            data = self._read_string(item, skip_blank(item, 0))
             return decode_string(data) if data else ""
         body = item[start.end() :]
         end = body.rfind(b"endstream")
@@ -89,6 +103,8 @@ class PdfObjects:
                 return
             most = self.limits.pdf_dictionary if is_packed else self.limits.pdf_script
             end = -1 if is_packed else source.find(b"endobj", start, start + most)
+            if end < 0 and start + most < len(source) and _STREAM.search(source, start, start + most) is None:
+                self.coverage.beyond("pdf_dictionary", self.place)
             yield source[start : end if end >= 0 else start + most]
 
     def _build_index(self) -> dict[bytes, list[tuple[bytes, int, bool]]]:
