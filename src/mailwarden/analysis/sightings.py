@@ -7,16 +7,46 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 from mailwarden.analysis.bodies import is_body
-from mailwarden.analysis.file_types import is_office_name
+from mailwarden.analysis.file_types import (
+    DISK_IMAGE,
+    HEAD,
+    PROGRAM,
+    SHORTCUT,
+    WEB_PAGE,
+    is_office_name,
+    kind_by_content,
+)
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import read_addresses
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.message import Message, Part
 from mailwarden.message.received import read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
 MAX_RELAYS = 30
+_ENDINGS = {
+    PROGRAM: ".exe", SHORTCUT: ".lnk", DISK_IMAGE: ".iso", WEB_PAGE: ".html", "pdf": ".pdf", "zip": ".zip",
+    "rar": ".rar", "7z": ".7z", "gzip": ".gz", "cab": ".cab", "rtf": ".rtf",
+}  # fmt: skip
+_TYPES = {
+    "text/html": ".html", "application/xhtml+xml": ".xhtml", "image/svg+xml": ".svg", "text/javascript": ".js",
+    "application/javascript": ".js", "application/x-javascript": ".js", "application/hta": ".hta",
+    "application/x-msdownload": ".exe", "application/x-msdos-program": ".exe", "application/x-dosexec": ".exe",
+    "application/vnd.microsoft.portable-executable": ".exe", "application/x-msi": ".msi",
+    "application/x-ms-installer": ".msi", "application/java-archive": ".jar", "application/x-bat": ".bat",
+    "application/x-vbs": ".vbs", "text/vbscript": ".vbs", "application/x-powershell": ".ps1",
+    "application/x-ms-shortcut": ".lnk", "application/x-iso9660-image": ".iso", "application/zip": ".zip",
+    "application/x-zip-compressed": ".zip", "application/vnd.rar": ".rar", "application/x-7z-compressed": ".7z",
+    "application/pdf": ".pdf", "application/rtf": ".rtf", "application/msword": ".doc",
+    "application/vnd.ms-excel": ".xls", "application/vnd.ms-powerpoint": ".ppt",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+    "application/vnd.ms-word.document.macroenabled.12": ".docm",
+    "application/vnd.ms-excel.sheet.macroenabled.12": ".xlsm", "application/vnd.android.package-archive": ".apk",
+    "message/rfc822": ".eml", "application/vnd.ms-outlook": ".msg", "text/calendar": ".ics", "text/vcard": ".vcf",
+}  # fmt: skip
 
 
 def find_sightings(view: View, wanted: Iterable[Sight]) -> Sightings:
@@ -64,7 +94,7 @@ def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
     for part in view.message.parts:
         yield SightedFile(
             place=part.place,
-            name=part.name,
+            name=_named(part.name, part.media_type, part.content),
             media_type=part.media_type,
             sha256=part.sha256,
             sha1=_sha1(part.content) if digests else "",
@@ -76,11 +106,20 @@ def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
 
 def _inner_file(part: Part, file: SeenFile, *, digests: bool) -> InnerFile:
     # A document is opened by its own program, so the names inside of it mean nothing.
-    name = "" if is_office_name(part.name) or file.is_body else file.name
+    unnamed = is_office_name(part.name) or file.is_body
+    name = "" if unnamed else _named(file.name, file.media_type, file.content)
     if not file.is_read:
         return InnerFile(name)
     sha256 = hashlib.sha256(file.content).hexdigest()
     return InnerFile(name, sha256, _sha1(file.content) if digests else "", _md5(file.content) if digests else "")
+
+
+def _named(name: str, media_type: str, content: bytes) -> str:
+    """Return a name with an ending: clients give one to a file without it, by its content or by its type."""
+    if ending_of(name):
+        return name
+    ending = _ENDINGS.get(kind_by_content(content[:HEAD]), "") or _TYPES.get(media_type, "")
+    return f"{name or 'unnamed'}{ending}" if ending else name
 
 
 def _relays_of(message: Message) -> tuple[str, ...]:

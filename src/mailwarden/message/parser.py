@@ -11,6 +11,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from mailwarden.message.decoding import decode_transfer, find_embedded
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.headers import decode_headers
 from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import bound_name
@@ -42,7 +43,7 @@ class _Collector:
         for index in self._known.get(content, ()):
             if self.parts[index].name == media.name and self.parts[index].media_type == kind:
                 return
-        self._keep(
+        self._keep_by_each_name(
             Part(
                 path=(node.path or "0") + suffix,
                 media_type=kind,
@@ -57,6 +58,15 @@ class _Collector:
                 joins_lines=media.joins_lines,
             )
         )
+
+    def _keep_by_each_name(self, part: Part) -> None:
+        """Keep a file once for each ending that its header gives it: which one counts is for the client to choose."""
+        self._keep(part)
+        endings = {ending_of(part.name)}
+        for number, name in enumerate(part.other_names, 1):
+            if ending_of(name) not in endings:
+                endings.add(ending_of(name))
+                self._keep(replace(part, name=name, path=f"{part.path}.name{number}"))
 
     def _keep(self, part: Part) -> None:
         if part.content and len(self.parts) < 2 * self.limits.parts:

@@ -10,6 +10,8 @@ import pytest
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import View
+from mailwarden.lists.kinds.attachments import candidates_for_attachment
+from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.message.parser import parse_message
 from mailwarden.model.sightings import Sight, Sightings
 
@@ -150,3 +152,100 @@ def test_hops_are_followed_until_one_names_no_address():
         b"Received: by local with LMTP; x\r\nReceived: from e.example ([192.0.2.9]) by f.example with esmtp; x\r\n"
     )
     assert sight(hops + text("x"), Sight.RELAYS).relays == ("192.0.2.1", "2001:db8::7")
+
+
+FORMS = {
+    "button": '<form action="https://b.example/"><button formaction="https://a.example/x">go</button></form>',
+    "vml": '<v:roundrect xmlns:v="urn:schemas-microsoft-com:vml" href="https://a.example/x">go</v:roundrect>',
+    "vml-picture": '<v:fill src="https://a.example/x" />',
+    "outlook": '<!--[if mso]><a href="https://a.example/x">go</a><![endif]-->',
+    "not-outlook": '<!--[if !mso]><!--><a href="https://a.example/x">go</a><!--<![endif]-->',
+    "svg": '<svg><a xlink:href="https://a.example/x"><text>go</text></a></svg>',
+    "svg-animation": '<svg><a><animate attributeName="href" to="https://a.example/x"/>go</a></svg>',
+    "style": '<p style="background:url(https://a.example/x)">go</p>',
+    "escaped-style": '<p style="background:u\\72 l(&quot;https://a.example/x&quot;)">go</p>',
+    "sheet": "<style>@import 'https://a.example/x';</style>",
+    "srcset": '<img srcset="https://b.example/1 1x, https://a.example/x 2x">',
+    "background": '<table background="https://a.example/x"><tr><td>go</table>',
+    "poster": '<video poster="https://a.example/x"></video>',
+    "object": '<object data="https://a.example/x"></object>',
+    "script": '<script src="https://a.example/x"></script>',
+    "base": '<base href="https://a.example/y"><a href="x">go</a>',
+    "refresh": '<meta http-equiv="refresh" content="0; https://a.example/x">',
+    "control": '<a href="\x01 https://a.example/x">go</a>',
+    "newline": '<a href="htt\nps://a.exa\tmple/x">go</a>',
+    "entities": '<a href="&#104;ttps:&#x2f;&sol;a&period;example/x">go</a>',
+    "case": '<A HREF="HTTPS://A.EXAMPLE/x">go</A>',
+    "template": '<template><a href="https://a.example/x">go</a></template>',
+    "noframes": '<noframes><a href="https://a.example/x">go</a></noframes>',
+    "data": '<a href="data:text/html,%3Ca%20href=https://a.example/x%3Ego%3C/a%3E">go</a>',
+    "srcdoc": "<iframe srcdoc=\"<a href='https://a.example/x'>go</a>\"></iframe>",
+    "javascript": "<a href=\"javascript:location='https://a.example/x'\">go</a>",
+    "handler": "<a onclick=\"location='https://a.example/x'\">go</a>",
+    "text": "<p>go to https://a.example/x</p>",
+    "shown-on-a-link": '<a href="https://b.example/">https://a.example/x</a>',
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_link_is_met_by_lists(form):
+    urls = sight(text(FORMS[form], "text/html"), Sight.URLS).urls
+    assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"Content-Type: text/html; charset=utf-7\r\n\r\n+ADw-a href+AD0AIg-https://a.example/x+ACIAPg-go+ADw-/a+AD4-",
+        b"Content-Type: text/html; charset=us-ascii; charset=utf-7\r\n\r\n+ADw-a href+AD0-https://a.example/x+AD4-go",
+        b"Content-Type: text/html\r\n\r\n+ADw-a href+AD0-https://a.example/x+AD4-go",
+        b"Content-Type: text/html\r\n\r\n<meta charset=iso-2022-jp><a hr\x1b(Bef='https://a.exa\x1b(Bmple/x'>go</a>",
+        b"Content-Type: text/html\r\n\r\n<meta charset=hz-gb-2312><a hr~\nef='https://a.exa~\nmple/x'>go</a>",
+        b"Content-Type: text/html\r\n\r\n<a\0 href='https://a.exam\0ple/x'>go</a>",
+        b"Content-Type: text/x-html\r\n\r\n<html><a href='https://a.example/x'>go</a>",
+        b"Content-Type: text/enriched\r\n\r\n<bold>go</bold> https://a.example/x",
+        b'Content-Type: text/html; name="a.txt"\r\nContent-Disposition: inline\r\n\r\n<a href="https://a.example/x">go</a>',
+        b"Content-Type: text/plain; format=flowed; delsp=yes\r\n\r\ngo to https://a.exam \r\nple/x",
+        b"Content-Type: text/plain\r\n\r\ngo to <https://a.example\r\n/x> now",
+        b'Content-Type: text/rtf\r\n\r\n{\\rtf1{\\field{\\*\\fldinst HYPERLINK "https://a.example/x"}{\\fldrslt go}}}',
+        b"Content-Type: text/calendar\r\n\r\nBEGIN:VCALENDAR\r\nATTACH:https://a.exam\r\n ple/x\r\nEND:VCALENDAR",
+        b'Content-Type: text/calendar\r\n\r\nBEGIN:VCALENDAR\r\nX-ALT-DESC:<a href="https://a.example/x">go\r\n',
+        b"Content-Type: text/vcard\r\n\r\nBEGIN:VCARD\r\nURL:https://a.example/x\r\nEND:VCARD",
+        b"Content-Type: text/xml\r\n\r\n<x xmlns:h='http://www.w3.org/1999/xhtml'><h:a href='https://a.example/x'>go</h:a></x>",
+    ],
+    ids=lambda page: page[14:60].decode("ascii", "replace").split("\r")[0],
+)
+def test_links_are_met_as_clients_decode_them(page):
+    urls = sight(HEAD + page + b"\r\n", Sight.URLS).urls
+    assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp037", "cp500", "cp1140"])
+def test_links_in_charsets_unlike_ascii_are_met(codec):
+    page = base64.encodebytes('<html><a href="https://a.example/x">go</a></html>'.encode(codec))
+    label = "" if codec.startswith("utf") else f"; charset={codec}"
+    head = f"Content-Type: text/html{label}\r\nContent-Transfer-Encoding: base64\r\n\r\n".encode()
+    assert "https://a.example/x" in sight(HEAD + head + page, Sight.URLS).urls
+
+
+def test_a_link_in_the_body_of_a_bare_name_is_met():
+    assert "http://a.example.com/x" in sight(text("<p>a.example.com/x</p>", "text/html"), Sight.URLS).urls
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        'Content-Type: application/pdf; name="a.pdf"\r\nContent-Disposition: attachment; filename="a.exe"',
+        'Content-Type: application/pdf; name="a.exe"\r\nContent-Disposition: attachment; filename="a.pdf"',
+        "Content-Type: application/pdf\r\nContent-Disposition: attachment; filename=a.pdf; filename*=utf-8''a%2Eexe",
+        'Content-Type: application/pdf\r\nContent-Disposition: attachment; filename="a.exe. . "',
+        'Content-Type: application/pdf\r\nContent-Disposition: attachment; filename="a.exe::$DATA"',
+        'Content-Type: application/pdf\r\nContent-Disposition: attachment; filename="=?utf-8?q?a=2Eex=E2=80=8Be?="',
+        'Content-Type: application/pdf\r\nContent-Disposition: attachment; filename*0="a.e"; filename*1="xe"',
+        "Content-Type: application/x-msdownload\r\nContent-Disposition: attachment",
+    ],
+)
+def test_a_file_has_every_ending_that_a_client_may_give_it(names):
+    files = sight(HEAD + f"{names}\r\n\r\nhello\r\n".encode(), Sight.FILES).files
+    found = {key for file in files for key in candidates_for_attachment(file.name, file.media_type)}
+    assert ".exe" in found

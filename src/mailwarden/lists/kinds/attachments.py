@@ -9,13 +9,11 @@ from unicodedata import normalize
 
 from mailwarden.errors import InvalidEntry
 from mailwarden.lists.kinds.kind import Kind
-from mailwarden.lists.kinds.text import drop_invisible
+from mailwarden.message.file_names import plain_name
 
 _EXTENSIONS = re.compile(r"(?:\.[^\s./\\<>:;\"|?*]{1,32}){1,2}")
+_NO_EXTENSION = re.compile(r"[\\:%\"'`\u201c\u201d\u2018\u2019]")  # parts of names that no ending holds
 _MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
-_STEP = re.compile(r"[/\\]")
-MAX_NAME = 1_000
-MAX_NAMES = 10_000  # as many as an archive is opened for
 
 
 def read_attachment(text: str) -> str:
@@ -24,8 +22,8 @@ def read_attachment(text: str) -> str:
         if not _MEDIA_TYPE.fullmatch(media_type):
             raise InvalidEntry("A media type is written `type/subtype`, such as `application/x-msdownload`.")
         return media_type
-    extension = "." + _fold_name(text).removeprefix("*").removeprefix(".")
-    if not _EXTENSIONS.fullmatch(extension):
+    extension = _fold_name("name." + text.removeprefix("*").removeprefix(".")).removeprefix("name")
+    if _NO_EXTENSION.search(text) or not _EXTENSIONS.fullmatch(extension):
         raise InvalidEntry("An extension is written `.exe`, or with the one before it `.pdf.exe`.")
     return extension
 
@@ -34,10 +32,8 @@ def candidates_for_attachment(name: str, media_type: str = "", inside: Iterable[
     """Return the keys of the kind `attachment`: of the name and of the names inside an archive, then the media type."""
     twos: dict[str, None] = {}
     ones: dict[str, None] = {}
-    for count, each in enumerate((name, *inside)):
-        if count > MAX_NAMES:
-            break
-        _, *extensions = _fold_name(_STEP.split(each[-MAX_NAME:])[-1]).rsplit(".", 2)
+    for each in (name, *inside):
+        _, *extensions = _fold_name(each).rsplit(".", 2)
         if len(extensions) == 2:
             twos[f".{extensions[0]}.{extensions[1]}"] = None
         if extensions:
@@ -56,10 +52,9 @@ def _fold_media_type(text: str) -> str:
 
 
 def _fold_name(name: str) -> str:
-    """Return a name as the receiver's system opens it: case, and dots and spaces at the end, do not count."""
-    if not (name.isascii() and name.isprintable()):
-        name = normalize("NFC", normalize("NFC", drop_invisible(name)).lower())
-    return name.lower().rstrip(". ")
+    """Return a name as the receiver's system opens it, in lower case; the analyzers read names the same way."""
+    name = plain_name(name)
+    return name.lower() if name.isascii() else normalize("NFC", name.lower())
 
 
 ATTACHMENT = Kind(
