@@ -11,7 +11,7 @@ from tests.acceptance.client import Answer, wait_until
 from tests.acceptance.console_client import Person, invite, text_of
 from tests.acceptance.house import House
 
-KEY = re.compile(r'id="key-text"[^>]*>(mwk_[0-9a-z]{12}_[0-9A-Za-z]{49})<')
+KEY = re.compile(r'id="key-text"[^>]*>(mwk_[0-9a-z]{12}_[0-9A-Za-z]{60})<')
 
 
 @pytest.fixture(scope="module")

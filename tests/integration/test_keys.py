@@ -11,6 +11,7 @@ import pytest
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
+from mailwarden.access.key_text import KeyTexts
 from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
@@ -262,3 +263,13 @@ async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: Keys,
         await keys.rotate(ALL, new.key_id, OVERLAP, ADA)
     with pytest.raises(SchemaViolation):
         await keys.rotate(ALL, new.key_id, timedelta(days=31), ADA)
+
+
+async def test_a_key_that_was_not_made_here_causes_no_query(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asked(*_: object) -> None:
+        raise AssertionError("the database was asked")
+
+    monkeypatch.setattr(KeyStore, "find", asked)
+    _, foreign = KeyTexts(KeyRing.of(b"q" * 32)).new()
+    with pytest.raises(InvalidCredentials):
+        await keys.authenticate(foreign, ANYWHERE)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from mailwarden.serving.front_door import FrontDoor, Route
 from mailwarden.serving.server import Limits, serving
+from mailwarden.settings.networks import Networks
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 
@@ -87,6 +88,44 @@ async def test_connections_beyond_the_bound_are_told_so(door):
         assert b'"error":"overloaded"' in answer
         for _, other in [*held, (reader, writer)]:
             other.close()
+
+
+async def test_one_address_cannot_take_all_connections(door):
+    limits = Limits(max_connections=100, max_connections_per_address=2)
+    async with serving(door, Listen(), None, limits) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in held:
+            await exchange(reader, writer, GET % b"ok")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"HTTP/1.1 503")
+        assert door.refused_connections.labels("address")._value.get() == 1
+        other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        assert (await exchange(*other, GET % b"ok")).startswith(b"HTTP/1.1 200"), "another address is served"
+        for _, each in [*held, (reader, writer)]:
+            each.close()
+            await each.wait_closed()
+        await asyncio.sleep(0.1)
+        again = await asyncio.open_connection("127.0.0.1", port)
+        assert (await exchange(*again, GET % b"ok")).startswith(b"HTTP/1.1 200"), "closed ones no longer count"
+        for _, each in (other, again):
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "counted"),
+    [
+        (("192.0.2.7", 1), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 1, 0, 0), "192.0.2.7"),
+        (("2001:db8::1", 1, 0, 0), "2001:db8::/64"),
+        (("10.0.0.10", 1), None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_connections_are_counted_by_address_and_proxies_are_not(peer: object, counted: str | None):
+    door = FrontDoor([], Metrics(), proxies=Networks.of(["10.0.0.10/32"]))
+    transport = asyncio.BaseTransport({"peername": peer})
+    assert door.counted_address(transport) == counted
 
 
 async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(door):

@@ -242,7 +242,11 @@ async def _serve(config: AbbyConfig, folder: Path) -> None:
     tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
     async with built_abby(config, folder) as door:
         settle_memory()
-        limits = Limits(header_timeout_ms=config.header_timeout)
+        limits = Limits(
+            header_timeout_ms=config.header_timeout,
+            max_connections=config.max_connections,
+            max_connections_per_address=config.max_connections_per_address,
+        )
         await serve_until_stopped(door, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
 
 

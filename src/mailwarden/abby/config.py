@@ -141,6 +141,18 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     max_uploads: Annotated[
         int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
     ] = 1_000
+    max_connections: Annotated[
+        int, Meta(ge=1, le=100_000, description="Connections at once; beyond it abby answers 503 and hangs up.")
+    ] = 4_096
+    max_connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Connections at once of one client address (of one /64 with IPv6); trusted proxies are not "
+            "counted.",
+        ),
+    ] = 512
     body_timeout: Annotated[
         Milliseconds, Meta(description="Longest wait for the next bytes of a request body, in milliseconds.")
     ] = 30_000

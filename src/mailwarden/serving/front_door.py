@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 
 import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -19,7 +20,7 @@ from mailwarden.errors import BadRequest, InternalError, MailwardenError, Method
 from mailwarden.serving.caller import FIELD, caller_address
 from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.errors import answer_for
-from mailwarden.settings.networks import Networks
+from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
@@ -91,6 +92,9 @@ class FrontDoor:
         self._patterns: list[tuple[re.Pattern[str], dict[str, Route]]] = []
         self._counted = metrics.counter(f"{meters}_requests", "Requests by route and status.", "route", "status")
         self._seconds = metrics.histogram(f"{meters}_request_seconds", "Seconds a request took.", "route")
+        self.refused_connections = metrics.counter(
+            f"{meters}_connections_refused", "Connections beyond a limit: of all callers, or of one address.", "kind"
+        )
         self._meters: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         for route in self.routes:
             self._add(route)
@@ -128,6 +132,17 @@ class FrontDoor:
                 response.force_close()
         self._record(request, route, response.status, time.perf_counter() - began)
         return response
+
+    def counted_address(self, transport: asyncio.BaseTransport) -> str | None:
+        """Return whose connection this is: an IPv4 address, or a /64 of IPv6, which one host may have whole.
+
+        None for a trusted proxy, who speaks for many, and for a connection without an address.
+        """
+        peer = transport.get_extra_info("peername")
+        address = peer_address(str(peer[0])) if isinstance(peer, tuple) and peer else None
+        if address is None or address in self._proxies:
+            return None
+        return str(address) if address.version == 4 else str(ip_network((address, 64), strict=False))
 
     def close(self) -> None:
         """Take no new work from now on."""

@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Limits:
 
     header_timeout_ms: int = 15_000
     max_connections: int = 10_000
+    max_connections_per_address: int | None = None  # None: as many as there may be at all
     max_headers: int = MAX_HEADERS
 
 
@@ -56,10 +58,24 @@ class Server(web.Server):
         super().__init__(door.answer)
         self._door = door
         self._limits = limits
+        self._by_address: Counter[str] = Counter()
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._connections) > self._limits.max_connections
+    def admit(self, address: str | None) -> str | None:
+        """Count a connection of this address, and return why it is refused, or None where it is not."""
+        if address is not None:
+            self._by_address[address] += 1
+        if len(self._connections) > self._limits.max_connections:
+            return "total"
+        most = self._limits.max_connections_per_address
+        if address is not None and most is not None and self._by_address[address] > most:
+            return "address"
+        return None
+
+    def forget(self, address: str | None) -> None:
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
 
     def __call__(self) -> "Connection":
         return Connection(self, self._loop, self._door, self._limits)
@@ -68,7 +84,7 @@ class Server(web.Server):
 class Connection(web.RequestHandler):
     """One connection: aiohttp's, with a deadline for every request head and our own words for errors."""
 
-    __slots__ = ("_door", "_head_bytes", "_head_timer", "_header_timeout")
+    __slots__ = ("_address", "_door", "_head_bytes", "_head_timer", "_header_timeout")
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, door: FrontDoor, limits: Limits) -> None:
         super().__init__(
@@ -85,15 +101,23 @@ class Connection(web.RequestHandler):
         self._header_timeout = limits.header_timeout_ms / 1000
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._address: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._start_head_timer()
-        if isinstance(self._manager, Server) and self._manager.is_full:
-            self._refuse(Overloaded("Too many connections; try again."))
+        if isinstance(self._manager, Server):
+            self._address = self._door.counted_address(transport)
+            refused = self._manager.admit(self._address)
+            if refused is not None:
+                self._door.refused_connections.labels(refused).inc()
+                self._refuse(Overloaded("Too many connections; close some, or try again later."))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
+        if isinstance(self._manager, Server):
+            self._manager.forget(self._address)
+            self._address = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
