@@ -76,7 +76,7 @@ JOIN made_hosts h ON h.n = h_n JOIN made_outcomes o ON o.n = o_n
 ORDER BY moment;
 """
 _INDEXES = """
-ALTER TABLE {name} ADD PRIMARY KEY (day, ggrid);
+ALTER TABLE {name} ADD PRIMARY KEY (day, ggrid, tenant);
 CREATE INDEX ON {name} USING gin (terms);
 """
 

@@ -25,7 +25,7 @@ from mailwarden.guard.house import House
 from mailwarden.guard.processing import GuardRequest
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
@@ -81,7 +81,7 @@ async def _scan_one(house: House, posted: Posted, rivals: tuple[Ask, Ask]) -> Sc
         ggrid=new_ggrid(),
         source="evaluate",
         envelope=posted.envelope,
-        assignment=Assignment(TENANT, AssignedBy.REQUEST),
+        groups=(RecipientGroup(Assignment(TENANT, AssignedBy.REQUEST), posted.envelope.recipients),),
         raw=Spooled.of(posted.raw),
         deadline=DEADLINE,
         stored=False,

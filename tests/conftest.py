@@ -6,7 +6,7 @@ Properties are tried with the same examples every time, so that what passed here
 import asyncio
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.acceptance.house import Town
 
 TEMPLATE = "mailwarden_template"
+FIGURES = pytest.StashKey[list[str]]()
 
 _numbers = itertools.count(1)
 
@@ -61,3 +62,14 @@ def database_url(engines: Engines, database_template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
     yield engines.postgresql.create_database(name, template=database_template)
     engines.postgresql.drop_database(name)
+
+
+@pytest.fixture
+def note(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Return what keeps a measured figure for the end of the run."""
+    return pytestconfig.stash.setdefault(FIGURES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for figure in config.stash.get(FIGURES, []):
+        terminalreporter.write_line(figure)

@@ -138,6 +138,7 @@ def give_tokens(product: Product, tenants: Mapping[str, str]) -> dict[str, str]:
         "meter": ["admin.metrics"],
         "acme": [*DAILY, f"tenant:{tenants['acme']}"],
         "club": [*DAILY, f"tenant:{tenants['club']}"],
+        "default": [*DAILY, f"tenant:{tenants['default']}"],
         "both": ["*", f"tenant:{tenants['acme']}", f"tenant:{tenants['club']}"],
     }
     tokens = {name: secrets.token_hex(32) for name in permissions}

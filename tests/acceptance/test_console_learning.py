@@ -66,13 +66,13 @@ def test_a_message_is_reported_shown_and_taken_back_on_its_page(house: House, ac
     path = f"/console/messages/{ggrid}"
     assert reports_on(analyst.get(path)) == []
     answer = say(analyst, ggrid, "phishing")
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=report-unlearned")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-unlearned")
     page = analyst.get(answer.headers["Location"])
     assert f"phishing says {analyst.name}" in text_of(page)
     assert "not learned: the message itself was not given" in text_of(page)
     (report,) = reports_on(page)
-    answer = analyst.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid})
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=report-withdrawn")
+    answer = analyst.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid, "tenant": acme})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-withdrawn")
     assert reports_on(analyst.get(path)) == []
 
 
@@ -81,7 +81,7 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
 ) -> None:
     raw = message()
     ggrid = scanned(house, raw)
-    assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("?done=report-kept")
+    assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("&done=report-kept")
     path = f"/console/messages/{ggrid}"
     assert wait_until(lambda: "UTC, learned" in text_of(analyst.get(path)), pause=0.2)
     assert "Phishing and spam 1 of 200" in text_of(analyst.get(LEARNING))
@@ -128,7 +128,7 @@ def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str,
     assert say(analyst, ggrid, "phishing").status_code == 303
     page = analyst.get(LEARNING)
     assert len(reports_on(page)) == 2
-    assert f'<a href="/console/messages/{ggrid}">Reported</a>' in page.text
+    assert f'<a href="/console/messages/{ggrid}?tenant={acme}">Reported</a>' in page.text
     assert re.search(rf"phishing Reported {analyst.name} .* fine given as a file", text_of(page))
     newest = reports_on(page)[0]
     answer = analyst.post(f"{LEARNING}/reports/{newest}/undo", {"tenant": acme})

@@ -15,7 +15,7 @@ from tests.acceptance.house import House
 from tests.browser.hostile import hostile_strings
 
 DOMAINS = {"acme": "company.example", "bank": "bank.example"}
-ROW = re.compile(r'href="/console/messages/([0-9a-f-]{36})"')
+ROW = re.compile(r'href="/console/messages/([0-9a-f-]{36})\?tenant=[0-9a-f-]{36}"')
 
 
 @pytest.fixture(scope="module")

@@ -243,7 +243,9 @@ def test_an_auditor_reads_and_has_no_buttons(house: House, mark: str) -> None:
 
 def test_the_page_of_a_message_leads_to_its_place_in_quarantine(house: House, analyst: ConsoleGuest) -> None:
     uid = keep(house)
-    (path,) = re.findall(r'href="(/console/messages/[0-9a-f-]{36})"', analyst.get(f"{QUARANTINE}/{uid}").text)
+    (path,) = re.findall(
+        r'href="(/console/messages/[0-9a-f-]{36}\?tenant=[0-9a-f-]{36})"', analyst.get(f"{QUARANTINE}/{uid}").text
+    )
     assert f'href="{QUARANTINE}/{uid}"' in analyst.get(path).text
 
 

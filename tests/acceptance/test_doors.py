@@ -122,6 +122,7 @@ def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer
         assert doors.check(plain, "bob@company.example").json["action"] == "no action"
         checked = doors.check(plain, *both).json
         assert checked["action"] == "reject"
+        assert "SENDER_BLOCK" not in json.dumps(checked).upper().replace("-", "_"), "recipients of both can read it"
         known = doors.explain(ggrid_of_check(checked))
         assert known["tenantUid"] == doors.house.tenants["club"]
         assert known["envelope"]["envelopeRecipients"] == ["kim@club.example"], "nobody is told of the others"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from mailwarden.errors import InvalidQuery
+from mailwarden.history.page import Cursor
 from mailwarden.history.query import read_query
 from mailwarden.history.store import HistoryStore
 from mailwarden.history.terms import domain_term, hash_term, network_term
@@ -180,7 +181,7 @@ async def test_pages_follow_one_another_newest_first_without_gap_or_repetition(s
     await store.save(ALL, requests)
     for text in ("", "subject:hello", "-verdict:spam"):
         met: list[UUID] = []
-        before: UUID | None = None
+        before: Cursor | None = None
         for _ in range(3):
             page = await store.search(ALL, read_query(text), before, 10)
             assert page.complete
@@ -188,6 +189,28 @@ async def test_pages_follow_one_another_newest_first_without_gap_or_repetition(s
             before = page.older
         assert before is None
         assert met == [request.ggrid for request in requests], text
+
+
+@pytest.mark.contract("3 mixed recipients")
+@pytest.mark.parametrize("text", ["", "subject:hello", 'subject:"hello there"', "-verdict:spam"])
+async def test_pages_lose_no_row_of_a_ggrid_with_several_tenants(store: HistoryStore, text: str) -> None:
+    tenants = [uuid4() for _ in range(7)]
+    ggrids = sorted((new_ggrid() for _ in range(3)), reverse=True)
+    rows = [finished_request(tenant, ggrid, "hello there") for ggrid in ggrids for tenant in tenants]
+    assert await store.save(ALL, rows) == len(rows)
+    for size in (1, 2, 5, 7, 20):
+        met: list[tuple[UUID, UUID]] = []
+        page = await store.search(ALL, read_query(text), None, size)
+        while True:
+            met += [(row.ggrid, row.tenant) for row in page.rows]
+            if page.older is None or len(met) > len(rows):
+                break
+            page = await store.search(ALL, read_query(text), page.older, size)
+        assert sorted(met) == sorted((row.ggrid, row.tenant) for row in rows)
+        assert len(set(met)) == len(met)
+    for tenant in tenants:
+        page = await store.search(Scope.of(tenant), read_query(text))
+        assert [(row.ggrid, row.tenant) for row in page.rows] == [(ggrid, tenant) for ggrid in ggrids]
 
 
 async def test_a_row_shows_what_a_list_of_messages_needs(store: HistoryStore) -> None:
@@ -205,7 +228,7 @@ async def test_a_row_shows_what_a_list_of_messages_needs(store: HistoryStore) ->
 async def test_a_place_that_is_no_ggrid_is_refused(store: HistoryStore, url: str | None) -> None:
     if url is not None:
         with pytest.raises(InvalidQuery):
-            await store.search(ALL, read_query(""), uuid4())
+            await store.search(ALL, read_query(""), Cursor(uuid4()))
 
 
 async def test_candidates_have_one_of_the_terms_and_come_whole(store: HistoryStore) -> None:

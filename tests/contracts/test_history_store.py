@@ -5,10 +5,13 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.errors import GlobalScopeForbidden
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from tests.samples.finished import finished_request
 
@@ -81,3 +84,28 @@ async def test_one_tenant_cannot_make_the_deployment_forget(store: HistoryStore)
 
 async def test_nothing_to_save_is_no_error(store: HistoryStore) -> None:
     assert await store.save(ALL, []) == 0
+
+
+@pytest.mark.contract("3 mixed recipients")
+async def test_each_tenant_has_its_own_row_under_one_ggrid(store: HistoryStore) -> None:
+    ggrid = new_ggrid()
+    mild, severe = (made(Decision.DELIVER, Verdict.CLEAN, ggrid), made(Decision.QUARANTINE, Verdict.SPAM, ggrid))
+    worse = made(Decision.QUARANTINE, Verdict.PHISHING, ggrid)
+    undecided = made(Decision.UNDECIDED, Verdict.UNKNOWN, ggrid)
+    rows = [mild, severe, worse, undecided]
+    assert await store.save(ALL, rows) == 4
+    assert await store.save(ALL, [replace(row, guard="a second guard") for row in rows]) == 4
+    for row in rows:
+        assert await store.find(Scope.of(row.tenant), ggrid) == row
+        assert await store.tenants_of(Scope.of(row.tenant), ggrid) == [row.tenant]
+    assert await store.find(ALL, ggrid) == worse
+    assert list(await store.tenants_of(ALL, ggrid)) == [each.tenant for each in (worse, severe, undecided, mild)]
+    assert await store.find(Scope.of(mild.tenant, undecided.tenant), ggrid) == undecided
+    assert list(await store.tenants_of(Scope.of(uuid4()), ggrid)) == []
+    assert list(await store.tenants_of(ALL, uuid4())) == []
+
+
+def made(decision: Decision, verdict: Verdict, ggrid: UUID) -> FinishedRequest:
+    request = finished_request(ggrid=ggrid)
+    judgement = replace(request.judgement, verdict=verdict)
+    return replace(request, judgement=judgement, ruling=replace(request.ruling, decision=decision))

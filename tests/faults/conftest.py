@@ -20,18 +20,6 @@ STEADY: Overrides = {**GUARD, "engines": {"rspamd": {"timeout": 20_000}, "clamav
 
 Start = Callable[..., Product]
 Note = Callable[[str], None]
-FIGURES = pytest.StashKey[list[str]]()
-
-
-@pytest.fixture
-def note(pytestconfig: pytest.Config) -> Note:
-    """Return what keeps a measured figure for the end of the run."""
-    return pytestconfig.stash.setdefault(FIGURES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for figure in config.stash.get(FIGURES, []):
-        terminalreporter.write_line(figure)
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, closing
+from uuid import UUID
 
 import pytest
 
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.wire.guard import DEADLINE_HEADER, GGRID_HEADER, PROFILE_HEADER, TENANT_BY_HEADER, TENANT_HEADER
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
+from mailwarden.wire.guard import DEADLINE_HEADER, GGRID_HEADER, GROUPS_HEADER, write_groups
 from rig.caller import Caller, caller_context, submission
 from rig.engines import Engines
 from rig.product import Product, Service
@@ -47,9 +49,7 @@ class GuardCaller:
         told = {
             GGRID_HEADER: str(new_ggrid()),
             DEADLINE_HEADER: "20000",
-            TENANT_HEADER: self._tenant,
-            TENANT_BY_HEADER: "request",
-            PROFILE_HEADER: "balanced",
+            GROUPS_HEADER: write_groups([RecipientGroup(Assignment(UUID(self._tenant), AssignedBy.REQUEST))], ())[0],
         }
         headers = "".join(f"{name}: {value}\r\n" for name, value in told.items())
         answer = await self._caller.ask(submission(plain_message(sender), "", headers))

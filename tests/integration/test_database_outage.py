@@ -71,14 +71,14 @@ async def test_a_killed_database_is_down_at_once_and_up_again_after_its_start(
     await directory.start()
     engines.postgresql.kill()
     assert not await database.probe()
-    assert directory.assign(None, ["a@acme.example"]).by is AssignedBy.DEFAULT
+    assert directory.assign("a@acme.example").by is AssignedBy.DEFAULT
     await asyncio.to_thread(engines.postgresql.start)
     back = time.monotonic()
     while not await database.probe():
         assert time.monotonic() - back < RECOVERY
         await asyncio.sleep(0.05)
     acme = await TenantStore(database).create(ALL, "acme", ["acme.example"])
-    while directory.assign(None, ["a@acme.example"]).tenant != acme.uid:
+    while directory.assign("a@acme.example").tenant != acme.uid:
         assert time.monotonic() - back < RECOVERY
         await asyncio.sleep(0.05)
     await directory.stop()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.guard_client import GuardClient, open_session
+from mailwarden.abby.guard_client import GuardClient, Handover, open_session
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.errors import (
     AnalysisTimeout,
@@ -21,7 +21,7 @@ from mailwarden.errors import (
     ShuttingDown,
 )
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.front_door import FrontDoor, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.uploads import Keep, UploadReceiver, receive_upload
@@ -127,7 +127,8 @@ async def run(tmp_path):
             upload = await make_upload(message, tmp_path)
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
-            call = GuardClient(session, watch, Metrics()).submit(upload, new_ggrid(), ASSIGNMENT, "id", deadline)
+            handover = Handover(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
+            call = GuardClient(session, watch, Metrics()).submit(upload, handover, deadline)
             outcome: object
             try:
                 outcome = await call

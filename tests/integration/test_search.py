@@ -16,6 +16,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history import postgresql, searcher
 from mailwarden.history.matching import matches
+from mailwarden.history.page import Cursor
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.query import Query, read_query
 from mailwarden.history.records import decode, encode
@@ -44,7 +45,7 @@ async def everything(url: str) -> list[FinishedRequest]:
 
 async def pages(store: PostgresqlHistoryStore, scope: Scope, query: Query, pages: int) -> list[UUID]:
     met: list[UUID] = []
-    before: UUID | None = None
+    before: Cursor | None = None
     for _ in range(pages):
         page = await store.search(scope, query, before, 40)
         met += [row.ggrid for row in page.rows]

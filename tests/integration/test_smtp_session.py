@@ -45,7 +45,7 @@ async def test_messages_come_with_their_envelopes_one_after_the_other(tmp_path: 
         assert first.sender is not None
         assert (first.sender.address, first.sender.utf8, first.sender.eight_bit) == ("å@pass.example", True, True)
         assert (first.forwarded.address, first.forwarded.helo) == ("192.0.2.10", "mail.pass.example")
-        assert {uid.int: len(group) for uid, (_, group) in first.tenants.items()} == {0: 1, 7: 1}
+        assert {uid.int: len(group) for uid, group in first.tenants.items()} == {0: 1, 7: 1}
         assert second.forwarded.address is None, "what was said of one message says nothing of the next"
 
 

@@ -154,12 +154,12 @@ async def test_the_directory_follows_a_change_and_reads_nothing_without_one(stor
     directory = TenantDirectory(store)
     assert await directory.refresh()
     assert not await directory.refresh()
-    assert directory.assign(None, ["a@acme.example"]).by is AssignedBy.DEFAULT
+    assert directory.assign("a@acme.example").by is AssignedBy.DEFAULT
     acme = await store.create(ALL, "acme", ["acme.example"])
     assert await directory.refresh()
-    assert directory.assign(None, ["a@acme.example"]).tenant == acme.uid
+    assert directory.assign("a@acme.example").tenant == acme.uid
     with pytest.raises(TenantNotFound):
-        directory.assign(uuid4(), [])
+        directory.group(uuid4(), [])
 
 
 async def test_the_directory_in_the_background_sees_a_change_made_by_hand(
@@ -172,7 +172,7 @@ async def test_the_directory_in_the_background_sees_a_change_made_by_hand(
     await connection.execute("UPDATE tenants SET profile = 'strict' WHERE name = 'acme'")
     await connection.close()
     until = time.monotonic() + 60
-    while directory.assign(acme.uid, []).profile is not Profile.STRICT:
+    while directory.group(acme.uid, [])[0].assignment.profile is not Profile.STRICT:
         assert time.monotonic() < until
         await asyncio.sleep(0.02)
     await directory.stop()
@@ -185,5 +185,5 @@ async def test_the_directory_keeps_its_last_state_while_the_database_is_away(dat
     await database.close()
     await asyncio.sleep(0.2)
     assert directory.loaded
-    assert directory.assign(None, ["a@acme.example"]).by is AssignedBy.DEFAULT
+    assert directory.assign("a@acme.example").by is AssignedBy.DEFAULT
     await directory.stop()

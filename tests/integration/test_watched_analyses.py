@@ -26,14 +26,14 @@ from mailwarden.guard.sources.rest_api import read_handover
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.front_door import FrontDoor, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.wire.guard import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 from mailwarden.wire.parameters import envelope_of, read_parameters
 from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
@@ -49,8 +49,8 @@ FAILED = Report(
 
 
 class OneTenant:
-    def assign(self, tenant_uid, recipients):
-        return Assignment(TENANT, AssignedBy.DEFAULT)
+    def group(self, tenant_uid, recipients):
+        return (RecipientGroup(Assignment(TENANT, AssignedBy.DEFAULT), tuple(recipients)),)
 
 
 class StandIn:
@@ -73,7 +73,7 @@ class StandIn:
         return web.Response(body=msgspec.json.encode(status))
 
     async def submit(self, call):
-        handover = read_handover(call.request.headers)
+        handover = read_handover(call.request.headers, call.request.headers.getall(GROUPS_HEADER))
         self.handovers.append(handover)
         upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
         with upload:

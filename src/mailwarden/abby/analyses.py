@@ -8,7 +8,7 @@ from contextlib import aclosing
 import msgspec
 import structlog
 
-from mailwarden.abby.guard_client import GuardClient, Parcel
+from mailwarden.abby.guard_client import GuardClient, Handover, Parcel
 from mailwarden.abby.scanning import Tenants
 from mailwarden.console.analysis_desk import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
@@ -34,10 +34,10 @@ class WatchedAnalyses:
     ) -> AsyncGenerator[Step, None]:
         """Yield what each analyzer did as it finishes, and the finished guard request as the last."""
         try:
-            assignment = self._tenants.assign(request.tenant_uid, request.border_mta_data.envelope_recipients)
+            groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
         except TenantNotFound:
             raise _forbidden() from None
-        if not scope.allows(assignment.tenant):
+        if not all(scope.allows(group.tenant) for group in groups):
             raise _forbidden()
         if self._watched >= MAX_WATCHED:
             raise Overloaded("Too many analyses are being watched; try again shortly.")
@@ -45,7 +45,8 @@ class WatchedAnalyses:
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
-        steps = self._guards.watch(packed(message, request), ggrid, assignment, request_id, deadline, stored=stored)
+        handover = Handover(ggrid, request.border_mta_data.envelope_recipients, groups, request_id)
+        steps = self._guards.watch(packed(message, request), handover, deadline, stored=stored)
         self._watched += 1
         try:
             async with aclosing(steps):

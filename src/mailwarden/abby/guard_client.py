@@ -13,8 +13,8 @@ from typing import TypeVar
 from uuid import UUID
 
 import aiohttp
-import msgspec
 from aiohttp import hdrs
+from msgspec import Struct
 
 from mailwarden.abby.guard_answers import (
     Died,
@@ -29,21 +29,19 @@ from mailwarden.abby.guard_answers import (
 from mailwarden.abby.guards import Guard, GuardWatch
 from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import Assignment
+from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.uploads import Upload
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
-    PROFILE_HEADER,
+    GROUPS_HEADER,
     PROGRESS_HEADER,
     REQUEST_ID_HEADER,
     STORE_HEADER,
     SUBMIT_PATH,
-    TENANT_BY_HEADER,
-    TENANT_HEADER,
-    WEIGHTS_HEADER,
+    write_groups,
 )
 from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import MessageAnalysisResult
@@ -55,6 +53,7 @@ _KEEP_ALIVE = 60.0  # shorter than the guards' own, so that a connection is not 
 
 log = get_logger("guard_client")
 T = TypeVar("T")
+Headers = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,15 @@ class Parcel:
     content_type: str
     size: int
     body: Callable[[], bytes | AsyncIterator[bytes]]
+
+
+class Handover(Struct, frozen=True):
+    """Which guard request a parcel is: its id, its recipients by tenant, and the call that it came by."""
+
+    ggrid: UUID
+    recipients: tuple[str, ...]
+    groups: tuple[RecipientGroup, ...]
+    request_id: str
 
 
 def parcel_of(upload: Upload) -> Parcel:
@@ -95,17 +103,15 @@ class GuardClient:
         """Raise Overloaded where it is certain that no guard would take a message."""
         self._watch.require_room()
 
-    async def submit(
-        self, upload: Upload, ggrid: UUID, assignment: Assignment, request_id: str, deadline: float
-    ) -> MessageAnalysisResult:
+    async def submit(self, upload: Upload, handover: Handover, deadline: float) -> MessageAnalysisResult:
         """Return the result of the analysis; `deadline` is a moment of the loop's clock."""
         parcel = parcel_of(upload)
-        headers = headers_for(parcel, ggrid, assignment, request_id)
+        headers = headers_for(parcel, handover)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
             with blamed():
                 async with self._posted(guard, parcel, headers, deadline) as response:
-                    return result_in(response.status, await read_answer(response), ggrid, pause_in(response))
+                    return result_in(response.status, await read_answer(response), handover.ggrid, pause_in(response))
 
         try:
             async with asyncio.timeout_at(deadline):
@@ -114,14 +120,14 @@ class GuardClient:
             raise _too_long() from None
 
     async def watch(
-        self, parcel: Parcel, ggrid: UUID, assignment: Assignment, request_id: str, deadline: float, *, stored: bool
+        self, parcel: Parcel, handover: Handover, deadline: float, *, stored: bool
     ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
         """Yield what each analyzer did as it finishes, and the finished request as the last.
 
         Another guard is asked only where one gave no line yet; afterwards trouble is an error, and no result.
         """
-        headers = headers_for(parcel, ggrid, assignment, request_id)
-        headers |= {PROGRESS_HEADER: "yes", STORE_HEADER: "yes" if stored else "no"}
+        headers = headers_for(parcel, handover)
+        headers += [(PROGRESS_HEADER, "yes"), (STORE_HEADER, "yes" if stored else "no")]
         async with AsyncExitStack() as stack:
 
             async def begin(guard: Guard) -> ProgressReader:
@@ -129,8 +135,8 @@ class GuardClient:
                     async with AsyncExitStack() as trial:
                         response = await trial.enter_async_context(self._posted(guard, parcel, headers, deadline))
                         if response.status != 200:
-                            result_in(response.status, await read_answer(response), ggrid, pause_in(response))
-                        reader = ProgressReader(response.content, ggrid)
+                            result_in(response.status, await read_answer(response), handover.ggrid, pause_in(response))
+                        reader = ProgressReader(response.content, handover.ggrid)
                         await reader.look_ahead()
                         stack.push_async_exit(trial.pop_all())
                         return reader
@@ -173,16 +179,17 @@ class GuardClient:
 
     @asynccontextmanager
     async def _posted(
-        self, guard: Guard, parcel: Parcel, headers: dict[str, str], deadline: float
+        self, guard: Guard, parcel: Parcel, headers: Headers, deadline: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Give the guard the parcel; it counts as having it until its answer is read."""
         remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
+        sent = [*headers, (DEADLINE_HEADER, str(remaining)), (hdrs.CONTENT_LENGTH, str(parcel.size))]
         guard.in_flight += 1
         try:
             async with self._session.post(
                 guard.address + SUBMIT_PATH,
                 data=parcel.body(),
-                headers={**headers, DEADLINE_HEADER: str(remaining), hdrs.CONTENT_LENGTH: str(parcel.size)},
+                headers=sent,
                 expect100=parcel.size > ASK_FIRST_ABOVE,
                 allow_redirects=False,
             ) as response:
@@ -195,16 +202,15 @@ class GuardClient:
         log.warning("guard did not answer", guard=guard.name, kind=kind)
 
 
-def headers_for(parcel: Parcel, ggrid: UUID, assignment: Assignment, request_id: str) -> dict[str, str]:
-    return {
-        hdrs.CONTENT_TYPE: parcel.content_type,
-        GGRID_HEADER: str(ggrid),
-        REQUEST_ID_HEADER: request_id,
-        TENANT_HEADER: str(assignment.tenant),
-        TENANT_BY_HEADER: assignment.by,
-        PROFILE_HEADER: assignment.profile,
-        **({WEIGHTS_HEADER: msgspec.json.encode(assignment.weights).decode()} if assignment.weights else {}),
-    }
+def headers_for(parcel: Parcel, handover: Handover) -> Headers:
+    """Return what guard is told besides the upload; the recipients by tenant may take several headers."""
+    groups = write_groups(handover.groups, handover.recipients)
+    return [
+        (hdrs.CONTENT_TYPE, parcel.content_type),
+        (GGRID_HEADER, str(handover.ggrid)),
+        (REQUEST_ID_HEADER, handover.request_id),
+        *((GROUPS_HEADER, piece) for piece in groups),
+    ]
 
 
 def _too_long() -> AnalysisTimeout:

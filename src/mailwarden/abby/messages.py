@@ -7,7 +7,8 @@ from mailwarden.abby.access import Caller
 from mailwarden.history.finding import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.serving.front_door import Call
-from mailwarden.wire.explanation import explanation_of
+from mailwarden.wire.explanation import ExplanationQuery, explanation_of
+from mailwarden.wire.query import read_query
 
 
 class Messages:
@@ -15,6 +16,14 @@ class Messages:
         self._history = history
 
     async def explain(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Answer the explanation; a foreign message is answered like one that does not exist."""
-        request = await find_message(self._history, caller.scope, call.variables["ggrid"])
-        return web.Response(body=msgspec.json.encode(explanation_of(request)), content_type="application/json")
+        """Answer the explanation; a foreign message is answered like one that does not exist.
+
+        A message with recipients of several tenants has a row for each of them: the caller names the tenant, or gets
+        the row that was answered to the submission, as far as its scope goes, and hears which others there are.
+        """
+        query = read_query(call.request.query.items(), ExplanationQuery)
+        scope = caller.scope.narrowed(query.tenant_uid or None)
+        request = await find_message(self._history, scope, call.variables["ggrid"])
+        tenants = await self._history.tenants_of(caller.scope, request.ggrid)
+        explanation = explanation_of(request, tenants)
+        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from mailwarden import errors
 from mailwarden.errors import MailwardenError
 from mailwarden.policy.catalogue import Catalogue
-from mailwarden.wire.explanation import MessageExplanation
+from mailwarden.wire.explanation import ExplanationQuery, MessageExplanation
 from mailwarden.wire.lists import AddEntries, AvailableLists, DeleteEntries, GetLists, ListEntries, ModifiedEntries
 from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
 from mailwarden.wire.reports import (
@@ -117,7 +117,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "explainMessage",
         "Show why a message was judged as it was.",
         MessageExplanation,
-        (errors.MessageNotFound, errors.StorageUnavailable),
+        (errors.SchemaViolation, errors.InvalidTenantUid, errors.MessageNotFound, errors.StorageUnavailable),
+        query=ExplanationQuery,
     ),
     ("POST", "/v1/messages/{ggrid}/report"): Operation(
         "reportMessage",
@@ -125,6 +126,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         Report,
         (
             errors.SchemaViolation,
+            errors.InvalidTenantUid,
             *MESSAGE_BODY,
             errors.MessageNotFound,
             errors.OtherMessage,

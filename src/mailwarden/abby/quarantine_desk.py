@@ -40,8 +40,8 @@ class QuarantineDesk:
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         return await self._store.find(scope, uid)
 
-    async def of_ggrid(self, scope: Scope, ggrid: UUID) -> HeldMessage:
-        return await self._store.of_ggrid(scope, ggrid)
+    async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
+        return await self._store.of_ggrid(scope, tenant, ggrid)
 
     async def release(
         self,

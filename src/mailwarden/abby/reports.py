@@ -72,7 +72,8 @@ class ReportApi:
         with self._turn():
             given = await self._receive(call.request) if comes else None
             ggrid, kind = call.variables["ggrid"], Kind(query.kind)
-            lesson = await self._teaching.report_message(caller.scope, ggrid, kind, _actor(call, caller), given)
+            scope = caller.scope.narrowed(query.tenant_uid or None)
+            lesson = await self._teaching.report_message(scope, ggrid, kind, _actor(call, caller), given)
         return _answer(report_of(lesson), 202)
 
     async def report(self, call: Call, caller: Caller) -> web.StreamResponse:

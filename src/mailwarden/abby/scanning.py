@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -11,10 +12,10 @@ import structlog
 from aiohttp import web
 
 from mailwarden.abby.access import Caller
-from mailwarden.abby.guard_client import GuardClient
+from mailwarden.abby.guard_client import GuardClient, Handover
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.tenant import Assignment
+from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.front_door import Call
 from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
@@ -28,9 +29,9 @@ _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string"
 
 
 class Tenants(Protocol):
-    """Knows which tenant a message belongs to."""
+    """Knows which tenants the recipients of a message belong to."""
 
-    def assign(self, tenant_uid: UUID | None, recipients: tuple[str, ...]) -> Assignment: ...
+    def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]: ...
 
 
 class FirstAnswers(Protocol):
@@ -80,44 +81,52 @@ class Scanning:
             )
             with upload:
                 parameters = read_parameters(upload.parameters)
-                assignment = self._assign(parameters, caller)
-                answer = await self._answer_once(call, caller, upload, parameters, assignment)
+                groups = self._group(parameters, caller)
+                answer = await self._answer_once(call, caller, upload, parameters, groups)
         finally:
             self._uploads -= 1
         return web.Response(body=answer, content_type="application/json")
 
-    def _assign(self, parameters: MessageAnalysisRequest, caller: Caller) -> Assignment:
-        """Return the tenant of the message, if the caller may submit for it."""
+    def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
+        """Return the recipients by tenant, if the caller may submit for every one of the tenants."""
         try:
-            assignment = self._tenants.assign(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
+            groups = self._tenants.group(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
         except TenantNotFound:
             if caller.scope.tenants is None:
                 raise
             raise _forbidden() from None  # whether a tenant exists is not for this caller to learn
-        if not caller.scope.allows(assignment.tenant):
+        if not all(caller.scope.allows(group.tenant) for group in groups):
             raise _forbidden()
-        return assignment
+        return groups
 
     async def _answer_once(
-        self, call: Call, caller: Caller, upload: Upload, parameters: MessageAnalysisRequest, assignment: Assignment
+        self,
+        call: Call,
+        caller: Caller,
+        upload: Upload,
+        parameters: MessageAnalysisRequest,
+        groups: tuple[RecipientGroup, ...],
     ) -> bytes:
         """Return the result, or the first one where the caller repeats itself under an Idempotency-Key."""
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
-            return await self._scan(call, upload, assignment)
+            return await self._scan(call, upload, parameters, groups)
         key = ", ".join(keys)  # two are refused as one with a space in it: which of them is meant cannot be told
         digest = await digest_of(parameters, upload)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
             return first
-        answer = await self._scan(call, upload, assignment)
+        answer = await self._scan(call, upload, parameters, groups)
         return await self._first_answers.remember(caller.name, key, digest, answer)
 
-    async def _scan(self, call: Call, upload: Upload, assignment: Assignment) -> bytes:
+    async def _scan(
+        self, call: Call, upload: Upload, parameters: MessageAnalysisRequest, groups: tuple[RecipientGroup, ...]
+    ) -> bytes:
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
-        result = await self._guards.submit(upload, ggrid, assignment, call.request_id, deadline)
+        recipients = parameters.border_mta_data.envelope_recipients
+        result = await self._guards.submit(upload, Handover(ggrid, recipients, groups, call.request_id), deadline)
         return _encoder.encode(result)
 
 

@@ -1,7 +1,7 @@
 """Which tenant a guard request belongs to, answered from memory while PostgreSQL is asked for changes behind it.
 
 The snapshot is replaced whole, so that an answer never mixes two states, and it is kept while the database is away.
-A tenant is never guessed: whatever does not point at exactly one tenant goes to the default tenant.
+A tenant is never guessed: a recipient whose domain is no tenant's belongs to the default tenant.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from mailwarden.access.domains import domain_of_recipient
 from mailwarden.access.tenants import TenantStore
 from mailwarden.errors import StorageUnavailable, TenantNotFound
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import AssignedBy, Assignment, Tenant
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup, Tenant
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
@@ -43,24 +43,40 @@ class Snapshot(Struct, frozen=True):
         return cls(version, by_uid, by_domain, default)
 
 
-def assign(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> Assignment:
-    """Return the tenant of a guard request, and how it came to it."""
+def assign(snapshot: Snapshot, recipient: str) -> Assignment:
+    """Return the tenant that the recipient's domain belongs to; a recipient of no tenant is the default tenant's."""
+    domain = domain_of_recipient(recipient)
+    owner = snapshot.by_domain.get(domain) if domain else None
+    if owner is not None:
+        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
+    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
+
+
+def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+    """Return the recipients by tenant, in the order of their first ones; all of them are a named tenant's.
+
+    A message without recipients is one group of the default tenant's.
+    """
     if tenant_uid is not None:
         named = snapshot.tenants.get(tenant_uid)
         if named is None:
             raise TenantNotFound(f"There is no tenant {tenant_uid}.")
-        return Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
-    owner: Tenant | None = None
-    for recipient in recipients:
-        domain = domain_of_recipient(recipient)
-        tenant = snapshot.by_domain.get(domain) if domain else None
-        if tenant is None or (owner is not None and tenant.uid != owner.uid):
-            owner = None
-            break
-        owner = tenant
-    if owner is not None:
-        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
-    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
+        by_request = Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
+        return (RecipientGroup(by_request, tuple(recipients)),)
+    if not recipients:
+        return (RecipientGroup(assign(snapshot, "")),)
+    return grouped((assign(snapshot, recipient), recipient) for recipient in recipients)
+
+
+def grouped(assigned: Iterable[tuple[Assignment, str]]) -> tuple[RecipientGroup, ...]:
+    """Return one group for each tenant; a group with one recipient of no tenant was taken by default."""
+    found: dict[UUID, tuple[Assignment, list[str]]] = {}
+    for assignment, recipient in assigned:
+        known, recipients = found.setdefault(assignment.tenant, (assignment, []))
+        recipients.append(recipient)
+        if assignment.by is AssignedBy.DEFAULT and known.by is not AssignedBy.DEFAULT:
+            found[assignment.tenant] = (assignment, recipients)
+    return tuple(RecipientGroup(assignment, tuple(recipients)) for assignment, recipients in found.values())
 
 
 class TenantDirectory:
@@ -75,17 +91,22 @@ class TenantDirectory:
     def loaded(self) -> bool:
         return self._snapshot is not None
 
-    def assign(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> Assignment:
-        """Return the tenant of a guard request; raise StorageUnavailable where the tenants were never read."""
+    def assign(self, recipient: str) -> Assignment:
+        """Return the tenant of one recipient; raise StorageUnavailable where the tenants were never read."""
+        return assign(self._newest(), recipient)
+
+    def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+        """Return the recipients of a guard request by tenant; raise as `assign` does."""
+        return group(self._newest(), tenant_uid, recipients)
+
+    def _newest(self) -> Snapshot:
         if self._snapshot is None:
             raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
-        return assign(self._snapshot, tenant_uid, recipients)
+        return self._snapshot
 
     def known(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope by name, as they were a moment ago."""
-        if self._snapshot is None:
-            raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
-        seen = [tenant for tenant in self._snapshot.tenants.values() if scope.allows(tenant.uid)]
+        seen = [tenant for tenant in self._newest().tenants.values() if scope.allows(tenant.uid)]
         return sorted(seen, key=lambda tenant: tenant.name.lower())
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:

@@ -70,6 +70,7 @@ class EngineFailed(Exception):
 class EngineAnalyzer(Protocol):
     name: ClassVar[str]
     bears_any_structure: ClassVar[bool]  # False: not asked about a message that trips a structure limit
+    learns: ClassVar[bool]  # True: what it says may depend on what a tenant taught it
     reads_contents: ClassVar[bool]  # True: asked about the decoded parts too, where the message is ambiguous
 
     @property

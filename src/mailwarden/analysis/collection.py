@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import (
     EngineAnalyzer,
@@ -54,12 +55,20 @@ class Content(Struct, frozen=True):
             yield self.content[start : start + size]
 
 
+class Audience(Struct, frozen=True):
+    """The recipients of one tenant, and whose learned statistics count for them: "" where nobody taught enough."""
+
+    recipients: tuple[str, ...] = ()
+    learner: str = ""
+
+
 class Question(Struct, frozen=True):
-    """What every engine is asked."""
+    """A message that is asked about: by whose learned statistics, and whose turn it is when workers are scarce."""
 
     raw: RawMessage
     envelope: Envelope
-    learner: str
+    learner: str = ""
+    flow: Flow = NO_FLOW
 
 
 class Collected(Struct, frozen=True):
@@ -71,11 +80,18 @@ class Collected(Struct, frozen=True):
 class Examination:
     """What the worker has brought back so far; the engines wait for its word on the structure."""
 
-    def __init__(self, wanted: tuple[Sight, ...] = (), observe: Observer = ignore) -> None:
+    def __init__(
+        self,
+        wanted: tuple[Sight, ...] = (),
+        observe: Observer = ignore,
+        others: tuple[tuple[str, ...], ...] = (),
+    ) -> None:
         self.wanted = wanted
+        self.others = others
         self._observe = observe
         self.sightings = Sightings()
         self.reports: dict[str, Report] = {}
+        self._again: tuple[dict[str, Report], ...] = tuple({} for _ in others)
         self.summary: MessageSummary | None = None
         self.contents: tuple[bytes, ...] = ()
         self.sound = False
@@ -84,6 +100,9 @@ class Examination:
         self.done = asyncio.Event()
 
     def take(self, frame: Frame) -> None:
+        if frame.group:
+            self._again[frame.group - 1][frame.report.analyzer] = frame.report
+            return
         self._note(frame.report)
         self.summary = frame.summary or self.summary
         self.contents = frame.contents or self.contents
@@ -100,6 +119,16 @@ class Examination:
         for step in (*_WORKER_STEPS, SIGHTINGS) if self.wanted else _WORKER_STEPS:
             if step not in self.reports:
                 self._note(_skipped(step) if tripped else _missing(step, failure))
+        for again in () if tripped else self._again:
+            if COVERAGE not in again:
+                # Which analyzers had to look again is not known: whatever did not counts as failed.
+                steps = (*(analyzer.name for analyzer in LOCAL), COVERAGE)
+                again.update({step: _missing(step, failure) for step in steps if step not in again})
+
+    def reports_for(self, group: int) -> tuple[Report, ...]:
+        """Return the reports for one group of recipients: a second look replaces the first."""
+        again = self._again[group - 1] if group else {}
+        return tuple(again.get(name, report) for name, report in self.reports.items())
 
     def _note(self, report: Report) -> None:
         self.reports[report.analyzer] = report
@@ -120,43 +149,61 @@ class Collector:
         deadline: float,
         wanted: tuple[Sight, ...] = (),
         observe: Observer = ignore,
-        *,
-        learner: str = "",
-        flow: Flow = NO_FLOW,
     ) -> Collected:
-        """Return the evidence; it is whole within `deadline` seconds, with a failure for whatever was not done.
+        """Return the evidence for all recipients as one audience that taught nothing."""
+        audiences = (Audience(envelope.recipients),)
+        return (await self.collect_for(audiences, Question(raw, envelope), deadline, wanted, observe))[0]
 
-        `observe` is told each report when it comes; a message that crashed a worker has its first ones told twice.
-        `learner` is whose statistics an engine that learns goes by, `flow` whose turn it is when workers are scarce.
+    async def collect_for(
+        self,
+        audiences: Sequence[Audience],
+        message: Question,
+        deadline: float,
+        wanted: tuple[Sight, ...] = (),
+        observe: Observer = ignore,
+    ) -> list[Collected]:
+        """Return the evidence for each audience of one message, from one examination.
+
+        It is whole within `deadline` seconds, with a failure for whatever was not done. `observe` is told each report
+        for the first audience when it comes; a message that crashed a worker has its first ones told twice. An engine
+        that learns is asked once for every learner: what one tenant taught it is no evidence for another.
         Overloaded is raised where the message is heavy and too many heavy ones are in processing.
         """
+        raw, envelope = message.raw, message.envelope
         self._workers.require_room(raw)
         until = time.monotonic() + deadline
-        examination = Examination(wanted, observe)
-        question = Question(raw, envelope, learner)
+        first, *rest = audiences
+        examination = Examination(wanted, observe, tuple(audience.recipients for audience in rest))
 
-        async def ask(engine: EngineAnalyzer) -> tuple[Report, EngineAnswer | None]:
+        async def ask(engine: EngineAnalyzer, learner: str) -> tuple[Report, EngineAnswer | None]:
+            question = _question(engine, learner, audiences, message)
             report, answer = await _ask(engine, question, examination, until)
-            observe(report)
+            if learner == _learner(engine, first):
+                observe(report)
             return report, answer
 
+        wants = dict.fromkeys((engine, _learner(engine, each)) for each in audiences for engine in self._engines)
         async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(ask(engine)) for engine in self._engines]
-            refusal = await self._examine(question, examination, until, flow)
+            asked = {(engine, learner): tasks.create_task(ask(engine, learner)) for engine, learner in wants}
+            own = replace(message, envelope=replace(envelope, recipients=first.recipients))
+            refusal = await self._examine(own, examination, until)
         if refusal is not None:
             raise refusal
-        answers = {report.analyzer: answer for report, answer in (task.result() for task in asked) if answer}
         summary = examination.summary or MessageSummary(size=raw.size, sha256="")
-        known = Known(envelope, summary, answers, Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER))
-        concluded = _conclude(known, sound=examination.sound)
-        for report in concluded:
-            observe(report)
-        reports = (*examination.reports.values(), *(task.result()[0] for task in asked), *concluded)
-        return Collected(Evidence(reports), summary, examination.sightings)
+        ambiguous = Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER)
+        collected = []
+        for number, audience in enumerate(audiences):
+            said = [asked[engine, _learner(engine, audience)].result() for engine in self._engines]
+            answers = {report.analyzer: answer for report, answer in said if answer}
+            known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
+            concluded = _conclude(known, sound=examination.sound)
+            for report in () if number else concluded:
+                observe(report)
+            reports = (*examination.reports_for(number), *(report for report, _ in said), *concluded)
+            collected.append(Collected(Evidence(reports), summary, examination.sightings))
+        return collected
 
-    async def _examine(
-        self, question: Question, examination: Examination, until: float, flow: Flow
-    ) -> Overloaded | None:
+    async def _examine(self, question: Question, examination: Examination, until: float) -> Overloaded | None:
         """Have a worker look at the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
         refusal: Overloaded | None = None
@@ -164,7 +211,14 @@ class Collector:
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    await self._workers.examine(raw, examination.take, examination.wanted, envelope, flow=flow)
+                    await self._workers.examine(
+                        raw,
+                        examination.take,
+                        examination.wanted,
+                        envelope,
+                        flow=question.flow,
+                        others=examination.others,
+                    )
             except WorkerFailed as error:
                 failure = error
                 if error.kind is FailureKind.CRASHED:
@@ -178,6 +232,19 @@ class Collector:
             break
         examination.finish(failure)
         return refusal
+
+
+def _learner(engine: EngineAnalyzer, audience: Audience) -> str:
+    """Return whose statistics the engine goes by for an audience."""
+    return audience.learner if engine.learns else ""
+
+
+def _question(engine: EngineAnalyzer, learner: str, audiences: Sequence[Audience], message: Question) -> Question:
+    """Return what an engine is asked; one that learns is told of the learner's own recipients alone."""
+    if len(audiences) == 1 or not engine.learns:
+        return replace(message, learner=learner)
+    recipients = (address for each in audiences if each.learner == learner for address in each.recipients)
+    return Question(message.raw, replace(message.envelope, recipients=tuple(recipients)), learner)
 
 
 async def _ask(

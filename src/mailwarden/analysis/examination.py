@@ -27,6 +27,7 @@ from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKi
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
+SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no message holds a worker for long
 MAX_CONTENTS = 200  # asked about one after the other
 MAX_CONTENTS_BYTES = 16 * 1024 * 1024
 _TOO_MUCH = "it can be read in several ways, and has more in it than an engine can be shown part by part"
@@ -46,6 +47,7 @@ class Job(Struct, frozen=True, array_like=True):
     wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
     envelope: Envelope = NOBODY
     light: bool = False  # True: a heavy message is handed over, to a worker for heavy ones
+    others: tuple[tuple[str, ...], ...] = ()  # recipients of further tenants, for whom the message is looked at again
 
 
 class Frame(Struct, frozen=True, array_like=True):
@@ -59,6 +61,7 @@ class Frame(Struct, frozen=True, array_like=True):
     sightings: Sightings | None = None
     last: bool = False
     handed_over: bool = False  # the worker stops here: the message is too heavy for it, and another begins anew
+    group: int = 0  # of recipients: 0 are those of the envelope, the rest are `others` of the job
 
 
 def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
@@ -92,23 +95,56 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     view = View(message, job.envelope, coverage)
     if job.wanted:
         yield _sight(view, job.wanted)
+    yield from _analyze(view, summary, job.others, light_until if job.light else None)
+
+
+def _analyze(
+    view: View, summary: MessageSummary, others: tuple[tuple[str, ...], ...], light_until: float | None
+) -> Iterator[Frame]:
+    """Yield what each analyzer noticed; those that read the recipients look again for each further tenant.
+
+    A tenant is judged by what the message is to its own recipients: their domains and addresses in it mean something to
+    them alone, and nobody is told of another tenant's recipients.
+    """
+    depending = []
     for analyzer in LOCAL:
-        if job.light and time.process_time() > light_until:
+        if light_until is not None and time.process_time() > light_until:
             yield HANDED_OVER
             return
+        view.recipients_read = False
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
-    # Last, because readers open files, pages and pictures when the first analyzer asks for them.
-    yield _cover(summary, view)
+        if view.recipients_read:
+            depending.append(analyzer)
+    # Behind the analyzers, because readers open files, pages and pictures when the first analyzer asks for them.
+    yield _cover(summary, view, last=not others)
+    until = time.perf_counter() + SECOND_LOOKS
+    for number, recipients in enumerate(others, start=1):
+        again = view.for_recipients(recipients)
+        for analyzer in depending:
+            if light_until is not None and time.process_time() > light_until:
+                yield HANDED_OVER
+                return
+            look = partial(analyzer.examine, again) if time.perf_counter() < until else _out_of_time
+            yield Frame(report_of(analyzer.name, look), group=number)
+        yield Frame(_coverage_of(again), last=number == len(others), group=number)
 
 
-def _cover(summary: MessageSummary, view: View) -> Frame:
+def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:
     """Return the last frame: what was not inspected, and the summary with the links that were found."""
     started = time.perf_counter()
     try:
         summary = with_links(summary, view)
     except Exception as error:  # the links are needed by no other step, so that this is a failure like any other
-        return Frame(_broken(COVERAGE, started, error), last=True)
-    return Frame(report_of(COVERAGE, lambda: map(_missed, view.coverage.missed)), summary=summary, last=True)
+        return Frame(_broken(COVERAGE, started, error), last=last)
+    return Frame(_coverage_of(view), summary=summary, last=last)
+
+
+def _coverage_of(view: View) -> Report:
+    return report_of(COVERAGE, lambda: map(_missed, view.coverage.missed))
+
+
+def _out_of_time() -> Iterable[Finding]:
+    raise TimeoutError(f"looking at it for the recipients of each tenant took longer than {SECOND_LOOKS:g} s")
 
 
 HANDED_OVER = Frame(Report(MESSAGE, True, Status.SKIPPED, 0.0), last=True, handed_over=True)

@@ -4,9 +4,11 @@ Security: works on hostile content inside a killable worker; text, pages and lin
 """
 
 from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.folding import fold
@@ -63,6 +65,7 @@ class View:
         self.message = message
         self.envelope = envelope
         self.coverage = coverage or Coverage()
+        self.recipients_read = False  # whether an analyzer asked who the recipients are
 
     @property
     def limits(self) -> Limits:
@@ -82,11 +85,21 @@ class View:
     def reply_to(self) -> Address:
         return first_address(self.message.header("reply-to"))
 
-    @cached_property
+    def for_recipients(self, recipients: tuple[str, ...]) -> "View":
+        """Return the same message for other recipients; what was made of it so far is not made again."""
+        other = copy(self)
+        other.envelope = replace(self.envelope, recipients=recipients)
+        return other
+
+    @property
     def recipients(self) -> tuple[str, ...]:
         """Whom it is for: the envelope's recipients, or To and Cc where there are none."""
-        if self.envelope.recipients:
-            return self.envelope.recipients
+        self.recipients_read = True
+        return self.envelope.recipients or self.named_recipients
+
+    @cached_property
+    def named_recipients(self) -> tuple[str, ...]:
+        """The addresses of To and Cc."""
         values = (*self.message.all_headers("to"), *self.message.all_headers("cc"))
         return tuple(each.address for value in values for each in read_addresses(value) if each.address)
 

@@ -140,6 +140,7 @@ class Worker(asyncio.Protocol):
         envelope: Envelope = NOBODY,
         *,
         light: bool = False,
+        others: tuple[tuple[str, ...], ...] = (),
     ) -> bool:
         """Give `on_frame` each step of one message; tell whether it was finished, False where it was handed over.
 
@@ -149,7 +150,7 @@ class Worker(asyncio.Protocol):
         file = raw.open_to_read()
         try:
             content = b"".join(raw.chunks()) if file is None else b""
-            body = msgspec.msgpack.encode(Job(content, wanted, envelope, light))
+            body = msgspec.msgpack.encode(Job(content, wanted, envelope, light, others))
             self._on_frame, self._done = on_frame, self._loop.create_future()
             self._wait(self._patience.structure)
             self._send(body, file)
@@ -327,19 +328,20 @@ class WorkerPool:
         envelope: Envelope = NOBODY,
         *,
         flow: Flow = NO_FLOW,
+        others: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         """Have the next free worker look at one message; raise Overloaded where it is heavy and there is no place."""
         if self._heavy is self._light:
-            await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow)
+            await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow, others=others)
             return
         if raw.size <= HEAVY_BYTES and await self._examine_in(
-            self._light, raw, on_frame, wanted, envelope, flow=flow, light=True
+            self._light, raw, on_frame, wanted, envelope, flow=flow, light=True, others=others
         ):
             return
         self._require_heavy_place()
         self.heavy_in_hand += 1
         try:
-            await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow)
+            await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow, others=others)
         finally:
             self.heavy_in_hand -= 1
 
@@ -359,10 +361,11 @@ class WorkerPool:
         *,
         flow: Flow,
         light: bool = False,
+        others: tuple[tuple[str, ...], ...] = (),
     ) -> bool:
         worker = await self._take(lane, flow)
         try:
-            return await worker.examine(raw, on_frame, wanted, envelope, light=light)
+            return await worker.examine(raw, on_frame, wanted, envelope, light=light, others=others)
         finally:
             if worker.usable:
                 lane.queue.give(worker)

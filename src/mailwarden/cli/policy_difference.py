@@ -18,7 +18,7 @@ from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.policy_choice import add_policy_options, chosen_policy
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
-from mailwarden.history.page import MAX_ROWS
+from mailwarden.history.page import MAX_ROWS, Cursor
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.query import read_query
 from mailwarden.model.evidence import Evidence
@@ -103,10 +103,10 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
         store = PostgresqlHistoryStore(database)
         query = read_query(options.query, tenants=tenants)
         found: list[Stored] = []
-        before: UUID | None = None
+        before: Cursor | None = None
         while (room := options.last - len(found)) > 0:
             page = await store.search(scope, query, before, min(room, MAX_ROWS))
-            requests = [await store.find(scope, row.ggrid) for row in page.rows]
+            requests = [await store.find(Scope.of(row.tenant), row.ggrid) for row in page.rows]
             found += [stored_of(request) for request in requests if request]
             if page.older is None:
                 break

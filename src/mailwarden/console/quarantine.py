@@ -27,7 +27,7 @@ class Quarantine(Protocol):
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage: ...
 
-    async def of_ggrid(self, scope: Scope, ggrid: UUID) -> HeldMessage: ...
+    async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage: ...
 
     async def release(
         self,
@@ -66,7 +66,7 @@ def uid_in(text: str) -> UUID:
 
 async def reasons_for(history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]) -> Mapping[UUID, str]:
     """Return why each message was held, in one sentence; what history has forgotten already is left out."""
-    found = await asyncio.gather(*(history.find(scope, message.ggrid) for message in messages))
+    found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
     return {
         message.uid: request.judgement.summary
         for message, request in zip(messages, found, strict=True)

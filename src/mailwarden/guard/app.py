@@ -34,7 +34,7 @@ from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.relationship import Relationship
 from mailwarden.guard.sources.door_assembly import assembled_doors
-from mailwarden.guard.sources.rest_api import RestApi
+from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.guard.sources.smtp_assembly import assembled_smtp
 from mailwarden.history.acquaintance import Acquaintance
 from mailwarden.history.postgresql import PostgresqlHistoryStore
@@ -152,7 +152,8 @@ async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[
         ):
             guard.closers = (close_smtp, close_doors)
             clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
-            yield guard, FrontDoor(_routes(house, guard, metrics, settings), metrics, clients=clients)
+            routes = _routes(house, guard, metrics, settings)
+            yield guard, FrontDoor(routes, metrics, clients=clients, max_head=MAX_HEAD)
 
 
 @asynccontextmanager
@@ -323,7 +324,12 @@ async def _serve(config: GuardConfig, folder: Path) -> None:
     async with built_guard(config, folder) as (guard, door):
         settle_memory()
         await serve_until_stopped(
-            door, config.listen, tls, Limits(), grace_ms=config.shutdown_grace_period, on_stop=guard.stop
+            door,
+            config.listen,
+            tls,
+            Limits(max_headers=MAX_HEADERS),
+            grace_ms=config.shutdown_grace_period,
+            on_stop=guard.stop,
         )
 
 

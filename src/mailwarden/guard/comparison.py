@@ -4,6 +4,7 @@ Lists that cannot be asked are a failure like any other: what they might block i
 """
 
 import time
+from collections.abc import Iterable
 from uuid import UUID
 
 from msgspec import Struct
@@ -36,13 +37,16 @@ class Comparison:
         self._lists = lists
         self._clearance = clearance
 
-    async def prepare(self, tenant: UUID) -> tuple[Sight, ...]:
-        """Return what lists need to see of a message; all of it where they cannot be asked now and may be later."""
+    async def prepare(self, tenants: Iterable[UUID]) -> tuple[Sight, ...]:
+        """Return what the tenants' lists need to see of a message; all of it where they cannot be asked now."""
+        wanted: set[Sight] = set()
         try:
-            await self._lists.prepare(tenant)
-            return self._lists.wanted(tenant)
+            for tenant in tenants:
+                await self._lists.prepare(tenant)
+                wanted.update(self._lists.wanted(tenant))
         except StorageUnavailable:
             return EVERYTHING
+        return tuple(sight for sight in Sight if sight in wanted)
 
     def compare(self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Sight, ...]) -> Compared:
         """Return what the lists say, and the evidence with it; `wanted` is what the message was looked through for."""

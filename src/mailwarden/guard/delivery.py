@@ -1,6 +1,6 @@
 """Carries decisions out over SMTP, and tells what the client is answered.
 
-One message may have recipients of several tenants, judged apart, and has one answer. So nothing is handed on before
+One message may have recipients of several tenants, decided apart, and has one answer. So nothing is handed on before
 every part is decided; one part that is undecided, or that cannot be carried out, makes the whole message come again.
 """
 
@@ -19,7 +19,7 @@ from mailwarden.guard.sources.smtp_commands import Recipient, Sender
 from mailwarden.guard.sources.smtp_xforward import Forwarded
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
-from mailwarden.policy.decide import without_bounce
+from mailwarden.policy.shared_answer import quarantined
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -67,7 +67,7 @@ def settle(parts: Sequence[Part]) -> list[Part]:
     if all(part.decision is Decision.BOUNCE for part in parts):
         return list(parts)
     return [
-        Part(replace(part.finished, ruling=without_bounce(part.finished.ruling)), part.recipients)
+        Part(replace(part.finished, ruling=quarantined(part.finished.ruling)), part.recipients)
         if part.decision is Decision.BOUNCE
         else part
         for part in parts

@@ -134,7 +134,7 @@ class Digests:
 
     def _is_own(self, turn: Turn) -> bool:
         """Tell whether the recipient's domain is the tenant's; guards also look at what goes out."""
-        assigned = self._tenants.assign(None, [turn.recipient])
+        assigned = self._tenants.assign(turn.recipient)
         return assigned.by is AssignedBy.DOMAINS and assigned.tenant == turn.tenant
 
     async def _send(self, digest: Digest) -> None:

@@ -1,6 +1,8 @@
 """ONE guard request, from admitted to finished. Read this page first: it is what Mailwarden does."""
 
+import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -8,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.collection import Collector, Observer, ignore
+from mailwarden.analysis.collection import Audience, Collected, Collector, Observer, Question, ignore
 from mailwarden.analysis.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Compared, Comparison
@@ -17,12 +19,13 @@ from mailwarden.guard.relationship import Relationship
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
-from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import Assignment
+from mailwarden.model.sightings import Sight
+from mailwarden.model.tenant import RecipientGroup
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.shared_answer import answer_of, settle, undecided
 from mailwarden.policy.weights import for_tenant
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -36,7 +39,7 @@ class GuardRequest(Struct, frozen=True):
     ggrid: UUID
     source: str
     envelope: Envelope
-    assignment: Assignment
+    groups: tuple[RecipientGroup, ...]  # the recipients by tenant; each tenant has its own judgement and decision
     raw: RawMessage
     deadline: float  # seconds left for the analysis
     stored: bool = True  # False: a person tries something out, and nothing is to remain of it
@@ -44,16 +47,27 @@ class GuardRequest(Struct, frozen=True):
 
     @property
     def flow(self) -> Flow:
-        """Return whose turn it is where workers are scarce."""
-        return str(self.assignment.tenant), self.source, self.envelope.remote_address or ""
+        """Return whose turn it is where workers are scarce: with several tenants that of the first."""
+        return str(self.groups[0].tenant), self.source, self.envelope.remote_address or ""
 
 
 class Examined(Struct, frozen=True):
-    """A guard request that is judged and decided, and not yet remembered."""
+    """A guard request that is judged and decided for one tenant, and not yet stored."""
 
     finished: FinishedRequest
     compared: Compared
     stored: bool
+
+
+class Case(Struct, frozen=True):
+    """One tenant's part of a guard request, with what the analysis found for its recipients."""
+
+    request: GuardRequest
+    group: RecipientGroup
+    collected: Collected
+    wanted: tuple[Sight, ...]
+    created: datetime
+    until: float  # the end of the time for the analysis, by the monotonic clock
 
 
 class Processing:
@@ -82,50 +96,63 @@ class Processing:
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
-        """Return the finished request; `observe` is told each report when it comes."""
-        examined = await self.examine(request, observe)
-        self.keep(examined)
-        return examined.finished
+        """Return the answer for all recipients; `observe` is told each report when it comes."""
+        examined = settle_together(await self.examine(request, observe))
+        for each in examined:
+            self.keep(each)
+        return answer_of([each.finished for each in examined])
 
-    async def examine(self, request: GuardRequest, observe: Observer = ignore) -> Examined:
-        """Judge and decide; a source that carries decisions out has them kept when it has done so."""
+    async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
+        """Analyze once, then judge and decide for each tenant; a source that carries decisions out stores them then."""
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
-        tenant = request.assignment.tenant
 
         # Look: every analyzer says what it noticed, or that it could not finish.
-        wanted = await self._comparison.prepare(tenant)
-        learner = self._learning.learner(tenant) if self._learning else ""
-        collected = await self._collector.collect(
-            request.raw, request.envelope, request.deadline, wanted, observe, learner=learner, flow=request.flow
+        wanted = await self._comparison.prepare([group.tenant for group in request.groups])
+        collected = await self._collector.collect_for(
+            [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
+            Question(request.raw, request.envelope, flow=request.flow),
+            request.deadline,
+            wanted,
+            observe,
         )
+
+        examined: list[Examined] = []
+        for group, found in zip(request.groups, collected, strict=True):
+            await asyncio.sleep(0)  # there may be a thousand tenants: other messages get their turn
+            case = Case(request, group, found, wanted, created, until)
+            examined.append(await self._conclude(case, ignore if examined else observe))
+        if self._tempfail and (unfinished := undecided([each.finished for each in examined])):
+            raise EngineUnavailable(unfinished.judgement.summary)
+        return examined
+
+    async def _conclude(self, case: Case, observe: Observer) -> Examined:
+        """Judge and decide for one tenant, by its own recipients, sender history, lists, weights and profile."""
+        request, assignment, collected = case.request, case.group.assignment, case.collected
+        tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)
 
         # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
         ambiguous = collected.evidence.has(AMBIGUOUS_SENDER)
-        report = await self._relationship.report(
-            tenant, request.envelope, collected.summary, ambiguous_sender=ambiguous
-        )
+        report = await self._relationship.report(tenant, envelope, collected.summary, ambiguous_sender=ambiguous)
         collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
         observe(report)
 
         # Compare: which entries of the lists act on the message. Of rivals only the winner does.
-        compared = self._comparison.compare(tenant, request.envelope, collected, wanted)
+        compared = self._comparison.compare(tenant, envelope, collected, case.wanted)
         evidence = compared.evidence
         observe(evidence.reports[-1])
 
         # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
-        policy = for_tenant(self._policy, request.assignment.weights)
+        policy = for_tenant(self._policy, assignment.weights)
         judgement = judge(evidence, policy)
-        if judgement.verdict is Verdict.UNKNOWN and self._tempfail:
-            raise EngineUnavailable(judgement.summary)
 
         # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
-        patience = until - time.monotonic()
+        patience = case.until - time.monotonic()
         rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
         eased = judge(rest, policy) if rest else None
         ruling = decide(
             judgement,
-            request.assignment,
+            assignment,
             policy,
             session_open=request.session_open,
             listing=compared.listing,
@@ -135,19 +162,22 @@ class Processing:
         finished = FinishedRequest(
             ggrid=request.ggrid,
             tenant=tenant,
-            created=created,
+            created=case.created,
             completed=datetime.now(UTC),
             source=request.source,
             guard=self._guard,
-            envelope=request.envelope,
+            envelope=envelope,
             summary=collected.summary,
             evidence=evidence,
             judgement=judgement,
             ruling=ruling,
-            profile=request.assignment.profile,
-            weights=request.assignment.weights,
+            profile=assignment.profile,
+            weights=assignment.weights,
         )
         return Examined(finished, compared, request.stored)
+
+    def _learner(self, tenant: UUID) -> str:
+        return self._learning.learner(tenant) if self._learning else ""
 
     def keep(self, examined: Examined) -> None:
         """Remember it: off the hot path, so that a slow or absent database costs no scan."""
@@ -164,3 +194,9 @@ class Processing:
             log.warning("analyzer_failed", analyzer=failure.analyzer, kind=failure.kind, sentence=failure.sentence)
         took = round((finished.completed - finished.created).total_seconds() * 1000, 1)
         log.info("judged", verdict=verdict, decision=decision, tags=finished.tags, tenant=str(finished.tenant), ms=took)
+
+
+def settle_together(examined: Sequence[Examined]) -> list[Examined]:
+    """Return the parts as one answer can carry them out, the part that leads it first."""
+    by_tenant = {each.finished.tenant: each for each in examined}
+    return [replace(by_tenant[part.tenant], finished=part) for part in settle([each.finished for each in examined])]

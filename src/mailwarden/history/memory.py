@@ -7,9 +7,10 @@ from uuid import UUID
 
 from mailwarden.errors import GlobalScopeForbidden
 from mailwarden.history.matching import matches
-from mailwarden.history.page import MAX_ROWS, Count, Page, row_of
+from mailwarden.history.page import MAX_ROWS, Count, Cursor, Page, row_of
 from mailwarden.history.query import Query, any_of
 from mailwarden.model.ggrid import day_of
+from mailwarden.model.outcome import severity
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
@@ -21,26 +22,28 @@ class MemoryHistoryStore:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._kept: dict[UUID, FinishedRequest] = {}
+        self._kept: dict[Cursor, FinishedRequest] = {}
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
         fit = [request for request in requests if scope.allows(request.tenant) and day_of(request.ggrid)]
         for request in fit:
-            self._kept.setdefault(request.ggrid, request)
+            self._kept.setdefault(Cursor.of(request), request)
         while len(self._kept) > self._capacity:
             del self._kept[next(iter(self._kept))]
         return len(fit)
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
-        found = self._kept.get(ggrid)
-        return found if found is not None and scope.allows(found.tenant) else None
+        return next(iter(self._of_ggrid(scope, ggrid)), None)
 
-    async def search(self, scope: Scope, query: Query, before: UUID | None = None, limit: int = 50) -> Page:
+    async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
+        return [request.tenant for request in self._of_ggrid(scope, ggrid)]
+
+    async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
         limit = min(limit, MAX_ROWS)
-        older = (request for request in self._newest(scope, query) if before is None or request.ggrid < before)
+        older = (request for request in self._newest(scope, query) if before is None or Cursor.of(request) < before)
         found = list(islice(older, limit + 1))
         rows = tuple(map(row_of, found[:limit]))
-        return Page(rows, older=rows[-1].ggrid if len(found) > limit else None)
+        return Page(rows, older=Cursor.of(rows[-1]) if len(found) > limit else None)
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -54,9 +57,9 @@ class MemoryHistoryStore:
     async def forget(self, scope: Scope, before: date) -> int:
         if scope.tenants is not None:
             raise GlobalScopeForbidden("A day of history holds every tenant: only the whole deployment may forget it.")
-        days = {ggrid: day for ggrid in self._kept if (day := day_of(ggrid)) and day < before}
-        for ggrid in days:
-            del self._kept[ggrid]
+        days = {place: day for place in self._kept if (day := day_of(place.ggrid)) and day < before}
+        for place in days:
+            del self._kept[place]
         return len(set(days.values()))
 
     async def kept_days(self, scope: Scope) -> Mapping[UUID, int]:
@@ -64,17 +67,22 @@ class MemoryHistoryStore:
 
     async def forget_of_tenants(self, scope: Scope, days: Mapping[UUID, date]) -> int:
         old = [
-            request.ggrid
+            Cursor.of(request)
             for request in self._kept.values()
             if request.tenant in days and scope.allows(request.tenant) and _day(request) < days[request.tenant]
         ]
-        for ggrid in old:
-            del self._kept[ggrid]
+        for place in old:
+            del self._kept[place]
         return len(old)
 
+    def _of_ggrid(self, scope: Scope, ggrid: UUID) -> list[FinishedRequest]:
+        found = [each for each in self._kept.values() if each.ggrid == ggrid and scope.allows(each.tenant)]
+        found.sort(key=lambda each: each.tenant)
+        return sorted(found, key=lambda each: severity(each.ruling.decision, each.judgement.verdict), reverse=True)
+
     def _newest(self, scope: Scope, query: Query) -> Iterator[FinishedRequest]:
-        for ggrid in sorted(self._kept, reverse=True):
-            request = self._kept[ggrid]
+        for place in sorted(self._kept, reverse=True):
+            request = self._kept[place]
             if scope.allows(request.tenant) and matches(query, request):
                 yield request
 

@@ -27,6 +27,29 @@ class Row(Struct, frozen=True):
     summary: str
 
 
+class Cursor(Struct, frozen=True, order=True):
+    """A place in history: rows stand in the order of their ggrid, and under one ggrid in that of their tenant.
+
+    Without a tenant it is the place before all rows of the ggrid.
+    """
+
+    ggrid: UUID
+    tenant: UUID = UUID(int=0)
+
+    def __str__(self) -> str:
+        return f"{self.ggrid}~{self.tenant}" if self.tenant.int else str(self.ggrid)
+
+    @classmethod
+    def read(cls, text: str) -> "Cursor":
+        """Return the place that `str` wrote, or raise ValueError."""
+        ggrid, _, tenant = text.partition("~")
+        return cls(UUID(ggrid), UUID(tenant) if tenant else UUID(int=0))
+
+    @classmethod
+    def of(cls, row: Row | FinishedRequest) -> "Cursor":
+        return cls(row.ggrid, row.tenant)
+
+
 class Page(Struct, frozen=True):
     """Rows newest first. `older` is where to go on, and None where there is nothing older.
 
@@ -35,7 +58,7 @@ class Page(Struct, frozen=True):
     """
 
     rows: tuple[Row, ...]
-    older: UUID | None = None
+    older: Cursor | None = None
     complete: bool = True
     searched_to: datetime | None = None
 

@@ -1,4 +1,4 @@
-"""History in PostgreSQL: one row for each ggrid, in the partition of the day the ggrid carries."""
+"""History in PostgreSQL: one row for each ggrid and tenant, in the partition of the day the ggrid carries."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -9,7 +9,7 @@ import asyncpg
 
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, StorageUnavailable
-from mailwarden.history.page import MAX_ROWS, Count, Page, row_of
+from mailwarden.history.page import MAX_ROWS, Count, Cursor, Page, row_of
 from mailwarden.history.partitions import days_kept, drop_days, make_days
 from mailwarden.history.query import Query, any_of
 from mailwarden.history.records import as_joined, as_text, decode, encode
@@ -17,6 +17,7 @@ from mailwarden.history.rollups import LATE, tell_late
 from mailwarden.history.searcher import Searcher
 from mailwarden.history.terms import number_of, numbers_of, plain_address
 from mailwarden.model.ggrid import day_of, moment_of
+from mailwarden.model.outcome import SEVERITY, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
@@ -35,11 +36,15 @@ FROM unnest($1::date[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamp
             $16::text[], $17::text[], $18::bytea[], $19::text[], $20::text[])
      AS given (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients, from_address,
                subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms)
-ON CONFLICT (day, ggrid) DO NOTHING
+ON CONFLICT (day, ggrid, tenant) DO NOTHING
 """
-_FIND = """
-SELECT record FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
+# The most severe outcome first, as `severity` ranks them.
+_OF_GGRID = """
+FROM history WHERE day = $1 AND ggrid = $2 AND ($3::uuid[] IS NULL OR tenant = ANY($3))
+ORDER BY array_position($4::text[], decision) DESC, array_position($5::text[], verdict), tenant
 """
+_FIND = f"SELECT record {_OF_GGRID} LIMIT 1"
+_TENANTS_OF = f"SELECT tenant {_OF_GGRID}"
 
 _KEPT_DAYS = "SELECT uid, retention_days FROM tenants WHERE retention_days IS NOT NULL"
 FORGET_BATCH = 1_000
@@ -69,7 +74,7 @@ class PostgresqlHistoryStore:
         if not lines:
             return 0
         # The same order in every guard, so that two that tell of the same requests cannot wait for each other.
-        lines.sort(key=lambda line: line[:2])
+        lines.sort(key=lambda line: line[:3])
         async with self._database.connection() as connection:
             kept = await self._insert(connection, await self._with_a_day(connection, lines))
             oldest = moment_of(cast("UUID", lines[0][1]))
@@ -78,24 +83,30 @@ class PostgresqlHistoryStore:
             return kept
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
-        day = day_of(ggrid)
-        if day is None:
+        values = _of_ggrid(scope, ggrid)
+        if values is None:
             return None
-        tenants = None if scope.tenants is None else sorted(scope.tenants)
         async with self._database.connection() as connection:
-            record = await connection.fetchval(_FIND, day, ggrid, tenants)
+            record = await connection.fetchval(_FIND, *values)
         return None if record is None else decode(cast("bytes", record))
 
-    async def search(self, scope: Scope, query: Query, before: UUID | None = None, limit: int = 50) -> Page:
+    async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
+        values = _of_ggrid(scope, ggrid)
+        if values is None:
+            return ()
+        async with self._database.connection() as connection:
+            return [cast("UUID", row["tenant"]) for row in await connection.fetch(_TENANTS_OF, *values)]
+
+    async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
         limit = max(1, min(limit, MAX_ROWS))
         found = await self._searcher.search(scope, query, before, limit + 1, SEARCH_SECONDS)
         if len(found.requests) > limit:
             rows = tuple(map(row_of, found.requests[:limit]))
-            return Page(rows, older=rows[-1].ggrid)
+            return Page(rows, older=Cursor.of(rows[-1]))
         rows = tuple(map(row_of, found.requests))
         if found.complete:
             return Page(rows)
-        return Page(rows, found.reached, complete=False, searched_to=moment_of(found.reached))
+        return Page(rows, found.reached, complete=False, searched_to=moment_of(found.reached.ggrid))
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -168,6 +179,13 @@ class PostgresqlHistoryStore:
             return len(lines)
         middle = len(lines) // 2
         return await self._insert(connection, lines[:middle]) + await self._insert(connection, lines[middle:])
+
+
+def _of_ggrid(scope: Scope, ggrid: UUID) -> Line | None:
+    """Return the values of statements about one ggrid, or None for an id that is none of ours."""
+    day = day_of(ggrid)
+    tenants = None if scope.tenants is None else sorted(scope.tenants)
+    return None if day is None else (day, ggrid, tenants, SEVERITY, tuple(Verdict))
 
 
 def _line(request: FinishedRequest) -> Line | None:

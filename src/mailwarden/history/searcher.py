@@ -20,7 +20,7 @@ from mailwarden.database.scoped import EVERYTHING, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.clauses import Clauses, narrowed
 from mailwarden.history.matching import phrases_hold, subject_fits
-from mailwarden.history.page import Count
+from mailwarden.history.page import Count, Cursor
 from mailwarden.history.partitions import days_kept
 from mailwarden.history.query import Query
 from mailwarden.history.records import decode
@@ -33,28 +33,36 @@ STATEMENT_TIMEOUT = 2.0
 NEWEST = 4_000  # rows that are walked over before the index is asked
 _DECODED = 200  # records, before other work gets its turn
 _COMPARED = 2_000  # subjects that are asked for at once where words must stand side by side
-_RESERVED = 5
-_NOWHERE = UUID(int=0)
+_RESERVED = 6
+_NOWHERE = Cursor(UUID(int=0))
 
 _SELECT = """
 SELECT tenant, ggrid, {columns} FROM history
-WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions}
-ORDER BY day DESC, ggrid DESC LIMIT $5
+WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions}
+ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT $6
 """
 _SELECT_NEWEST = """
 SELECT tenant, ggrid, {columns} FROM (
-    SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4
-    ORDER BY day DESC, ggrid DESC LIMIT {newest}
-) AS newest WHERE {conditions} LIMIT $5
+    SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
+    ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT {newest}
+) AS newest WHERE {conditions} LIMIT $6
 """
 # The last of the rows that were walked over: where there is none, they were all there are.
 _SELECT_LAST_OF_NEWEST = """
-SELECT ggrid FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4
-ORDER BY day DESC, ggrid DESC OFFSET $5 LIMIT 1
+SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
+ORDER BY day DESC, ggrid DESC, tenant DESC OFFSET $6 LIMIT 1
 """
-_SELECT_RECORDS = "SELECT tenant, ggrid, record FROM history WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])"
+_SELECT_RECORDS = """
+SELECT tenant, ggrid, record FROM history
+WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])
+  AND (ggrid, tenant) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))
+"""
 _COUNT = """
-SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3 AND ggrid < $4 AND {conditions} LIMIT $5
+SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions} LIMIT $6
 """
 _BEGIN = "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL plan_cache_mode = force_custom_plan; {way}"
 _WALK = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = on"
@@ -65,8 +73,8 @@ class Found(Struct):
     """What a search met so far, newest first; everything from `reached` on has been looked at."""
 
     requests: list[FinishedRequest]
-    reached: UUID
-    end: UUID
+    reached: Cursor
+    end: Cursor
 
     @property
     def complete(self) -> bool:
@@ -79,7 +87,7 @@ class Searcher:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def search(self, scope: Scope, query: Query, before: UUID | None, limit: int, seconds: float) -> Found:
+    async def search(self, scope: Scope, query: Query, before: Cursor | None, limit: int, seconds: float) -> Found:
         """Return the newest requests older than `before`, for about so many seconds."""
         scope = narrowed(scope, query.conditions)
         if scope.tenants is not None and not scope.tenants:
@@ -88,7 +96,7 @@ class Searcher:
         clock = _Clock(seconds)
         async with self._reading(STATEMENT_TIMEOUT) as connection:
             span = span_of(query, before, await days_kept(connection))
-            found = Found([], span.high, span.low)
+            found = Found([], span.high, Cursor(span.low))
             reader = _Reader(connection, scope, query, clauses, found, limit=limit)
             try:
                 await reader.read_newest(span)
@@ -117,11 +125,11 @@ class Searcher:
                     if time.monotonic() - began > seconds / 2:
                         break
                     counted += cast("int", await connection.fetchval(sql, *window.values, 1, *clauses.values))
-                    reached = window.low
+                    reached = Cursor(window.low)
             except asyncpg.QueryCanceledError:
                 pass
-        exact = reached <= span.low
-        seen = Span(reached, span.high).seconds
+        exact = reached <= Cursor(span.low)
+        seen = Span(reached.ggrid, span.high).seconds
         return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
 
     @asynccontextmanager
@@ -176,8 +184,8 @@ class _Reader:
         rows = await self._fetch(sql, span, asked)
         await self._take(rows)
         if len(rows) < asked and not self.is_full:
-            last = await self._connection.fetchval(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
-            self._found.reached = cast("UUID | None", last) or span.low
+            last = await self._connection.fetchrow(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
+            self._found.reached = Cursor(span.low) if last is None else _place(last)
 
     async def read(self, window: Span, clock: _Clock) -> None:
         """Read a window to its beginning, until enough was found, or until time is up."""
@@ -189,7 +197,7 @@ class _Reader:
             if self.is_full:
                 return
             if len(rows) < asked:
-                self._found.reached = window.low
+                self._found.reached = Cursor(window.low)
                 return
             if not clock.has_time_for_more():
                 return
@@ -210,27 +218,33 @@ class _Reader:
         for start in range(0, len(rows), step):
             await asyncio.sleep(0)
             some = rows[start : start + step]
-            records = await self._records(some) if self._by_subject else _by_id(some)
+            records = await self._records(some) if self._by_subject else _by_place(some)
             for row in some:
                 if self.is_full:
                     return
-                self._found.reached = cast("UUID", row["ggrid"])
+                self._found.reached = _place(row)
                 # The statement names the scope's tenants; this is the second wall between them.
-                record = records.get(self._found.reached) if self._scope.allows(cast("UUID", row["tenant"])) else None
+                record = records.get(self._found.reached) if self._scope.allows(self._found.reached.tenant) else None
                 if record is not None:
                     self._add(decode(record))
 
-    async def _records(self, rows: Sequence[Row]) -> dict[UUID, bytes]:
+    async def _records(self, rows: Sequence[Row]) -> dict[Cursor, bytes]:
         """Return the records of those rows whose subject has the words as they were asked for."""
-        wanted = [cast("UUID", row["ggrid"]) for row in rows if subject_fits(self._phrases, str(row["subject"]))]
+        wanted = [_place(row) for row in rows if subject_fits(self._phrases, str(row["subject"]))]
         if not wanted:
             return {}
-        return _by_id(await self._connection.fetch(_SELECT_RECORDS, list({day_of(ggrid) for ggrid in wanted}), wanted))
+        ggrids, tenants = [place.ggrid for place in wanted], [place.tenant for place in wanted]
+        days = list({day_of(ggrid) for ggrid in ggrids})
+        return _by_place(await self._connection.fetch(_SELECT_RECORDS, days, ggrids, tenants))
 
     def _add(self, request: FinishedRequest) -> None:
         if not self._phrases or phrases_hold(self._phrases, request):
             self._found.requests.append(request)
 
 
-def _by_id(rows: Sequence[Row]) -> dict[UUID, bytes]:
-    return {cast("UUID", row["ggrid"]): cast("bytes", row["record"]) for row in rows}
+def _by_place(rows: Sequence[Row]) -> dict[Cursor, bytes]:
+    return {_place(row): cast("bytes", row["record"]) for row in rows}
+
+
+def _place(row: Row) -> Cursor:
+    return Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"]))

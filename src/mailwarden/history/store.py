@@ -5,14 +5,14 @@ from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
-from mailwarden.history.page import Count, Page
+from mailwarden.history.page import Count, Cursor, Page
 from mailwarden.history.query import Query
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 
 class HistoryStore(Protocol):
-    """Keeps finished guard requests by their ggrid, and shows a scope its own rows only."""
+    """Keeps finished guard requests by ggrid and tenant, and shows a scope its own rows only."""
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
         """Keep the requests and return how many are kept now; one that is kept already counts and is not changed.
@@ -21,9 +21,15 @@ class HistoryStore(Protocol):
         """
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
-        """Return the request, or None where the scope has none of that id."""
+        """Return the request, or None where the scope has none of that id.
 
-    async def search(self, scope: Scope, query: Query, before: UUID | None = None, limit: int = 50) -> Page:
+        A message with recipients of several tenants has a row for each: the most severe of the scope's is returned.
+        """
+
+    async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
+        """Return the tenants of the scope that have a row of that id, the one that `find` returns first."""
+
+    async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
         """Return the newest rows that the query asks for, older than `before`; at most MAX_ROWS of them.
 
         It answers within a moment: a page that is not complete says how far it looked. Raise SearchTooBroad where

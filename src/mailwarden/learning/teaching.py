@@ -19,6 +19,7 @@ from mailwarden.learning.store import LessonStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.wire.strict_json import violation_at
 
 MAX_SUBJECT = 200
 
@@ -33,8 +34,13 @@ class Teaching:
     async def report_message(
         self, scope: Scope, ggrid: str, kind: Kind, actor: Actor, contents: bytes | GivenMessage | None = None
     ) -> Lesson:
-        """Take somebody's word on a message in history; its bytes, where they are given, must be that message's."""
+        """Take somebody's word on a message in history; its bytes, where they are given, must be that message's.
+
+        Only one tenant learns from a report, so the scope must have one row of that ggrid.
+        """
         request = await find_message(self._history, scope, ggrid)
+        if len(await self._history.tenants_of(scope, request.ggrid)) > 1:
+            raise violation_at("/tenantUid", "Missing: the message has recipients of several tenants, name one")
         given = _given(contents)
         if given is not None and given.digest.hex() != request.summary.sha256:
             raise OtherMessage(

@@ -41,6 +41,10 @@ The first row that applies decides:
 | 4 | an entry of the global scope | it wins over the tenant's profile |
 | 5 | no entry | the tenant's profile turns the verdict into the decision |
 
+A message with [recipients of several tenants](scanning-api.md#recipients-of-several-tenants) is compared with the lists
+of each tenant separately: a tenant's entries act on its own recipients, `recipient-exempt` needs every recipient of
+that tenant, and hits are counted for the tenant whose entry acted. The caller is answered the most severe decision.
+
 Between two entries of one scope that meet the same value and say opposite things:
 
 | value | from the most to the least specific |

@@ -26,3 +26,13 @@ class Decision(StrEnum):
     QUARANTINE = "quarantine"
     BOUNCE = "bounce"
     DROP = "drop"
+
+
+# From the mildest to the most severe. Undecided is above deliver: an unfinished analysis must never be outvoted by it.
+SEVERITY = (Decision.DELIVER, Decision.UNDECIDED, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
+_VERDICTS = tuple(Verdict)
+
+
+def severity(decision: Decision, verdict: Verdict) -> tuple[int, int]:
+    """Return the rank of an outcome: by its decision, and by its verdict where decisions are equal."""
+    return SEVERITY.index(decision), -_VERDICTS.index(verdict)

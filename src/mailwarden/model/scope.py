@@ -18,5 +18,11 @@ class Scope(Struct, frozen=True):
     def of(cls, *tenants: UUID) -> "Scope":
         return cls(frozenset(tenants))
 
+    def narrowed(self, tenant: UUID | None) -> "Scope":
+        """Return the scope of one tenant alone, or itself without one; a tenant it does not allow leaves nothing."""
+        if tenant is None:
+            return self
+        return Scope.of(tenant) if self.allows(tenant) else Scope.of()
+
     def allows(self, tenant: UUID) -> bool:
         return self.tenants is None or tenant in self.tenants

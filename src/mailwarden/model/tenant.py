@@ -39,3 +39,14 @@ class Assignment(Struct, frozen=True):
     by: AssignedBy
     profile: Profile = Profile.BALANCED
     weights: dict[str, int] = {}
+
+
+class RecipientGroup(Struct, frozen=True):
+    """The recipients of one message that belong to one tenant."""
+
+    assignment: Assignment
+    recipients: tuple[str, ...] = ()
+
+    @property
+    def tenant(self) -> UUID:
+        return self.assignment.tenant

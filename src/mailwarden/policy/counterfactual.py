@@ -16,7 +16,7 @@ from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment
-from mailwarden.policy.decide import decide
+from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
 from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
 from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import Policy
@@ -63,7 +63,7 @@ class _Trial:
 
     def __init__(self, request: FinishedRequest, policy: Policy) -> None:
         self._policy = policy
-        by = AssignedBy.DEFAULT if "policy.default-tenant" in request.ruling.tags else AssignedBy.REQUEST
+        by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in request.ruling.tags else AssignedBy.REQUEST
         self._assignment = Assignment(request.tenant, by, request.profile)
         self._session_open = request.ruling.decision is Decision.BOUNCE
         self.needs = {rule.id: rule.needs[0] for rule in policy.rules}

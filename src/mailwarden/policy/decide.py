@@ -1,6 +1,6 @@
 """From a judgement to a ruling: an ordered table of steps, each leaving a line in the decision trace. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,12 +12,11 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy
 
-# From the mildest to the most severe. Undecided stands above deliver: it must never be outvoted by it.
-SEVERITY = (Decision.DELIVER, Decision.UNDECIDED, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
-
 BLOCK_LISTS = ("file-hash-block", "url-block", "ip-block", "sender-block", "attachment-block", "subject-block")
 OVERRIDE_TAG = "policy.allow-override"
 BOUNCE_SUPPRESSED_TAG = "policy.bounce-suppressed"
+WARN_TAG = "policy.warn"
+DEFAULT_TENANT_TAG = "policy.default-tenant"
 # What an allowed address is not held against; reputation alone brings nothing worse.
 REPUTATION = (Verdict.SPAM, Verdict.BULK)
 
@@ -62,18 +61,6 @@ def _walk(case: Case) -> tuple[Case, list[Step]]:
         case, outcome = take(case)
         trace.append(Step(name, outcome))
     return case, trace
-
-
-def severest(decisions: Iterable[Decision]) -> Decision:
-    """Return the decision to answer for several recipients; without any, nothing is decided."""
-    return max(decisions, key=SEVERITY.index, default=Decision.UNDECIDED)
-
-
-def without_bounce(ruling: Ruling) -> Ruling:
-    """Return the ruling for recipients who cannot be answered apart from others, whose part does not bounce."""
-    tags = tuple(sorted({*ruling.tags, BOUNCE_SUPPRESSED_TAG}))
-    step = Step("one answer for all", "others of the message do not bounce: quarantine instead")
-    return replace(ruling, decision=Decision.QUARANTINE, tags=tags, trace=(*ruling.trace, step))
 
 
 def _malware_floor(case: Case) -> tuple[Case, str]:
@@ -175,7 +162,7 @@ def _bounce(case: Case) -> tuple[Case, str]:
 
 def _warning(case: Case) -> tuple[Case, str]:
     if case.verdict is Verdict.SUSPICIOUS and case.decision is Decision.DELIVER and not case.settled:
-        return replace(case, tags=(*case.tags, "policy.warn")), "delivered with a warning"
+        return replace(case, tags=(*case.tags, WARN_TAG)), "delivered with a warning"
     return case, "no warning"
 
 
@@ -200,7 +187,9 @@ def _monitor(case: Case) -> tuple[Case, str]:
 
 def _default_tenant(case: Case) -> tuple[Case, str]:
     if case.assignment.by is AssignedBy.DEFAULT:
-        return replace(case, tags=(*case.tags, "policy.default-tenant")), "the default tenant was taken"
+        return replace(
+            case, tags=(*case.tags, DEFAULT_TENANT_TAG)
+        ), "recipients of no tenant: the default tenant was taken"
     return case, f"the tenant was given by the {case.assignment.by}"
 
 

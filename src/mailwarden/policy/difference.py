@@ -15,7 +15,7 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.counterfactual import listed
-from mailwarden.policy.decide import decide
+from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.retrial import NO_EDIT, Retrial
 from mailwarden.policy.rules import Policy
@@ -71,7 +71,7 @@ class Point(Struct, frozen=True):
 
 
 def stored_of(request: FinishedRequest) -> Stored:
-    by = AssignedBy.DEFAULT if "policy.default-tenant" in request.ruling.tags else AssignedBy.REQUEST
+    by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in request.ruling.tags else AssignedBy.REQUEST
     assignment = Assignment(request.tenant, by, request.profile, request.weights)
     return Stored(str(request.ggrid), request.evidence, assignment, request)
 

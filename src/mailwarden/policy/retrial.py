@@ -24,7 +24,7 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.decide import decide
+from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
@@ -235,7 +235,7 @@ class Retrial:
                 return None
             rest = without_allowed_files(evidence, listing, self._sightings.files, engines_clear=accused)
             eased = judge(rest, policy)
-        by = AssignedBy.DEFAULT if "policy.default-tenant" in self.request.ruling.tags else AssignedBy.REQUEST
+        by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in self.request.ruling.tags else AssignedBy.REQUEST
         assignment = Assignment(self.request.tenant, by, profile)
         session_open = self.request.ruling.decision is Decision.BOUNCE
         ruling = decide(judgement, assignment, policy, session_open=session_open, listing=listing, eased=eased)

@@ -39,17 +39,17 @@ WITH days AS (
                             verdict, received, expires, whole)
     SELECT $1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::bytea, $6::bigint, $7::text, $8::text, $9::text, $10::text,
            $11::text, $12::timestamptz, $12::timestamptz + make_interval(days => days), $16::boolean FROM days
-    ON CONFLICT (ggrid) DO NOTHING RETURNING uid
+    ON CONFLICT (tenant, ggrid) DO NOTHING RETURNING uid
 ), those AS (
     INSERT INTO quarantine_recipients (message, number, recipient, folded)
     SELECT uid, number, recipient, folded FROM kept, unnest($14::text[], $15::text[])
     WITH ORDINALITY AS each (recipient, folded, number)
 )
-SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE ggrid = $3))
+SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3))
 """  # noqa: S608 -- put together from the constants above
 _ONE = f"{MESSAGE} AND uid = $2"
 _LOCKED = f"{MESSAGE} AND uid = $2 FOR UPDATE"
-_OF_GGRID = f"{MESSAGE} AND ggrid = $2"
+_OF_GGRID = f"{MESSAGE} AND tenant = $2 AND ggrid = $3"
 # An address is compared whole, or by its domain where only that is given.
 _PAGE = f"""
 {MESSAGE}
@@ -132,10 +132,11 @@ class QuarantineStore:
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         """Return one message; a foreign one is answered like one that does not exist."""
-        return await self._find(scope, _ONE, uid)
+        return await self._find(_ONE, uids_of(scope), uid)
 
-    async def of_ggrid(self, scope: Scope, ggrid: UUID) -> HeldMessage:
-        return await self._find(scope, _OF_GGRID, ggrid)
+    async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
+        """Return what is held of one analysis for one tenant; other tenants may have a message of the same ggrid."""
+        return await self._find(_OF_GGRID, uids_of(scope), tenant, ggrid)
 
     async def page(self, scope: Scope, question: Question = EVERYTHING, limit: int = 100) -> Sequence[HeldMessage]:
         """Return the messages that are wanted, the newest first."""
@@ -192,9 +193,9 @@ class QuarantineStore:
             await record(connection, actor, _deed(action, found, {}))
         return found
 
-    async def _find(self, scope: Scope, statement: str, named: UUID) -> HeldMessage:
+    async def _find(self, statement: str, *values: object) -> HeldMessage:
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(statement, uids_of(scope), named)
+            row = await connection.fetchrow(statement, *values)
         if row is None:
             raise _not_found()
         return message_of(row)

@@ -1,12 +1,22 @@
 """The record of `GET /v1/messages/{ggrid}`: why a message was judged so."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from mailwarden.model.record import FinishedRequest
+
+
+class ExplanationQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The query of an explanation."""
+
+    tenant_uid: Annotated[
+        UUID | UnsetType,
+        Meta(description="The tenant, where the message has recipients of several; else the most severe decision's."),
+    ] = UNSET
 
 
 class ReasonRecord(Struct, frozen=True, rename="camel"):
@@ -113,10 +123,14 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
     guard: str
     envelope: EnvelopeRecord
     message: MessageRecord
+    tenant_uids: Annotated[
+        tuple[UUID, ...],
+        Meta(description="The caller's tenants that have recipients of the message; each has its own explanation."),
+    ]
 
 
-def explanation_of(request: FinishedRequest) -> MessageExplanation:
-    """Put a finished guard request into the words of the API."""
+def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> MessageExplanation:
+    """Put a finished guard request into the words of the API; `tenants` have a row of the same ggrid."""
     envelope, kept, won = request.envelope, request.summary, request.ruling.entry
     return MessageExplanation(
         ggrid=request.ggrid,
@@ -163,4 +177,5 @@ def explanation_of(request: FinishedRequest) -> MessageExplanation:
             links=tuple(LinkRecord(each.text, each.target, each.host) for each in kept.links),
             hops=tuple(HopRecord(each.from_host, each.by_host, each.address, each.moment) for each in kept.hops),
         ),
+        tenant_uids=tuple(sorted(tenants)) or (request.tenant,),
     )

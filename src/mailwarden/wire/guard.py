@@ -1,22 +1,90 @@
 """What abby and guard tell each other besides the public records: headers of a submission, and guard's status."""
 
+import base64
+import zlib
+from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
+import msgspec
 from msgspec import Struct
+
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
 
 GGRID_HEADER = "Mailwarden-Ggrid"
 DEADLINE_HEADER = "Mailwarden-Deadline-Ms"
 REQUEST_ID_HEADER = "X-Request-Id"
-TENANT_HEADER = "Mailwarden-Tenant"
-TENANT_BY_HEADER = "Mailwarden-Tenant-By"
-PROFILE_HEADER = "Mailwarden-Profile"
-WEIGHTS_HEADER = "Mailwarden-Weights"  # a JSON object of the rules that weigh otherwise for the tenant
+GROUPS_HEADER = "Mailwarden-Groups"  # the recipients by tenant, see `write_groups`; in pieces where it is long
 PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/progress
 STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list entries keep the message
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
 GUARD_CONFIGURATION_PATH = "/v1/guard/configuration"
+
+
+MAX_GROUPS_TEXT = 524_288  # characters of all pieces: 1,000 tenants with 50 weights each take less than half of it
+MAX_GROUPS_RAW = 8 * 1024 * 1024
+PIECE = 8_000  # characters; an HTTP header has at most 8,190
+
+
+class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One tenant of a message; `recipients` are places in the envelope, and none where all are the tenant's."""
+
+    tenant: UUID
+    by: AssignedBy
+    profile: Profile
+    weights: dict[str, int] = {}
+    recipients: tuple[int, ...] = ()
+
+
+_groups = msgspec.json.Decoder(tuple[GroupRecord, ...])
+
+
+def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) -> list[str]:
+    """Return the values of GROUPS_HEADER: JSON, compressed, as Base64, cut into pieces."""
+    places: dict[str, deque[int]] = {}
+    for place, recipient in enumerate(recipients):
+        places.setdefault(recipient, deque()).append(place)
+    records = []
+    for group in groups:
+        own = () if len(groups) == 1 else tuple(places[recipient].popleft() for recipient in group.recipients)
+        said = group.assignment
+        records.append(GroupRecord(said.tenant, said.by, said.profile, said.weights, own))
+    text = base64.b64encode(zlib.compress(msgspec.json.encode(records))).decode("ascii")
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
+def read_groups(pieces: Sequence[str]) -> tuple[GroupRecord, ...]:
+    """Return what `write_groups` wrote, or raise ValueError."""
+    text = "".join(pieces)
+    if not text or len(text) > MAX_GROUPS_TEXT:
+        raise ValueError(f"{GROUPS_HEADER} is missing or too long")
+    unpacking = zlib.decompressobj()
+    try:
+        raw = unpacking.decompress(base64.b64decode(text, validate=True), MAX_GROUPS_RAW)
+    except zlib.error as error:
+        raise ValueError(f"{GROUPS_HEADER}: {error}") from None
+    records = _groups.decode(raw)
+    if not records or not unpacking.eof:
+        raise ValueError(f"{GROUPS_HEADER} has no group, or too much")
+    return records
+
+
+def groups_of(records: Sequence[GroupRecord], recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+    """Return the groups of an envelope, or raise ValueError where they do not share out its recipients exactly."""
+    assignments = [Assignment(each.tenant, each.by, each.profile, each.weights) for each in records]
+    if len({each.tenant for each in assignments}) != len(assignments):
+        raise ValueError("a tenant has two groups")
+    if len(records) == 1 and not records[0].recipients:
+        return (RecipientGroup(assignments[0], tuple(recipients)),)
+    if sorted(place for each in records for place in each.recipients) != list(range(len(recipients))):
+        raise ValueError("a recipient is in no group, or in two")
+    return tuple(
+        RecipientGroup(assignment, tuple(recipients[place] for place in each.recipients))
+        for assignment, each in zip(assignments, records, strict=True)
+    )
 
 
 class EngineState(Struct, frozen=True, rename="camel"):

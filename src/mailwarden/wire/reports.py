@@ -27,6 +27,10 @@ class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fie
     """The query of a report on a message that was scanned."""
 
     kind: SaidKind
+    tenant_uid: Annotated[
+        UUID | UnsetType,
+        Meta(description="The tenant that learns from it; needed where the message has recipients of several."),
+    ] = UNSET
 
 
 class ReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.crypto.keyring import KeyRing
@@ -71,12 +72,25 @@ async def test_each_filter_finds_what_it_says(house: House):
     assert await house.store.counts(Scope.of(house.south)) == {Verdict.SPAM: 1}
 
 
+async def test_two_tenants_hold_a_message_of_the_same_ggrid(house: House):
+    north, south = finished(house.north, recipients=("ann@north.example",)), finished(house.south)
+    south = replace(south, ggrid=north.ggrid, envelope=replace(south.envelope, recipients=("kim@south.example",)))
+    ours, theirs = [await house.keeping.keep(each, Spooled.of(RAW)) for each in (north, south)]
+    assert ours != theirs
+    assert await house.keeping.keep(south, Spooled.of(RAW)) == theirs
+    held = [await house.store.of_ggrid(ALL, tenant, north.ggrid) for tenant in (house.north, house.south)]
+    assert [each.uid for each in held] == [ours, theirs]
+    assert [each.in_state(State.HELD) for each in held] == [("ann@north.example",), ("kim@south.example",)]
+    await house.store.delete(ALL, ours, None, ANN)
+    assert (await house.store.find(ALL, theirs)).is_kept
+
+
 async def test_no_call_reaches_over_the_wall_of_a_tenant(house: House):
     uid = await house.keep()
     held, foreign = await house.store.find(ALL, uid), Scope.of(house.south)
     for call in (
         house.store.find(foreign, uid),
-        house.store.of_ggrid(foreign, held.ggrid),
+        house.store.of_ggrid(foreign, held.tenant, held.ggrid),
         house.store.ask_release(foreign, uid, None, ANN),
         house.store.delete(foreign, uid, None, ANN),
         house.store.note_export(foreign, uid, ANN),

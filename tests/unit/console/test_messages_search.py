@@ -6,6 +6,7 @@ import pytest
 
 from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, read_search
 from mailwarden.errors import InvalidQuery
+from mailwarden.history.page import Cursor
 from mailwarden.history.query import read_query
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.policy.rules import load_policy
@@ -17,11 +18,13 @@ def read(address: str) -> Search:
 
 def test_an_address_is_read_as_the_search_it_was_made_from() -> None:
     place = new_ggrid()
+    between = Cursor(place, new_ggrid())
     for search in (
         Search(),
         Search(text='from:"Jane & Döe" -tag:url.mismatch', range="24h"),
         Search(text="x", range="between", since="2026-11-15T08:30", until="2026-11-15T09:30"),
-        Search(text="x", before=place, newer=("first", str(new_ggrid()))),
+        Search(text="x", before=Cursor(place), newer=("first", str(new_ggrid()))),
+        Search(text="x", before=between, newer=("first", str(Cursor(new_ggrid(), new_ggrid())))),
         Search(text="x", tail=True, seen=place),
     ):
         assert read(search.address()) == search
@@ -29,8 +32,8 @@ def test_an_address_is_read_as_the_search_it_was_made_from() -> None:
 
 def test_older_and_newer_lead_there_and_back() -> None:
     first = Search(text="hello")
-    second = read(first.to_older(new_ggrid()))
-    third = read(second.to_older(new_ggrid()))
+    second = read(first.to_older(Cursor(new_ggrid())))
+    third = read(second.to_older(Cursor(new_ggrid())))
     assert read(third.to_newer()) == second
     assert read(second.to_newer()) == first
 
@@ -38,7 +41,7 @@ def test_older_and_newer_lead_there_and_back() -> None:
 def test_the_way_back_is_bounded() -> None:
     search = Search()
     for _ in range(MAX_NEWER + 30):
-        search = read(search.to_older(new_ggrid()))
+        search = read(search.to_older(Cursor(new_ggrid())))
     assert len(search.newer) == MAX_NEWER
     for _ in range(MAX_NEWER):
         search = read(search.to_newer())

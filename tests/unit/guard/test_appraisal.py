@@ -15,14 +15,14 @@ from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Over
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.appraisal import Answer, Appraisal, Appraiser, answer_of, join
+from mailwarden.guard.sources.appraisal import Answer, Appraisal, Appraiser, answer_to, join
 from mailwarden.guard.sources.result_fields import OWN, result_fields
 from mailwarden.guard.sources.rspamd_answer import make_answer
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.judgement import Reason
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import AssignedBy, Assignment
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled
 from tests.samples.finished import finished_request
 
@@ -39,8 +39,10 @@ def finished(decision: Decision, verdict: Verdict = Verdict.SPAM, *tags: str) ->
 class Tenants:
     """Every recipient has a tenant of its own."""
 
-    def assign(self, _: object, recipients: Sequence[str]) -> Assignment:
-        return Assignment(UUID(int=int(recipients[0])), AssignedBy.DOMAINS)
+    def group(self, _: object, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+        return tuple(
+            RecipientGroup(Assignment(UUID(int=int(each)), AssignedBy.DOMAINS), (each,)) for each in recipients
+        )
 
 
 class Judge:
@@ -48,11 +50,14 @@ class Judge:
         self._outcomes = iter(outcomes)
         self.kept: list[Decision] = []
 
-    async def examine(self, _: GuardRequest) -> Examined:
-        outcome = next(self._outcomes)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return Examined(finished(outcome), cast("Any", None), stored=True)
+    async def examine(self, request: GuardRequest) -> list[Examined]:
+        examined = []
+        for group, outcome in zip(request.groups, self._outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+            part = replace(finished(outcome), tenant=group.tenant)
+            examined.append(Examined(part, cast("Any", None), stored=True))
+        return examined
 
     def keep(self, examined: Examined) -> None:
         self.kept.append(examined.finished.ruling.decision)
@@ -60,7 +65,7 @@ class Judge:
 
 @pytest.mark.parametrize(
     ("outcomes", "told"),
-    [([D], [D]), ([D, Q], [D, Q]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
+    [([D], [D]), ([D, Q], [Q, D]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
 )
 async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undecided(
     outcomes: list[Decision | Exception], told: list[Decision]
@@ -95,15 +100,16 @@ def test_the_strictest_answer_is_given(decisions, quarantine_as, answer) -> None
 
 
 def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
-    assert answer_of(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REFUSE) is Answer.MARK
+    assert answer_to(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REFUSE) is Answer.MARK
     for mark in (Answer.MARK, Answer.HOLD):
-        assert answer_of(finished(Q, Verdict.MALWARE), mark) is Answer.REFUSE
-        assert answer_of(finished(Q, Verdict.SPAM), mark) is mark
+        assert answer_to(finished(Q, Verdict.MALWARE), mark) is Answer.REFUSE
+        assert answer_to(finished(Q, Verdict.SPAM), mark) is mark
 
 
 def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
     parts = [finished(D), finished(Q, Verdict.PHISHING)]
-    assert join(parts, Answer.REFUSE).leading is parts[1]
+    leading = join(parts, Answer.REFUSE).leading
+    assert (leading.ruling.decision, leading.judgement.verdict) == (Q, Verdict.PHISHING)
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_
 
 
 async def test_everything_is_looked_for_while_it_is_not_known_what_lists_need():
-    assert await comparison(loaded=False).prepare(TENANT) == EVERYTHING
+    assert await comparison(loaded=False).prepare([TENANT]) == EVERYTHING
 
 
 async def test_nothing_is_looked_for_where_no_list_has_entries():
-    assert await comparison().prepare(TENANT) == ()
+    assert await comparison().prepare([TENANT]) == ()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_nothing_is_looked_for_where_no_list_has_entries():
     ],
 )
 async def test_only_what_a_list_in_use_can_meet_is_looked_for(name, text, wanted):
-    assert set(await comparison(listed(name, text)).prepare(TENANT)) == wanted
+    assert set(await comparison(listed(name, text)).prepare([TENANT])) == wanted
 
 
 async def test_a_list_that_came_into_use_while_a_message_was_looked_through_acts_on_the_next():
@@ -119,8 +119,8 @@ async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_ma
     shelf = Shelf(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
     lists = Comparison(ActingLists(shelf), Clearance(WorkerPool(0, 0, Patience()), ()))
     monkeypatch.setattr("mailwarden.lists.impersonation._FRESH", 0.0)
-    await lists.prepare(TENANT)
+    await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.acting == ()
     shelf.entries = (*shelf.entries, listed("protected-domains", "n0rth.example"))
-    await lists.prepare(TENANT)
+    await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.of("protected-domains")

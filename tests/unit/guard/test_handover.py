@@ -1,39 +1,104 @@
-"""What abby hands over about a tenant is what guard reads, and what nobody can mean is refused."""
+"""abby tells guard the recipients by tenant in headers; guard refuses what abby would not send."""
 
+import base64
+import zlib
 from types import SimpleNamespace
 from typing import Any, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
-from mailwarden.abby.guard_client import headers_for
+from mailwarden.abby.guard_client import Handover, headers_for
 from mailwarden.errors import BadRequest
-from mailwarden.guard.sources.rest_api import read_handover
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.wire.guard import DEADLINE_HEADER, PROFILE_HEADER, WEIGHTS_HEADER
+from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, read_handover, share_out
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
+from mailwarden.wire.guard import DEADLINE_HEADER, GROUPS_HEADER
 
 PARCEL = cast("Any", SimpleNamespace(content_type="multipart/form-data"))
+ANN, BOB = "ann@acme.example", "bob@club.example"
 
 
-def handed(assignment: Assignment, **changes: str) -> dict[str, str]:
-    return headers_for(PARCEL, UUID(int=7), assignment, "r1") | {DEADLINE_HEADER: "5000"} | changes
+def handed(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    headers = [*headers_for(PARCEL, Handover(UUID(int=7), recipients, groups, "r1")), (DEADLINE_HEADER, "5000")]
+    return dict(headers), [value for name, value in headers if name == GROUPS_HEADER]
+
+
+def arrived(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> tuple[RecipientGroup, ...]:
+    return share_out(read_handover(*handed(groups, recipients)).groups, Envelope("", recipients))
 
 
 @pytest.mark.parametrize("profile", Profile)
 @pytest.mark.parametrize("weights", [{}, {"html.link-mismatch": 3, "fraud.payment": -4}])
 def test_profile_and_weights_arrive_as_they_were_sent(profile, weights):
-    assignment = Assignment(UUID(int=1), AssignedBy.DOMAINS, profile, weights)
-    assert read_handover(handed(assignment)).assignment == assignment
+    groups = (RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS, profile, weights), (ANN, BOB)),)
+    assert arrived(groups, (ANN, BOB)) == groups
 
 
-def test_a_tenant_without_weights_costs_no_header():
-    assert WEIGHTS_HEADER not in handed(Assignment(UUID(int=1), AssignedBy.DOMAINS))
+def test_each_recipient_arrives_in_its_own_group():
+    acme = RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS), (ANN, ANN, "c@acme.example"))
+    club = RecipientGroup(Assignment(UUID(int=2), AssignedBy.DEFAULT, Profile.STRICT), (BOB,))
+    assert arrived((acme, club), (ANN, BOB, ANN, "c@acme.example")) == (acme, club)
+
+
+def test_a_thousand_tenants_with_all_their_weights_fit_into_the_head():
+    recipients = tuple(f"a@t{number}.example" for number in range(1_000))
+    groups = tuple(
+        RecipientGroup(
+            Assignment(
+                uuid4(), AssignedBy.DOMAINS, weights={f"rule.number-{uuid4().int % 400}": n for n in range(-25, 25)}
+            ),
+            (recipient,),
+        )
+        for recipient in recipients
+    )
+    _, pieces = handed(groups, recipients)
+    assert arrived(groups, recipients) == groups
+    assert len(pieces) + 20 < MAX_HEADERS
+    assert sum(len(piece) + len(GROUPS_HEADER) + 4 for piece in pieces) < MAX_HEAD - 32_768
+
+
+def packed(value: object) -> list[str]:
+    return [base64.b64encode(zlib.compress(msgspec.json.encode(value))).decode()]
+
+
+GROUP = {"tenant": str(UUID(int=1)), "by": "domains", "profile": "balanced"}
+OTHER = {**GROUP, "tenant": str(UUID(int=2))}
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{WEIGHTS_HEADER: "3"}, {WEIGHTS_HEADER: '{"a":'}, {WEIGHTS_HEADER: '{"a":"b"}'}, {PROFILE_HEADER: "odd"}],
+    "pieces",
+    [
+        [],
+        ["no base64!"],
+        [base64.b64encode(b"not packed").decode()],
+        [base64.b64encode(zlib.compress(b" " * 9_000_000 + b"[]")).decode()],
+        packed([])[:1],
+        packed(3),
+        packed([{**GROUP, "profile": "odd"}]),
+        packed([{**GROUP, "weights": {"a": "b"}}]),
+        ["a" * 600_000],
+    ],
 )
-def test_what_no_abby_sends_is_refused(changes):
+def test_what_no_abby_sends_is_refused(pieces):
+    headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
     with pytest.raises(BadRequest):
-        read_handover(handed(Assignment(UUID(int=1), AssignedBy.DOMAINS)) | changes)
+        read_handover(headers, pieces)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{**GROUP, "recipients": [0]}],
+        [{**GROUP, "recipients": [0]}, {**OTHER, "recipients": [0, 1]}],
+        [{**GROUP, "recipients": [0]}, {**OTHER, "recipients": [2]}],
+        [{**GROUP, "recipients": [0]}, {**GROUP, "recipients": [1]}],
+        [{**GROUP, "recipients": [-1]}, {**OTHER, "recipients": [0]}],
+        [GROUP, OTHER],
+    ],
+)
+def test_every_recipient_has_exactly_one_group(records):
+    headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
+    with pytest.raises(BadRequest):
+        share_out(read_handover(headers, packed(records)).groups, Envelope("", (ANN, BOB)))

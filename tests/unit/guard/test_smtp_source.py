@@ -35,10 +35,13 @@ class Judge:
         self._decisions = iter(decisions)
         self.kept: list[Decision] = []
 
-    async def examine(self, request: GuardRequest) -> Examined:
-        finished = finished_request(request.assignment.tenant, request.ggrid)
-        ruling = replace(finished.ruling, decision=next(self._decisions))
-        return Examined(replace(finished, ruling=ruling), cast("Compared", None), stored=True)
+    async def examine(self, request: GuardRequest) -> list[Examined]:
+        examined = []
+        for group in request.groups:
+            finished = finished_request(group.tenant, request.ggrid)
+            ruling = replace(finished.ruling, decision=next(self._decisions))
+            examined.append(Examined(replace(finished, ruling=ruling), cast("Compared", None), stored=True))
+        return examined
 
     def keep(self, examined: Examined) -> None:
         self.kept.append(examined.finished.ruling.decision)
@@ -73,7 +76,8 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
     for number in range(len(decisions)):
         recipient = Recipient(f"a@t{number}.example")
         transaction.recipients.append(recipient)
-        transaction.tenants[UUID(int=number)] = (Assignment(UUID(int=number), AssignedBy.DOMAINS), [recipient])
+        transaction.assigned[recipient.address] = Assignment(UUID(int=number), AssignedBy.DOMAINS)
+        transaction.tenants[UUID(int=number)] = [recipient]
     reply = await source.take(transaction, Spooled.of(b"Subject: x\r\n\r\n"))
     return reply[:9], judge.kept
 

@@ -8,7 +8,7 @@ from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.decide import STEPS, decide, severest
+from mailwarden.policy.decide import STEPS, decide
 
 TABLE = [
     ("malware", "quarantine", "quarantine", "quarantine"),
@@ -118,12 +118,3 @@ def test_every_step_leaves_a_line_in_the_trace(policy):
 
 def test_the_malware_floor_is_the_first_step(policy):
     assert STEPS[0][0] == "malware floor"
-
-
-@pytest.mark.contract("2")
-def test_the_most_severe_decision_is_answered():
-    assert severest([Decision.DELIVER, Decision.QUARANTINE]) is Decision.QUARANTINE
-    assert severest([Decision.DELIVER, Decision.UNDECIDED]) is Decision.UNDECIDED
-    assert severest([Decision.QUARANTINE, Decision.UNDECIDED]) is Decision.QUARANTINE
-    assert severest(Decision) is Decision.DROP
-    assert severest([]) is Decision.UNDECIDED

@@ -27,6 +27,7 @@ _HEURISTICS = (
 class ClamavAnalyzer:
     name: ClassVar[str] = "clamav"
     bears_any_structure: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
     reads_contents: ClassVar[bool] = True
 
     def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:

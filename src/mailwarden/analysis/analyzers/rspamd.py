@@ -68,6 +68,7 @@ class CheckAnswer(msgspec.Struct, frozen=True):
 class RspamdAnalyzer:
     name: ClassVar[str] = "rspamd"
     bears_any_structure: ClassVar[bool] = False
+    learns: ClassVar[bool] = True
     reads_contents: ClassVar[bool] = False
 
     def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:

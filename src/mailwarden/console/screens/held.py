@@ -30,6 +30,7 @@ from mailwarden.errors import (
 from mailwarden.history.store import HistoryStore
 from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
 from mailwarden.quarantine.held import HeldMessage, State
 from mailwarden.wire.quarantine import Listed
 
@@ -147,12 +148,12 @@ class HeldScreen:
         return told(page, error) if error else page
 
 
-async def held_line(quarantine: Quarantine, visit: Visit, ggrid: UUID) -> HeldMessage | None:
+async def held_line(quarantine: Quarantine, visit: Visit, request: FinishedRequest) -> HeldMessage | None:
     """Return the held message of an analysis for its page, or None where nothing is held."""
     if not visit.may(Right.QUARANTINE_READ):
         return None
     try:
-        return await quarantine.of_ggrid(visit.scope, ggrid)
+        return await quarantine.of_ggrid(visit.scope, request.tenant, request.ggrid)
     except MessageNotFound:
         return None
 

@@ -74,7 +74,7 @@ class LearningScreen:
         tenant = None if ggrid else tenant_of(visit)
         await self._teaching.take_back(visit.scope, _report_in(visit.variables["report"]), visit.actor)
         if tenant is None:
-            return see_other(f"/console/messages/{ggrid}", "report-withdrawn")
+            return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=visit.form.text("tenant"))
         return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
 
     async def show_reset(self, visit: Visit) -> web.StreamResponse:

@@ -1,6 +1,7 @@
 """One message: what it was taken for and why, what would change that, and what can be done about it."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from aiohttp import web
 
@@ -11,13 +12,22 @@ from mailwarden.console.report_form import SAYABLE, given_contents, notice_for, 
 from mailwarden.console.rights import Right
 from mailwarden.console.screens.held import held_line
 from mailwarden.console.visit import GLOBAL, Visit, see_other
-from mailwarden.errors import LearningFull, MailwardenError, OtherMessage, PayloadTooLarge, SchemaViolation
+from mailwarden.errors import (
+    LearningFull,
+    MailwardenError,
+    MessageNotFound,
+    OtherMessage,
+    PayloadTooLarge,
+    SchemaViolation,
+)
 from mailwarden.history.finding import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.teaching import Teaching
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
+
+MAX_OTHERS = 20  # tenants that the page of a message with recipients of several names
 
 
 class MessageScreen:
@@ -42,18 +52,29 @@ class MessageScreen:
         ggrid = visit.variables["ggrid"]
         try:
             kind, contents = said_kind(visit.form), given_contents(visit.form)
-            lesson = await self._teaching.report_message(visit.scope, ggrid, kind, visit.actor, contents)
+            scope = visit.scope.narrowed(tenant_in(visit.form.text("tenant")))
+            lesson = await self._teaching.report_message(scope, ggrid, kind, visit.actor, contents)
         except (LearningFull, OtherMessage, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(visit, error)
-        return see_other(f"/console/messages/{lesson.ggrid}", notice_for(lesson))
+        return see_other(f"/console/messages/{lesson.ggrid}", notice_for(lesson), tenant=str(lesson.tenant))
 
     async def _page(self, visit: Visit, error: MailwardenError | None = None) -> web.StreamResponse:
-        request = await find_message(self._history, visit.scope, visit.variables["ggrid"])
-        said = await self._teaching.reports_of(visit.scope, request.ggrid)
+        named = tenant_in(visit.form.text("tenant") or visit.query.get("tenant", ""))
+        request = await find_message(self._history, visit.scope.narrowed(named), visit.variables["ggrid"])
+        others = [each for each in await self._history.tenants_of(visit.scope, request.ggrid) if each != request.tenant]
+        said = await self._teaching.reports_of(visit.scope.narrowed(request.tenant), request.ggrid)
         values = shown(visit, view_of(request, self._policy), stored=True)
-        held = await held_line(self._quarantine, visit, request.ggrid)
-        status = STATUS_OF[type(error)] if error else 200
-        return visit.render("message/page.html", {**values, "said": said, "held": held, "error": error}, status=status)
+        held = await held_line(self._quarantine, visit, request)
+        more = {"said": said, "held": held, "error": error, "others": others[:MAX_OTHERS]}
+        return visit.render("message/page.html", {**values, **more}, status=STATUS_OF[type(error)] if error else 200)
+
+
+def tenant_in(text: str) -> UUID | None:
+    """Return the tenant whose row is meant, or None for the most severe; what is no uid names no message."""
+    try:
+        return UUID(text.strip()) if text.strip() else None
+    except ValueError:
+        raise MessageNotFound("There is no message with this ggrid.") from None
 
 
 def shown(visit: Visit, message: MessageView, *, stored: bool) -> dict[str, object]:
@@ -70,8 +91,8 @@ def shown(visit: Visit, message: MessageView, *, stored: bool) -> dict[str, obje
 
 
 def curl_for(visit: Visit, request: FinishedRequest) -> str:
-    address = f"https://{visit.call.request.host}/v1/messages/{request.ggrid}"
-    return f'curl --header "Authorization: Bearer $TOKEN" {address}'
+    address = f"https://{visit.call.request.host}/v1/messages/{request.ggrid}?tenantUid={request.tenant}"
+    return f'curl --header "Authorization: Bearer $TOKEN" "{address}"'
 
 
 def scopes_for(visit: Visit, request: FinishedRequest) -> list[tuple[str, str]]:

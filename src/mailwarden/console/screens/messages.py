@@ -15,6 +15,7 @@ from mailwarden.console.page import Page
 from mailwarden.console.rights import Right
 from mailwarden.console.visit import Visit
 from mailwarden.errors import InvalidQuery, SearchTooBroad
+from mailwarden.history.page import Cursor
 from mailwarden.history.page import Page as Found
 from mailwarden.history.query import MAX_CHARACTERS, Query, read_query
 from mailwarden.history.store import HistoryStore
@@ -60,7 +61,7 @@ class Search(Struct, frozen=True):
     range: str = "7d"
     since: str = ""
     until: str = ""
-    before: UUID | None = None
+    before: Cursor | None = None
     newer: tuple[str, ...] = ()  # where the newer pages begin, the newest first
     seen: UUID | None = None  # the newest message when somebody began to follow
     tail: bool = False
@@ -81,7 +82,7 @@ class Search(Struct, frozen=True):
         asked = urlencode({name: str(value) for name, value in given.items() if value})
         return f"{path}?{asked}" if asked else path
 
-    def to_older(self, place: UUID) -> str:
+    def to_older(self, place: Cursor) -> str:
         """Return the address of the page that begins there, from which this one can be found again."""
         here = str(self.before) if self.before else "first"
         return self.address(before=place, newer=".".join((*self.newer, here)[-MAX_NEWER:]))
@@ -145,7 +146,7 @@ def read_search(query: Mapping[str, str]) -> Search:
         until=query.get("until", ""),
         before=None if tail else _place(query.get("before", "")),
         newer=tuple(_checked(each) for each in query.get("newer", "").split(".")[-MAX_NEWER:] if each),
-        seen=_place(query.get("seen", "")) if tail else None,
+        seen=seen.ggrid if tail and (seen := _place(query.get("seen", ""))) else None,
         tail=tail,
     )
 
@@ -176,9 +177,9 @@ def _checked(text: str) -> str:
     return text if text == "first" else str(_place(text))
 
 
-def _place(text: str) -> UUID | None:
+def _place(text: str) -> Cursor | None:
     try:
-        return UUID(text) if text else None
+        return Cursor.read(text) if text else None
     except ValueError:
         raise InvalidQuery("The place to go on from is no guard request's id.") from None
 

@@ -1,10 +1,9 @@
 """One message for all its recipients, for clients that carry decisions out themselves and can be told one thing only.
 
-The recipients of each tenant are judged apart, under an id of their own. The strictest of the answers is given: a
-message that waits for one part waits for all, and one that is refused for some is refused, so that its sender hears.
+Each tenant's recipients have a judgement and a decision of their own. The strictest of the answers is given: a message
+that waits for one part waits for all, as a client may be told to deliver what is quarantined with a mark.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
@@ -13,17 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.access.directory import TenantDirectory
-from mailwarden.errors import SchemaViolation
-from mailwarden.guard.processing import GuardRequest, Processing
+from mailwarden.guard.processing import GuardRequest, Processing, settle_together
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import Assignment
+from mailwarden.policy.decide import WARN_TAG
+from mailwarden.policy.shared_answer import public_answer_of
 from mailwarden.serving.spool import Spooled
-
-MAX_TENANTS = 20  # in one message; each is an analysis of its own
-WARNED = "policy.warn"
 
 
 class Answer(IntEnum):
@@ -46,7 +42,7 @@ QUARANTINE_AS: Mapping[str, Answer] = {
 
 
 class Appraisal(Struct, frozen=True):
-    """The one answer, and the part of the message that it comes from."""
+    """The one answer, and what of its reasons recipients of every tenant may read."""
 
     answer: Answer
     leading: FinishedRequest
@@ -63,23 +59,20 @@ class Appraiser:
         self._quarantine_as = QUARANTINE_AS[quarantine_as]
 
     async def appraise(self, envelope: Envelope, raw: Spooled) -> Appraisal:
-        """Judge the message for one tenant after the other; the time for the analysis is theirs together."""
-        groups = self._groups(envelope.recipients)
-        until = time.monotonic() + self._patience
-        examined = []
-        for assignment, recipients in groups:
-            ggrid = new_ggrid()
-            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-            request = GuardRequest(
-                ggrid=ggrid,
-                source=self._source,
-                envelope=replace(envelope, recipients=tuple(dict.fromkeys(recipients))),
-                assignment=assignment,
-                raw=raw,
-                deadline=max(until - time.monotonic(), 0.0),
-                session_open=True,
-            )
-            examined.append(await self._processing.examine(request))
+        """Judge the message for each tenant, and return the one answer."""
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        envelope = replace(envelope, recipients=tuple(dict.fromkeys(envelope.recipients)))
+        request = GuardRequest(
+            ggrid=ggrid,
+            source=self._source,
+            envelope=envelope,
+            groups=self._tenants.group(None, envelope.recipients),
+            raw=raw,
+            deadline=self._patience,
+            session_open=True,
+        )
+        examined = settle_together(await self._processing.examine(request))
         appraisal = join([each.finished for each in examined], self._quarantine_as)
         for each in examined:
             # A message that comes again is remembered for what was undecided alone: nothing happens to the rest of it.
@@ -87,30 +80,19 @@ class Appraiser:
                 self._processing.keep(each)
         return appraisal
 
-    def _groups(self, recipients: Sequence[str]) -> Sequence[tuple[Assignment, list[str]]]:
-        """Return the recipients of each tenant; a message for nobody is the default tenant's."""
-        if not recipients:
-            return [(self._tenants.assign(None, ()), [])]
-        tenants: dict[object, tuple[Assignment, list[str]]] = {}
-        for recipient in recipients:
-            assignment = self._tenants.assign(None, (recipient,))
-            tenants.setdefault(assignment.tenant, (assignment, []))[1].append(recipient)
-        if len(tenants) > MAX_TENANTS:
-            raise SchemaViolation(f"A message may have recipients of at most {MAX_TENANTS} tenants.")
-        return list(tenants.values())
-
 
 def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> Appraisal:
     """Return the strictest answer; what is to vanish for some of the recipients only is refused for all of them."""
-    answers = [answer_of(part, quarantine_as) for part in parts]
+    answers = [answer_to(part, quarantine_as) for part in parts]
     strictest = max(answers)
-    leading = parts[answers.index(strictest)]
+    leading = answers.index(strictest)
     if strictest is Answer.DISCARD and set(answers) != {Answer.DISCARD}:
         strictest = Answer.REFUSE
-    return Appraisal(strictest, leading)
+    ordered = [parts[leading], *parts[:leading], *parts[leading + 1 :]]
+    return Appraisal(strictest, public_answer_of(ordered))
 
 
-def answer_of(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
+def answer_to(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
     match finished.ruling.decision:
         case Decision.UNDECIDED:
             return Answer.LATER
@@ -123,7 +105,7 @@ def answer_of(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
             marks = quarantine_as in (Answer.MARK, Answer.HOLD)
             return Answer.REFUSE if marks and finished.judgement.verdict is Verdict.MALWARE else quarantine_as
         case Decision.DELIVER:
-            return Answer.MARK if WARNED in finished.tags else Answer.PASS
+            return Answer.MARK if WARN_TAG in finished.tags else Answer.PASS
 
 
 def sentence_of(finished: FinishedRequest) -> str:

@@ -3,7 +3,7 @@
 Security: only abby may call; the listener asks for a certificate of the deployment's own authority.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -17,22 +17,25 @@ from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import GuardRequest, Processing
 from mailwarden.guard.sources.progress import answer_with_progress
 from mailwarden.guard.sources.result import result_of
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.front_door import Call
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
-    PROFILE_HEADER,
+    GROUPS_HEADER,
     PROGRESS_HEADER,
     STORE_HEADER,
-    TENANT_BY_HEADER,
-    TENANT_HEADER,
-    WEIGHTS_HEADER,
+    GroupRecord,
+    groups_of,
+    read_groups,
 )
 from mailwarden.wire.parameters import envelope_of, read_parameters
 
 BODY_TIMEOUT_MS = 30_000
+MAX_HEAD = 655_360  # abby names the tenants of 1,000 recipients in headers
+MAX_HEADERS = 128
 _YES_OR_NO = {"yes": True, "no": False}
 
 
@@ -41,7 +44,7 @@ class Handover(msgspec.Struct, frozen=True):
 
     ggrid: UUID
     deadline: float
-    assignment: Assignment
+    groups: tuple[GroupRecord, ...]
     stored: bool
     watched: bool
 
@@ -58,16 +61,17 @@ class RestApi:
     async def submit(self, call: Call) -> web.StreamResponse:
         """Answer one submission: admitted or refused before its body is read."""
         request = call.request
-        handover = read_handover(request.headers)
+        handover = read_handover(request.headers, request.headers.getall(GROUPS_HEADER, ()))
         structlog.contextvars.bind_contextvars(ggrid=str(handover.ggrid))
         async with self._admission.admitted(request.content_length or MAX_BODY):
             upload = await receive_upload(request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS, keep=Keep.EMAIL)
             with upload:
+                envelope = envelope_of(read_parameters(upload.parameters))
                 guard_request = GuardRequest(
                     ggrid=handover.ggrid,
                     source=self.name,
-                    envelope=envelope_of(read_parameters(upload.parameters)),
-                    assignment=handover.assignment,
+                    envelope=envelope,
+                    groups=share_out(handover.groups, envelope),
                     raw=upload.email,
                     deadline=min(handover.deadline, self._analysis_timeout),
                     stored=handover.stored,
@@ -78,19 +82,26 @@ class RestApi:
         return web.Response(body=msgspec.json.encode(result_of(finished)), content_type="application/json")
 
 
-def read_handover(headers: Mapping[str, str]) -> Handover:
+def read_handover(headers: Mapping[str, str], groups: Sequence[str]) -> Handover:
     try:
         return Handover(
             ggrid=UUID(headers[GGRID_HEADER]),
             deadline=max(int(headers[DEADLINE_HEADER]), 0) / 1000,
-            assignment=Assignment(
-                tenant=UUID(headers[TENANT_HEADER]),
-                by=AssignedBy(headers[TENANT_BY_HEADER]),
-                profile=Profile(headers[PROFILE_HEADER]),
-                weights=msgspec.json.decode(headers.get(WEIGHTS_HEADER, "{}"), type=dict[str, int]),
-            ),
+            groups=read_groups(groups),
             stored=_YES_OR_NO[headers.get(STORE_HEADER, "yes")],
             watched=_YES_OR_NO[headers.get(PROGRESS_HEADER, "no")],
         )
     except (KeyError, ValueError, msgspec.DecodeError) as error:
-        raise BadRequest(f"This is guard's own port; messages come here through abby ({error}).") from None
+        raise _not_from_abby(error) from None
+
+
+def share_out(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
+    """Return the envelope's recipients by tenant, as abby says."""
+    try:
+        return groups_of(records, envelope.recipients)
+    except ValueError as error:
+        raise _not_from_abby(error) from None
+
+
+def _not_from_abby(error: Exception) -> BadRequest:
+    return BadRequest(f"This is guard's own port; messages come here through abby ({error}).")

@@ -4,25 +4,24 @@ Security: reached by the networks of `clients` alone. On Overloaded the client i
 and whatever else fails 451, while guard stops 421: Postfix keeps the message each time and comes again.
 """
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
-from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.directory import TenantDirectory, grouped
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, answered, settle
 from mailwarden.guard.passes import Passes
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.smtp_config import Smtp as Settings
-from mailwarden.guard.sources.smtp_commands import Recipient, Refusal
+from mailwarden.guard.sources.smtp_commands import Refusal
 from mailwarden.guard.sources.smtp_session import Transaction
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.tenant import Assignment
+from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
 FULL = "451 4.3.2 Too many messages are in processing; try again"
@@ -58,7 +57,7 @@ class Smtp:
             raise self._full()
 
     def assign(self, recipient: str) -> Assignment:
-        return self._tenants.assign(None, (recipient,))
+        return self._tenants.assign(recipient)
 
     def spool(self) -> SpoolWriter:
         return SpoolWriter(self._spool)
@@ -81,13 +80,12 @@ class Smtp:
             raise self._full() from None
         except EngineUnavailable:
             raise Refusal(UNDECIDED) from None
-        groups = [recipients for _, recipients in transaction.tenants.values()]
-        parts = settle([Part(each.finished, group) for each, group in zip(examined, groups, strict=True)])
+        parts = settle([Part(each.finished, transaction.tenants[each.finished.tenant]) for each in examined])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # else the message comes again, and what becomes of it then is what is remembered
-            done = {part.finished.ggrid for part in answered(parts)}
+            done = {part.finished.tenant for part in answered(parts)}
             for each, part in zip(examined, parts, strict=True):
-                if part.finished.ggrid in done:
+                if part.finished.tenant in done:
                     self._processing.keep(replace(each, finished=part.finished))
         return answer.reply
 
@@ -96,31 +94,32 @@ class Smtp:
         return Refusal(FULL)
 
     async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
-        """Judge the message for one tenant after the other; the time for the analysis is theirs together."""
-        until = time.monotonic() + self._analysis_timeout
-        examined = []
-        for assignment, recipients in transaction.tenants.values():
-            ggrid = new_ggrid()
-            structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
-            request = GuardRequest(
-                ggrid=ggrid,
-                source=self.name,
-                envelope=envelope_of(transaction, recipients),
-                assignment=assignment,
-                raw=raw,
-                deadline=max(until - time.monotonic(), 0.0),
-                session_open=self.settings.mode == "beforeQueue",
-            )
-            examined.append(await self._processing.examine(request))
-        return examined
+        """Judge the message once for the recipients of each tenant."""
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        request = GuardRequest(
+            ggrid=ggrid,
+            source=self.name,
+            envelope=envelope_of(transaction),
+            groups=groups_of(transaction),
+            raw=raw,
+            deadline=self._analysis_timeout,
+            session_open=self.settings.mode == "beforeQueue",
+        )
+        return await self._processing.examine(request)
 
 
-def envelope_of(transaction: Transaction, recipients: Sequence[Recipient]) -> Envelope:
-    """Return the envelope as the scanning API would be told it; nobody is told of another tenant's recipients."""
+def envelope_of(transaction: Transaction) -> Envelope:
+    """Return the envelope as the scanning API would be told it."""
     assert transaction.sender is not None
     return Envelope(
         sender=transaction.sender.address,
-        recipients=tuple(dict.fromkeys(recipient.address for recipient in recipients)),
+        recipients=tuple(dict.fromkeys(recipient.address for recipient in transaction.recipients)),
         remote_address=transaction.forwarded.address,
         helo=transaction.forwarded.helo,
     )
+
+
+def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
+    """Return the recipients by the tenant that each was assigned to at RCPT."""
+    return grouped((assignment, address) for address, assignment in transaction.assigned.items())

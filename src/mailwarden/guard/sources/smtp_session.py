@@ -25,7 +25,7 @@ from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger
 
 MAX_ERRORS = 20
-MAX_TENANTS = 20  # in one message; each is an analysis of its own
+MAX_TENANTS = 20  # in one message; each has a connection of its own to the next hop
 _ENHANCED = re.compile(r"[245]\.\d{1,3}\.\d{1,3} ")
 _PLAIN_CODES = {"500": "5.5.2", "501": "5.5.4", "502": "5.5.1", "503": "5.5.1", "421": "4.4.2"}
 
@@ -41,7 +41,8 @@ class Transaction(AiosmtpdEnvelope):
         self.sender: Sender | None = None
         self.refusal: Refusal | None = None  # of MAIL; what was said behind it at once hears the same
         self.recipients: list[Recipient] = []
-        self.tenants: dict[UUID, tuple[Assignment, list[Recipient]]] = {}
+        self.assigned: dict[str, Assignment] = {}  # the tenant of each address
+        self.tenants: dict[UUID, list[Recipient]] = {}
 
 
 class Desk(Protocol):
@@ -196,11 +197,13 @@ class SmtpSession(SMTP):
         if len(transaction.recipients) >= self._desk.settings.max_recipients:
             raise Refusal(f"452 4.5.3 At most {self._desk.settings.max_recipients} recipients at once")
         recipient = read_recipient(argument, utf8=transaction.sender.utf8)
-        assignment = self._desk.assign(recipient.address)
+        # An address named twice stays with the tenant it had first, whatever has become of its domain since.
+        assignment = transaction.assigned.get(recipient.address) or self._desk.assign(recipient.address)
         tenants = transaction.tenants
         if assignment.tenant not in tenants and len(tenants) >= MAX_TENANTS:
             raise Refusal(f"452 4.5.3 Recipients of at most {MAX_TENANTS} tenants at once")
-        tenants.setdefault(assignment.tenant, (assignment, []))[1].append(recipient)
+        transaction.assigned[recipient.address] = assignment
+        tenants.setdefault(assignment.tenant, []).append(recipient)
         transaction.recipients.append(recipient)
         await self.push("250 2.1.5 Ok")
 

@@ -1,0 +1,91 @@
+"""One answer for a message with recipients of several tenants: the most severe of the tenants' decisions. Pure.
+
+Every tenant's part is judged and decided by itself and keeps its own row. A client that can be told only one thing is
+told the answer of the leading part. A tenant's `drop` or `bounce` must not lose the mail of another tenant, so it
+counts as `quarantine` unless all tenants share it.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from mailwarden.model.judgement import Ruling, Step
+from mailwarden.model.outcome import Decision, Verdict, severity
+from mailwarden.model.record import FinishedRequest
+from mailwarden.policy.decide import BOUNCE_SUPPRESSED_TAG, DEFAULT_TENANT_TAG, WARN_TAG
+
+MIXED_TAG = "policy.mixed-recipients"
+STEP = "mixed recipients"
+_LOSES_MAIL = (Decision.BOUNCE, Decision.DROP)
+
+
+def settle(parts: Sequence[FinishedRequest]) -> list[FinishedRequest]:
+    """Return the parts as one answer can carry them out, the leading part first; a single part stays as it is."""
+    if len(parts) == 1:
+        return list(parts)
+    if len({part.ruling.decision for part in parts}) > 1:
+        parts = [
+            replace(part, ruling=quarantined(part.ruling)) if part.ruling.decision in _LOSES_MAIL else part
+            for part in parts
+        ]
+    # Of equal ones the lowest tenant leads, here as in history, so that the answer and the first row are the same.
+    ranked = sorted(sorted(parts, key=lambda part: part.tenant), key=_severity, reverse=True)
+    answered = ranked[0].ruling.decision
+    return [replace(part, ruling=_marked(part.ruling, answered)) for part in ranked]
+
+
+def quarantined(ruling: Ruling) -> Ruling:
+    """Return the ruling for a tenant whose `bounce` or `drop` other recipients of the message do not share."""
+    tags = {*ruling.tags, *((BOUNCE_SUPPRESSED_TAG,) if ruling.decision is Decision.BOUNCE else ())}
+    step = Step(STEP, f"other recipients do not share the {ruling.decision}: quarantine instead")
+    return replace(ruling, decision=Decision.QUARANTINE, tags=tuple(sorted(tags)), trace=(*ruling.trace, step))
+
+
+def answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
+    """Return what a caller that may see all parts is told: the leading part.
+
+    Its tags also say that a part was assigned to the default tenant, whichever part that is.
+    """
+    leading = settled[0]
+    if not any(DEFAULT_TENANT_TAG in part.ruling.tags for part in settled):
+        return leading
+    tags = tuple(sorted({*leading.ruling.tags, DEFAULT_TENANT_TAG}))
+    return replace(leading, ruling=replace(leading.ruling, tags=tags))
+
+
+def public_answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
+    """Return what recipients of every tenant may read, such as header fields of a message they all get.
+
+    It has the tags and reasons that all parts share, so that nobody learns of another tenant's lists, learned
+    statistics or sender history, nor that the message has recipients elsewhere. A warning stays a warning.
+    """
+    leading = settled[0]
+    if len(settled) == 1:
+        return leading
+    judgement, ruling = leading.judgement, leading.ruling
+    reasons = [part.judgement.reasons for part in settled]
+    shared_tags = set.intersection(*(set(part.tags) for part in settled)) - {MIXED_TAG}
+    if WARN_TAG in leading.tags:
+        shared_tags.add(WARN_TAG)
+    shared = replace(
+        judgement,
+        summary=f"The message is {judgement.verdict}.",
+        reasons=tuple(reason for reason in judgement.reasons if all(reason in those for those in reasons)),
+        tags=tuple(sorted(shared_tags)),
+    )
+    return replace(leading, judgement=shared, ruling=replace(ruling, tags=(), trace=(), entry=None))
+
+
+def undecided(parts: Sequence[FinishedRequest]) -> FinishedRequest | None:
+    """Return the leading part where the analysis is incomplete and no part is convicted, else None."""
+    leading = max(parts, key=_severity)
+    return leading if leading.judgement.verdict is Verdict.UNKNOWN else None
+
+
+def _severity(part: FinishedRequest) -> tuple[int, int]:
+    return severity(part.ruling.decision, part.judgement.verdict)
+
+
+def _marked(ruling: Ruling, answered: Decision) -> Ruling:
+    step = Step(STEP, f"the message has recipients of other tenants too; all recipients were answered {answered}")
+    return replace(ruling, tags=tuple(sorted({*ruling.tags, MIXED_TAG})), trace=(*ruling.trace, step))
