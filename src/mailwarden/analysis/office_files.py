@@ -4,19 +4,16 @@ Security: works on hostile documents inside a killable worker; trials of passwor
 and a document that no password opens is recorded as missed.
 """
 
-import io
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from msgspec import Struct
 
 from mailwarden.analysis.file_types import HEAD, ending_of, kind_by_content
 from mailwarden.analysis.office_documents import read_document
+from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD, decrypt
 from mailwarden.analysis.office_facts import OfficeDocument
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.message.coverage import Coverage
-
-DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it and asks nobody
 
 
 class SeenDocument(Struct, frozen=True):
@@ -62,15 +59,3 @@ def _opened(file: SeenFile, passwords: tuple[str, ...], coverage: Coverage) -> I
             break
     coverage.encrypted(file.place, "the document is encrypted, and the message does not give the password")
     return ()
-
-
-def decrypt(content: bytes, password: str) -> bytes:
-    import msoffcrypto  # noqa: PLC0415 - dear to import, and few messages need it
-
-    plain = io.BytesIO()
-    with suppress(Exception):  # a wrong password and a broken document raise what they like
-        document = msoffcrypto.OfficeFile(io.BytesIO(content))
-        document.load_key(password=password, verify_password=True)
-        document.decrypt(plain)
-        return plain.getvalue()
-    return b""

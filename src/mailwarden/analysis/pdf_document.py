@@ -104,6 +104,20 @@ def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: st
         document.close()
 
 
+def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> Iterator[tuple[str, bytes]]:
+    """Yield the files inside of a document; one that does not open is recorded by the reader of its links."""
+    document, _, _ = open_pdf(content, passwords)
+    if document is None:
+        return
+    reader = _Reader(document, coverage, "", PdfClock(coverage))
+    try:
+        yield from reader.files()
+    except Exception:  # as in `read_pdf`, which records it
+        return
+    finally:
+        document.close()
+
+
 class _Reader:
     def __init__(self, document: "PdfDocument", coverage: Coverage, place: str, clock: PdfClock) -> None:
         self._document = document
@@ -133,6 +147,17 @@ class _Reader:
             True, False, password, copy, pages, self._letters, "\n".join(self._texts)[:_TEXT_KEPT],
             tuple(self._links), scripts, forms, tuple(self._files),
         )  # fmt: skip
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of the document, and those of annotations where there may be any."""
+        yield from self._coverage.first(_attachments(self._document, self._coverage, self._place), "files", self._place)
+        if b"/FileAttachment" not in self._copied():
+            return
+        for number in self._coverage.first(range(len(self._document)), "pdf_pages", self._place):
+            page = self._document[number]
+            self._read_annotations(page)
+            page.close()
+        yield from self._files
 
     def _copied(self) -> bytes:
         """Return the document as pdfium writes it, without encryption."""

@@ -13,8 +13,9 @@ from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.link_target import Ties, ties_of
 from mailwarden.analysis.moderation import few_of_each_kind
+from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD
 from mailwarden.analysis.office_facts import OfficeDocument
-from mailwarden.analysis.office_files import DEFAULT_PASSWORD, SeenDocument
+from mailwarden.analysis.office_files import SeenDocument
 from mailwarden.analysis.onenote_files import ONENOTE, onenote_files, onenote_names
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
