@@ -110,7 +110,8 @@ def _look_at_lock(file: SeenFile, scan: PdfScan, view: View, told: dict[str, Fac
 
 def _look_at_links(file: SeenFile, scan: PdfScan, ties: Ties) -> Iterator[Finding]:
     yield from look_at_links_of(file.part.place, scan.links, ties)
-    if (host := lone_stranger(scan.links, ties)) and _is_bait(scan.reading):
+    clicked = [link for link in scan.links if link not in scan.files]  # an address that a form is sent to is no bait
+    if (host := lone_stranger(clicked, ties)) and _is_bait(scan.reading):
         yield Finding("pdf.bait", file.part.place, {"name": file.name[: SHOWN.fact], "host": host})
 
 
