@@ -82,7 +82,7 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
         return
     yield Frame(report)
     started = time.perf_counter()
-    message = parse_message(raw, limits, structure)
+    message = parse_message(raw, limits, structure, coverage)
     contents, whole = _contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else ((), True)
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody

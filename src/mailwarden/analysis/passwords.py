@@ -1,13 +1,14 @@
-"""Passwords that a message tells its reader, which is how attackers get encrypted files past scanners.
+"""Passwords that a message gives its reader, which is how attackers get encrypted files past scanners.
 
 Security: reads hostile text inside a killable worker; patterns are linear and what they may match is bounded.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-MAX_PASSWORDS = 5
+from mailwarden.message.limits import LIMITS
+from mailwarden.message.message import Part
 
 # What a password is called. A bare code, number or key is too often something else.
 _WORDS = (
@@ -43,9 +44,32 @@ _OTHER_WORDS = (
 _NO_PASSWORD = frozenset(_OTHER_WORDS.split())
 
 
+# What is near such a word: the password may stand in another order, in a table, or in a line of its own.
+_NEAR = re.compile(rf"(?:{_WORDS}|{_JOINED_WORDS}|code|key|schlüssel|clé|chiave|ключ|код)", re.IGNORECASE)
+_BEFORE, _AFTER = 60, 120
+_TOKEN = re.compile(r"[^\s\"'“”„«»‘’()\[\]<>,;。、：:]{3,64}")
+# What people and attackers use without saying so.
+_COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "virus", "malware", "secret", "invoice")
+
+
 def find_passwords(text: str) -> tuple[str, ...]:
-    """Return what the text seems to tell as a password, each once, within bounds."""
-    return tuple(dict.fromkeys(islice(_passwords(text), MAX_PASSWORDS)))
+    """Return what the text seems to give as a password, each once."""
+    return tuple(dict.fromkeys(islice(_passwords(text), LIMITS.passwords)))
+
+
+def password_candidates(text: str, parts: Iterable[Part]) -> Iterator[str]:
+    """Yield what may open an encrypted file of a message, the likely ones first, each once."""
+    names = (token for part in parts for token in re.split(r"[\s_.()\[\]-]+", part.name) if len(token) > 2)
+    yield from dict.fromkeys(chain(_passwords(text), _near(text), names, _COMMON))
+
+
+def _near(text: str) -> Iterator[str]:
+    for match in _NEAR.finditer(text):
+        around = text[match.end() : match.end() + _AFTER], text[max(match.start() - _BEFORE, 0) : match.start()]
+        for token in (each for side in around for each in _TOKEN.findall(side)):
+            yield token
+            if token.rstrip(".!?") != token:
+                yield token.rstrip(".!?")
 
 
 def _passwords(text: str) -> Iterator[str]:

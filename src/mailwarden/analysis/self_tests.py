@@ -2,10 +2,12 @@
 
 import base64
 
+from mailwarden.analysis.files.container import Opening
 from mailwarden.analysis.links import shown_host
-from mailwarden.message.archives import open_archive
+from mailwarden.analysis.unpacking import files_of, unpack
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html
+from mailwarden.message.message import Part
 from mailwarden.telemetry.self_tests import PLAIN, SelfTest
 
 _ZIP = base64.b64decode(
@@ -44,8 +46,10 @@ def _reads_html() -> bool:
 
 def _opens_archives() -> bool:
     for name, content in (("a.zip", _ZIP), ("a.tar.gz", _TAR)):
-        files = [(member.path.rpartition(" > ")[2], member.content) for member in open_archive(name, content).members]
-        if ("a/note.txt", PLAIN) not in files:
+        coverage = Coverage()
+        part = Part("1", "application/octet-stream", name, "attachment", "", content, "")
+        files = files_of(unpack((part,), Opening(coverage)))
+        if ("a/note.txt", PLAIN) not in [(file.name, file.content) for file in files] or not coverage.complete:
             return False
     return True
 

@@ -13,7 +13,6 @@ from mailwarden.analysis.file_types import (
     PROGRAM,
     SHORTCUT,
     WEB_PAGE,
-    is_office_name,
     kind_by_content,
 )
 from mailwarden.analysis.unpacking import SeenFile
@@ -99,15 +98,14 @@ def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
             sha256=part.sha256,
             sha1=_sha1(part.content) if digests else "",
             md5=_md5(part.content) if digests else "",
-            inside=tuple(_inner_file(part, file, digests=digests) for file in inside.get(id(part), ())),
+            inside=tuple(_inner_file(file, digests=digests) for file in inside.get(id(part), ())),
             is_body=is_body(part),
         )
 
 
-def _inner_file(part: Part, file: SeenFile, *, digests: bool) -> InnerFile:
+def _inner_file(file: SeenFile, *, digests: bool) -> InnerFile:
     # A document is opened by its own program, so the names inside of it mean nothing.
-    unnamed = is_office_name(part.name) or file.is_body
-    name = "" if unnamed else _named(file.name, file.media_type, file.content)
+    name = "" if file.in_document or file.is_body else _named(file.name, file.media_type, file.content)
     if not file.is_read:
         return InnerFile(name)
     sha256 = hashlib.sha256(file.content).hexdigest()

@@ -1,181 +1,183 @@
-"""The files of a message, opened once for every analyzer: attachments, what archives hold, and messages inside.
+"""The files of a message, opened once for every analyzer and for the lists: attachments, and all that they hold.
 
-Security: works on hostile files inside a killable worker; archives are opened under limits, nothing is written, and
-what is kept of their contents is bounded over the whole message.
+`CONTAINERS` is the table of what can hold files. Each container is opened by its reader, and what comes out is opened
+again, under one budget for the whole message (`Limits`). What cannot be opened is recorded in the message's coverage.
+Security: works on hostile files inside a killable worker; nothing is written to disk or executed.
 """
 
-import hashlib
-import io
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mailwarden.analysis import file_types
 from mailwarden.analysis.bodies import is_shown
-from mailwarden.analysis.file_types import HEAD, WEB_PAGE, ending_of, kind_by_content
-from mailwarden.analysis.passwords import find_passwords
-from mailwarden.analysis.wrapped_files import unwrap, wrapping_of
-from mailwarden.message.archive_kinds import archive_kind, drop_front
-from mailwarden.message.archives import ArchiveReport, Member, open_archive
+from mailwarden.analysis.file_types import HEAD, WEB_PAGE, kind_by_content
+from mailwarden.analysis.files import encoded, mails, tnef
+from mailwarden.analysis.files.archives import read_archive, read_stream
+from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile, place_within
+from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, skip_front, unsupported_kind
+from mailwarden.analysis.files.zips import read_zip
 from mailwarden.message.message import Part
-from mailwarden.message.parser import parse_message
-from mailwarden.message.structure import check_structure
 
-MAX_KEPT = 64 * 1024 * 1024  # of the contents of all archives together
-MAX_MAIL = 8 * 1024 * 1024  # of an attached message that is not declared as one
-_MAX_INNER = 50
-_MAX_INNER_ARCHIVES = 5
-_PAGE = "text.html"  # what the body of an attached message is called
+__all__ = ["CONTAINERS", "Container", "SeenFile", "Unpacked", "files_of", "has_zip_behind", "unpack"]
 
-_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "ole", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
-_MAILS = frozenset({"eml", "mht", "mhtml"})  # a saved page is written as a message is
+_CLOSED = frozenset({"pdf", "jpeg", "png", "gif", "rtf", "bmp", "tiff", "webp", "heic", "ogg", "mp3", "media"})
+_DOCUMENT_PARTS = frozenset({"[content_types].xml", "mimetype", "content.xml"})
 _EMBEDDED = ".embedded"  # in the path of a file that the parser found in the text of a body
-_MAIL_STREAM = "__substg1.0_3701"  # the content of an attachment in a message that Outlook saved
-_NAME_STREAMS = ("__substg1.0_3707001F", "__substg1.0_3704001F", "__substg1.0_3707001E", "__substg1.0_3704001E")
+
+
+class Container(NamedTuple):
+    """A kind of container: how it is recognised, how it is read, and whether ClamAV opens it by itself."""
+
+    kind: str
+    matches: Callable[[SeenFile], bool]
+    read: Reader
+    scanned: bool = True
 
 
 class Unpacked(Struct, frozen=True):
-    """One part that is a file: what it is by its content, and what it holds where it is an archive."""
+    """One part that is a file: what it is by its content, and what it holds where it is a container."""
 
     part: Part
     kind: str
-    archive: ArchiveReport | None = None
+    container: str = ""
+    files: tuple[SeenFile, ...] = ()
+    encrypted: bool = False
+    unreadable: bool = False
+    joined: bool = False  # a ZIP behind another, of which programs show the one or the other
 
 
-class SeenFile(Struct, frozen=True):
-    """One file of the message: an attachment, or a file inside of one at any depth."""
-
-    part: Part  # the MIME part that it came in
-    name: str
-    content: bytes
-    inside: bool = False
-    place: str = ""  # such as `part 2 (a.zip) > b.rar > c.htm`
-    media_type: str = ""  # as declared by the message that holds it, "" where nothing declares it
-    charset: str = ""
-    is_body: bool = False  # the shown text of a message inside, such as the HTML body of an attached .eml
-    is_read: bool = True  # False: only its name is known, because the content is encrypted or unreadable
+def _archive_kind(file: SeenFile) -> str:
+    kind = archive_kind(skip_front(file.name, file.content))
+    # A compound file may hold a ZIP as one of its streams; its own readers open that.
+    return "" if kind == ZIP and file.content.startswith(b"\xd0\xcf\x11\xe0") else kind
 
 
-def unpack(parts: Iterable[Part], text: str) -> tuple[Unpacked, ...]:
-    """Open every file; `text` is what the message says, where a password may be told."""
-    opened: list[Unpacked] = []
-    passwords: tuple[str, ...] | None = None
-    room = MAX_KEPT
-    for part in parts:
-        kind = kind_by_content(part.content[:HEAD])
-        if is_shown(part) and kind in {"", WEB_PAGE} and _EMBEDDED not in part.path:
-            continue  # a body; what it says is for other analyzers
-        if not kind and file_types.promises_kind(part.name):
-            kind = file_types.ask_libmagic(part.content)
-        archive = _open(part, kind, ())
-        if archive is not None and archive.encrypted:
-            passwords = find_passwords(text) if passwords is None else passwords
-            archive = _open(part, kind, passwords) if passwords else archive
-        if archive is not None:
-            archive, room = _bound(archive, room)
-        opened.append(Unpacked(part, kind, archive))
-    return tuple(opened)
+def _read_unsupported(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    kind = unsupported_kind(file.name, file.content)
+    opening.unsupported(file.place, f"the format {kind} cannot be opened")
+    yield from ()
+
+
+def _read_fragment(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    opening.unsupported(file.place, "it is a fragment of a message, whose other fragments come in other messages")
+    yield from ()
+
+
+CONTAINERS = (
+    Container("tnef", lambda file: tnef.is_tnef(file.content), tnef.read_tnef),
+    Container("message", mails.is_outlook, mails.read_outlook, scanned=False),
+    Container("message", mails.is_mailbox, mails.read_mailbox),
+    Container("message", mails.is_mail, mails.read_mail),
+    Container("signature", mails.is_cms, mails.read_cms, scanned=False),
+    Container("pgp", mails.is_pgp, mails.read_pgp),
+    Container("fragment", lambda file: file.media_type == "message/partial", _read_fragment),
+    Container("unsupported", lambda file: bool(unsupported_kind(file.name, file.content)), _read_unsupported),
+)
+_NOT_SCANNED = frozenset({"ar", "warc", "rpm", "zstandard", "lz4", "lzip", "compress", "lzma"})
+# The kind of an archive is looked up once for all of them.
+ARCHIVE_CONTAINERS = {
+    kind: Container(kind, lambda file: bool(_archive_kind(file)), reader, kind not in _NOT_SCANNED)
+    for kinds, reader in (((ZIP,), read_zip), (STREAMS, read_stream), (ARCHIVES, read_archive))
+    for kind in kinds
+}
+# Looked for in files that are no container of another kind.
+TEXT_CONTAINERS = (
+    Container("calendar", encoded.is_calendar, encoded.read_calendar, scanned=False),
+    Container("uuencode", encoded.is_encoded, encoded.read_encoded, scanned=False),
+    Container("base64", encoded.is_base64_file, encoded.read_base64_file, scanned=False),
+)
+
+
+def unpack(parts: Iterable[Part], opening: Opening) -> tuple[Unpacked, ...]:
+    """Open every file of a message."""
+    unpacker = _Unpacker(opening)
+    return tuple(filter(None, map(unpacker.unpack, parts)))
 
 
 def files_of(unpacked: Iterable[Unpacked]) -> tuple[SeenFile, ...]:
     """Return the files in one flat sequence: each attachment, then the files inside of it."""
-    return tuple(file for one in unpacked for file in _files(one))
-
-
-def _files(one: Unpacked) -> Iterator[SeenFile]:
-    part = one.part
-    yield SeenFile(part, part.name, part.content, False, part.place, part.media_type, part.charset)
-    for member in one.archive.members if one.archive else ():
-        _, _, path = member.path.partition(" > ")
-        name, place = path.rpartition(" > ")[2], f"{part.place} > {path}"
-        is_body = one.archive is not None and one.archive.kind == "message" and name == _PAGE
-        yield SeenFile(part, name, member.content, True, place, is_body=is_body, is_read=bool(member.sha256))
-
-
-def _open(part: Part, kind: str, passwords: tuple[str, ...]) -> ArchiveReport | None:
-    if ending_of(part.name) in _MAILS and part.media_type != "message/rfc822":
-        return _with_archives(_open_message(part))
-    if kind == "ole" and ending_of(part.name) in {"msg", "oft"}:
-        return _with_archives(_open_saved_message(part))
-    if not kind and (wrapping := wrapping_of(part.content)):
-        inner = unwrap(part.content)
-        return _with_archives(ArchiveReport(wrapping, tuple(_member(part, name, content) for name, content in inner)))
-    may_hold_files = kind not in _CLOSED or file_types.is_archive_name(part.name) or has_zip_behind(kind, part.content)
-    if may_hold_files and archive_kind(drop_front(part.name, part.content)):
-        return open_archive(part.name, part.content, passwords=passwords)
-    return None
+    return tuple(file for one in unpacked for file in (_attachment(one.part), *one.files))
 
 
 def has_zip_behind(kind: str, content: bytes) -> bool:
-    """Tell whether a file that is no archive ends as a zip does, which other programs open."""
-    return kind in _CLOSED and kind != "ole" and archive_kind(content) == "zip"
+    """Tell whether a file that is no archive ends as a ZIP does, which other programs open."""
+    return kind in _CLOSED and archive_kind(content) == ZIP
 
 
-def _with_archives(report: ArchiveReport | None) -> ArchiveReport | None:
-    """Open the archives that a wrapping or a message holds; documents are looked at as they are."""
-    held = report.members if report else ()
-    archives = (each for each in held if not file_types.is_office_name(each.path) and archive_kind(each.content))
-    for member in islice(archives, _MAX_INNER_ARCHIVES):
-        if report and not report.tripped:
-            inner = open_archive(member.path, member.content)
-            report = ArchiveReport(
-                report.kind,
-                (*report.members, *inner.members),
-                report.encrypted or inner.encrypted,
-                (*report.tripped, *inner.tripped),
-                (*report.unreadable, *inner.unreadable),
-                report.joined or inner.joined,
-            )
-    return report
+class _Unpacker:
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._contents: dict[bytes, bytes] = {}  # the same content is kept once
+        self._exhausted = False
+
+    def unpack(self, part: Part) -> Unpacked | None:
+        kind = kind_by_content(part.content[:HEAD])
+        if is_shown(part) and kind in {"", WEB_PAGE} and _EMBEDDED not in part.path:
+            if mails.is_pgp(_attachment(part)):
+                self._opening.encrypted(part.place, "the text is encrypted by OpenPGP")
+            return None  # a body: analyzers of texts and pages look at it
+        if not kind and file_types.promises_kind(part.name):
+            kind = file_types.ask_libmagic(part.content)
+        traits = self._opening.start()
+        files: list[SeenFile] = []
+        try:
+            if not self._exhausted:
+                self._opening.admit(part.place)
+                self._open(_attachment(part), 1, files)
+        except Exhausted:
+            self._exhausted = True
+        return Unpacked(part, kind, traits.kind, tuple(files), traits.encrypted, traits.unreadable, traits.joined)
+
+    def _open(self, file: SeenFile, depth: int, found: list[SeenFile]) -> None:
+        for container in _containers_of(file):
+            if depth == 1:
+                self._opening.traits.kind = self._opening.traits.kind or container.kind
+            if depth > self._opening.limits.container_depth:
+                self._opening.coverage.beyond("container_depth", file.place)
+                return
+            entries, exhausted = self._entries(container, file)
+            names = {entry.name.lower() for entry in entries}
+            in_document = file_types.is_office_name(file.name) and bool(names & _DOCUMENT_PARTS)
+            for entry in entries:
+                inner = SeenFile(
+                    file.part, entry.name, entry.content, True, place_within(file.place, entry.name),
+                    entry.media_type, entry.charset, entry.is_body, entry.is_read, in_document or file.in_document,
+                    file.was_hidden or entry.unlocked or not container.scanned,
+                )  # fmt: skip
+                found.append(inner)
+                if entry.is_read and entry.content and not exhausted:
+                    self._open(inner, depth + 1, found)
+            if exhausted:
+                raise Exhausted
+
+    def _entries(self, container: Container, file: SeenFile) -> tuple[list[Entry], bool]:
+        """Return what a container holds, each once, and whether the budget of the message ended with it."""
+        entries: dict[tuple[str, bytes], Entry] = {}
+        try:
+            for entry in container.read(file, self._opening):
+                self._opening.admit(file.place)
+                content = self._contents.setdefault(entry.content, entry.content)
+                entries.setdefault((entry.name, content), entry._replace(content=content))
+        except Exhausted:
+            return list(entries.values()), True
+        except MemoryError:
+            self._opening.coverage.beyond("unpacked_bytes", file.place, "there is not enough memory to open it")
+        except Exception as error:  # a reader must not stop the others; what it left unread is recorded
+            self._opening.damaged(file.place, f"it cannot be read as {container.kind}: {type(error).__name__}")
+        return list(entries.values()), False
 
 
-def _bound(archive: ArchiveReport, room: int) -> tuple[ArchiveReport, int]:
-    """Drop the contents for which there is no more room; names, sizes and beginnings stay."""
-    kept: list[Member] = []
-    for member in archive.members:
-        fits = len(member.content) <= room
-        room -= len(member.content) if fits else 0
-        kept.append(member if fits else replace(member, content=b""))
-    return replace(archive, members=tuple(kept)), room
+def _containers_of(file: SeenFile) -> list[Container]:
+    """Return every way in which a file can be opened: one file can be several things to several programs."""
+    if file.is_body:
+        return []
+    found = [container for container in CONTAINERS if container.matches(file)]
+    if kind := _archive_kind(file):
+        found.append(ARCHIVE_CONTAINERS[kind])
+    return found or [container for container in TEXT_CONTAINERS if container.matches(file)]
 
 
-def _open_message(part: Part) -> ArchiveReport | None:
-    """Look into a message that is attached as an ordinary file."""
-    if len(part.content) > MAX_MAIL:
-        return None
-    report = check_structure(part.content)
-    if report.tripped:
-        return ArchiveReport("message", tripped=tuple(trip.sentence for trip in report.tripped[:1]))
-    inner = [
-        (_PAGE if is_shown(each) else each.name, each.content)
-        for each in parse_message(part.content, report=report).parts
-        if not is_shown(each) or each.media_type == "text/html"
-    ]
-    return ArchiveReport("message", tuple(_member(part, name, content) for name, content in inner[:_MAX_INNER]))
-
-
-def _open_saved_message(part: Part) -> ArchiveReport | None:
-    """Look into a message that Outlook saved: a compound file with a folder for each attachment."""
-    import olefile  # noqa: PLC0415 - dear to import, and few messages need it
-
-    members: list[Member] = []
-    try:
-        with olefile.OleFileIO(io.BytesIO(part.content)) as ole:
-            for path in ole.listdir()[:5_000]:
-                if not path[-1].startswith(_MAIL_STREAM) or len(members) >= _MAX_INNER:
-                    continue
-                names = (
-                    ole.openstream([*path[:-1], n]).read(1_000) for n in _NAME_STREAMS if ole.exists([*path[:-1], n])
-                )
-                name = next(names, b"").decode("utf-16-le", "replace").rstrip("\0")
-                members.append(_member(part, name, ole.openstream(path).read(MAX_MAIL)))
-    except Exception:  # a broken compound file raises whatever it likes; what was read is looked at
-        return ArchiveReport("message", tuple(members), unreadable=("The saved message is damaged.",))
-    return ArchiveReport("message", tuple(members))
-
-
-def _member(part: Part, name: str, content: bytes) -> Member:
-    digest = hashlib.sha256(content).hexdigest()
-    return Member(f"{part.name} > {name[:255]}", len(content), head=content[:8_192], sha256=digest, content=content)
+def _attachment(part: Part) -> SeenFile:
+    return SeenFile(part, part.name, part.content, False, part.place, part.media_type, part.charset)

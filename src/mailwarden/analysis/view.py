@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.bodies import is_body
+from mailwarden.analysis.files.container import Opening
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.office_files import SeenDocument, read_office_files
-from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.passwords import find_passwords, password_candidates
 from mailwarden.analysis.pdf_document import PdfClock, is_pdf
 from mailwarden.analysis.pdf_scan import PdfScan, scan_pdf
 from mailwarden.analysis.renderings import PAGE_ENDINGS, Rendering, Source, render
@@ -110,8 +111,11 @@ class View:
 
     @cached_property
     def unpacked(self) -> tuple[Unpacked, ...]:
-        """The parts that are files, each opened where it is an archive."""
-        return unpack(self.message.parts, f"{self.subject}\n{self.own_text}")
+        """The parts that are files, each opened where it is a container."""
+        return unpack(self.message.parts, Opening(self.coverage, self._password_candidates))
+
+    def _password_candidates(self) -> Iterator[str]:
+        return password_candidates(f"{self.subject}\n{self.own_text}", self.message.parts)
 
     @cached_property
     def opened_files(self) -> tuple[SeenFile, ...]:

@@ -54,14 +54,8 @@ class Limits(Struct, frozen=True):
     container_depth: int = 12  # archives, messages and other containers inside each other
     ratio: int = 250  # how many times its packed size a file may unpack to
     ratio_from: int = 1 * MIB  # unpacked bytes from which the ratio counts
-
-    # The archive readers of before, until the budget above replaces them.
-    archive_depth: int = 8
-    archive_files: int = 10_000
-    archive_bytes: int = 400 * MIB
-    archive_member: int = 100 * MIB
-    archive_ratio: int = 250
-    archive_ratio_from: int = 1 * MIB
+    unpack_seconds: int = 20  # processor time to open all containers
+    passwords: int = 500  # candidates from the message's text that are tried
 
     # PDF files.
     pdf_seconds: int = 5  # processor time of all PDF files of the message

@@ -10,6 +10,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.decoding import decode_transfer, find_embedded
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.headers import decode_headers
@@ -17,7 +18,7 @@ from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import bound_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.second_view import SecondPart, view_parts
-from mailwarden.message.signed_content import signed_content
+from mailwarden.message.signed_content import signed_contents
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
 
@@ -30,24 +31,26 @@ _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked
 class _Collector:
     """Gathers the parts of one message, each content once."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, coverage: Coverage) -> None:
+        self.coverage = coverage
+        self.limits = coverage.limits
         self.parts: list[Part] = []
         self.doubts: list[str] = []
         self._known: dict[bytes, list[int]] = {}  # each content, with the parts that have it
 
-    def add(self, node: Node, content: bytes, suffix: str = "") -> None:
+    def add(self, node: Node, content: bytes, suffix: str = "", name: str | None = None) -> None:
         """Add a part of the first view; the same content under another name or type is another part."""
         media = node.media
         kind = "text/plain" if suffix and media.is_multipart else media.type
+        name = media.name if name is None else bound_name(name)
         for index in self._known.get(content, ()):
-            if self.parts[index].name == media.name and self.parts[index].media_type == kind:
+            if self.parts[index].name == name and self.parts[index].media_type == kind:
                 return
         self._keep_by_each_name(
             Part(
                 path=(node.path or "0") + suffix,
                 media_type=kind,
-                name=media.name,
+                name=name,
                 disposition=media.disposition,
                 charset=media.charset,
                 content=content,
@@ -69,7 +72,9 @@ class _Collector:
                 self._keep(replace(part, name=name, path=f"{part.path}.name{number}"))
 
     def _keep(self, part: Part) -> None:
-        if part.content and len(self.parts) < 2 * self.limits.parts:
+        if part.content and len(self.parts) >= 2 * self.limits.parts:  # both views together
+            self.coverage.beyond("parts", part.place)
+        elif part.content:
             self._known.setdefault(part.content, []).append(len(self.parts))
             self.parts.append(part)
 
@@ -119,20 +124,24 @@ class _Collector:
         if node.media.is_message:
             self._add_enclosed(decoded.content, node)
             return
-        if node.media.type in _SEALED and (signed := signed_content(decoded.content)):
-            self._add_enclosed(signed, node)
+        if node.media.type in _SEALED and (signed := tuple(signed_contents(decoded.content))):
+            for content in signed:
+                self._add_enclosed(content, node)
             return
         readable = encoding not in {b"base64", b"quoted-printable"} or node.media.type.startswith("text/")
-        for number, other in enumerate(find_embedded(decoded.content, readable), 1):
+        for number, file in enumerate(find_embedded(decoded.content, readable), 1):
             self.doubts.append(f"A body holds a file without saying so (part {node.path or '0'})")
-            self.add(node, other, suffix=f".embedded{number}")
+            self.add(node, file.content, f".embedded{number}", file.name or None)
 
     def _add_enclosed(self, content: bytes, node: Node) -> None:
         """Go into a message that is wrapped in a transfer encoding; it is smaller than its wrapping, so this ends."""
-        if node.depth < self.limits.depth:
+        if node.depth >= self.limits.depth:
+            self.coverage.beyond("depth", f"part {node.path}")
+        else:
             tree = grow_tree(content, self.limits, node.path or "1", node.depth + 1, len(self.parts))
             self.doubts += tree.doubts
-            self.doubts += [sentence for _, sentence, _ in tree.trips]
+            for limit, sentence, _ in tree.trips:
+                self.coverage.beyond(limit, f"part {node.path}", sentence.rstrip("."))
             self.add_tree(content, tree)
 
     def add_second_view(self, seen: list[SecondPart]) -> None:
@@ -183,14 +192,20 @@ class _Collector:
         )
 
 
-def parse_message(raw: bytes, limits: Limits = LIMITS, report: StructureReport | None = None) -> Message:
+def parse_message(
+    raw: bytes,
+    limits: Limits = LIMITS,
+    report: StructureReport | None = None,
+    coverage: Coverage | None = None,
+) -> Message:
     """Parse a message; `report` spares a second walk where the structure guard has just looked at the same bytes."""
+    coverage = coverage or Coverage(limits)
     report = report or check_structure(raw, limits)
     tree = report.tree or grow_tree(raw, limits)
-    collector = _Collector(limits)
+    collector = _Collector(coverage)
     collector.add_tree(raw, tree)
     if not report.tripped:
-        seen = view_parts(raw, limits.parts)
+        seen = view_parts(raw, coverage)
         if seen is not None:
             collector.add_second_view(seen)
     doubts = dict.fromkeys((*report.ambiguities, *collector.doubts))

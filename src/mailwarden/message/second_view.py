@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import fast_mail_parser
 
+from mailwarden.message.coverage import Coverage
+
 
 class SecondPart(NamedTuple):
     media_type: str
@@ -15,7 +17,7 @@ class SecondPart(NamedTuple):
     content: bytes
 
 
-def view_parts(raw: bytes, most: int) -> list[SecondPart] | None:
+def view_parts(raw: bytes, coverage: Coverage) -> list[SecondPart] | None:
     """Return the decoded leaves in order, or None where the parser refuses the message."""
     try:
         root = fast_mail_parser.parse_email_tree(raw, mode="lazy")
@@ -23,7 +25,10 @@ def view_parts(raw: bytes, most: int) -> list[SecondPart] | None:
         return None
     found: list[SecondPart] = []
     waiting = [root]
-    while waiting and len(found) < most:
+    while waiting:
+        if len(found) >= coverage.limits.parts:
+            coverage.beyond("parts", "the message")
+            break
         node = waiting.pop()
         if node.children:
             waiting.extend(reversed(node.children))

@@ -1,43 +1,49 @@
 """What an opaquely signed message (S/MIME, `application/pkcs7-mime`) signs: the text and the files that readers show.
 
-Security: reads hostile BER inside a killable worker; every length is checked against the bytes, pieces are counted,
-and what is cut or wrong yields what was read instead of raising.
+Security: reads hostile BER inside a killable worker; every length is checked against the bytes, and what is cut or
+wrong yields what was read instead of raising.
 """
+
+from collections.abc import Iterator
 
 _SIGNED = bytes.fromhex("06092a864886f70d010702")  # id-signedData, tag and length included
 _DATA = bytes.fromhex("06092a864886f70d010701")  # id-data
 _WITHIN = 0xA0
 _PIECE, _PIECES = 0x04, 0x24
-_REACH = 4_096  # bytes from one name to the other: the names of digests stand between them
-_MAX_PIECES = 100_000
+_BEGINNING = 64  # bytes in which the name of the type stands: a tag and a length before it
 _MAX_LENGTH = 4  # bytes that a length may take
 
 
-def signed_content(signature: bytes) -> bytes:
-    """Return the content that a signature holds within itself, or nothing where there is none."""
-    signed = signature.find(_SIGNED, 0, 64)
-    start = signature.find(_DATA, signed, signed + _REACH) if signed >= 0 else -1
-    if start < 0:
-        return b""
-    tag, position, _ = _head(signature, start + len(_DATA))
-    if tag != _WITHIN:  # signed apart: what it signs stands beside it
-        return b""
-    tag, position, end = _head(signature, position)
-    if tag == _PIECE:
-        return signature[position:end]
-    return b"".join(_pieces(signature, position, end)) if tag == _PIECES else b""
+def signed_contents(signature: bytes) -> Iterator[bytes]:
+    """Yield the content that a signature holds within itself; each, where more than one place looks like it."""
+    position = signature.find(_SIGNED, 0, _BEGINNING)
+    while position >= 0 and (position := signature.find(_DATA, position)) >= 0:
+        position += len(_DATA)
+        tag, inner, _ = _head(signature, position)
+        if tag != _WITHIN:  # signed apart, so the content stands beside it; or another use of the same name
+            continue
+        tag, start, end = _head(signature, inner)
+        if tag == _PIECE:
+            yield signature[start:end]
+            position = end
+        elif tag == _PIECES:
+            content, position = _join(signature, start, end)
+            yield content
 
 
-def _pieces(signature: bytes, position: int, end: int) -> list[bytes]:
-    """Gather the pieces that programs write when they do not know the length beforehand."""
-    found: list[bytes] = []
-    while position < end and len(found) < _MAX_PIECES:
+def _join(signature: bytes, position: int, end: int) -> tuple[bytes, int]:
+    """Join the pieces that programs write when they do not know the length beforehand; pieces may hold pieces."""
+    joined = bytearray()
+    while position < end:
         tag, start, stop = _head(signature, position)
-        if tag != _PIECE:
+        if tag == _PIECE:
+            joined += signature[start:stop]
+            position = stop
+        elif tag == _PIECES:
+            position = start
+        else:
             break
-        found.append(signature[start:stop])
-        position = stop
-    return found
+    return bytes(joined), position
 
 
 def _head(data: bytes, position: int) -> tuple[int, int, int]:

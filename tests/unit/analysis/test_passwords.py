@@ -2,7 +2,10 @@
 
 import pytest
 
-from mailwarden.analysis.passwords import MAX_PASSWORDS, find_passwords
+from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.view import View
+from mailwarden.message.limits import LIMITS
+from mailwarden.message.parser import parse_message
 
 
 @pytest.mark.parametrize(
@@ -51,5 +54,12 @@ def test_where_no_password_is_told_none_is_found(text):
     assert find_passwords(text) == ()
 
 
-def test_few_passwords_are_kept_of_many():
-    assert len(find_passwords(" ".join(f"password: p{n}" for n in range(5_000)))) == MAX_PASSWORDS
+def test_as_many_passwords_are_kept_as_are_tried():
+    assert len(find_passwords(" ".join(f"password: p{n}" for n in range(5_000)))) == LIMITS.passwords
+
+
+def test_words_near_a_password_and_common_ones_may_open_a_file():
+    page = b"<p>The archive is <b>protected</b>.</p><table><tr><td>Password</td><td>Sommer-26!</td></tr></table>"
+    raw = b"From: a@north.example\r\nSubject: code 9931\r\nContent-Type: text/html\r\n\r\n" + page
+    found = tuple(View(parse_message(raw))._password_candidates())
+    assert {"Sommer-26!", "9931", "infected", "1234"} <= set(found)

@@ -14,6 +14,7 @@ from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.message.parser import parse_message
 from mailwarden.model.sightings import Sight, Sightings
+from tests.unit.analysis.files.makers import mail_with, rar4, rar5, uuencoded, winmail, written
 
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: s\r\nMIME-Version: 1.0\r\n"
 
@@ -96,8 +97,29 @@ def test_files_inside_archives_are_seen_with_their_digests():
 
 
 def test_names_inside_a_document_mean_nothing_but_its_files_are_seen():
-    _, file = sight(attached("report.docx", archive(word_bin=b"x")), Sight.FILES, Sight.INSIDE).files
-    assert [(inner.name, inner.sha256) for inner in file.inside] == [("", hashlib.sha256(b"x").hexdigest())]
+    document = archive(mimetype=b"t", word_bin=b"x")
+    _, file = sight(attached("report.docx", document), Sight.FILES, Sight.INSIDE).files
+    assert [inner.name for inner in file.inside] == ["", ""]
+    assert hashlib.sha256(b"x").hexdigest() in {inner.sha256 for inner in file.inside}
+    _, file = sight(attached("report.docx", archive(run_js=b"x")), Sight.FILES, Sight.INSIDE).files
+    assert [inner.name for inner in file.inside] == ["run.js"]  # an archive that is only called a document
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("winmail.dat", winmail((b"run.js", b"script"))),
+        ("forwarded.eml", mail_with(("run.js", b"script"))),
+        ("all.rar", rar5({"run.js": b"script"})),
+        ("all.7z", written("7zip", {"run.js": b"script"})),
+        ("all.zip", archive(a_eml=mail_with(("b.rar", rar4({"run.js": b"script"}))))),
+        ("text.txt", uuencoded(b"run.js", b"script")),
+    ],
+)
+def test_files_in_every_container_are_seen_with_their_digests(name, content):
+    _, file, *_ = sight(attached(name, content), Sight.FILES, Sight.INSIDE, Sight.DIGESTS).files
+    digests = tuple(hashlib.new(kind, b"script").hexdigest() for kind in ("sha256", "sha1", "md5"))
+    assert ("run.js", *digests) in {(each.name, each.sha256, each.sha1, each.md5) for each in file.inside}
 
 
 def test_the_end_of_a_long_name_is_kept():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.parser import parse_message
-from mailwarden.message.signed_content import signed_content
+from mailwarden.message.signed_content import signed_contents
 
 SIGNED = bytes.fromhex("06092a864886f70d010702")
 DATA = bytes.fromhex("06092a864886f70d010701")
@@ -41,19 +41,19 @@ def mail(content):
 
 @pytest.mark.parametrize("content", [ONE, MANY])
 def test_what_is_signed_is_read(content):
-    assert signed_content(content) == ENTITY
+    assert list(signed_contents(content)) == [ENTITY]
 
 
 @pytest.mark.parametrize("content", [b"", signature(b""), wrapped(0x30, DATA), ENTITY, SIGNED, SIGNED + DATA + b"\xa0"])
 def test_where_nothing_is_signed_within_there_is_nothing(content):
-    assert signed_content(content) == b""
+    assert b"".join(signed_contents(content)) == b""
 
 
 @given(st.integers(0, 120), st.binary(max_size=20))
 def test_nothing_breaks_the_reader(place, noise):
     for content in (ONE, MANY):
-        signed_content(content[:place] + noise + content[place + len(noise) :])
-        signed_content(content[:place] + noise)
+        list(signed_contents(content[:place] + noise + content[place + len(noise) :]))
+        list(signed_contents(content[:place] + noise))
 
 
 def test_the_parts_of_what_is_signed_are_parts_of_the_message():

@@ -7,17 +7,15 @@ written or fetched, findings are bounded and facts are cut.
 import base64
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
-from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, unsupported_kind
 from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
-from mailwarden.analysis.unpacking import Unpacked, has_zip_behind
+from mailwarden.analysis.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
-from mailwarden.message.archive_kinds import STREAMS, archive_kind
-from mailwarden.message.archives import ArchiveReport, Member
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
@@ -37,14 +35,10 @@ _EICAR_WRITTEN = (
     _EICAR.decode().encode("utf-16-le"),
     *(base64.b64encode(_EICAR[skip:])[:64] for skip in range(3)),
 )
-_TEST_BYTES = 1024 * 1024
-_LOCAL_NAME = re.compile(rb"PK\x03\x04.{22}(.{2}).{2}", re.DOTALL)
-_SALVAGED = 20
 
 _GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-EMAIL*C.34X"
 _GTUBE_WRITTEN = (_GTUBE, _GTUBE.decode().encode("utf-16-le"))
 _TAG = re.compile(rb"<[^<>]{0,2000}>")
-_WORDS = 200 * 1024  # of a part of a document
 
 
 class AttachmentsAnalyzer:
@@ -69,40 +63,35 @@ def examine_file(one: Unpacked) -> Iterator[Finding]:
         yield _finding("test-file", part)
     if has_test_line(part.content):
         yield _finding("test-spam", part)
-    if file_types.is_archaic(part.name, one.archive.kind if one.archive else ""):
+    if file_types.is_archaic(part.name, one.container or unsupported_kind(part.name, part.content)):
         yield _finding("archaic-archive", part, type=file_types.ending_of(part.name))
     if has_zip_behind(one.kind, part.content):
         yield _finding("hidden-archive", part, type=one.kind)
-    elif one.archive is not None and one.archive.kind in {"rar", "7z"} and not archive_kind(part.content):
-        yield _finding("hidden-archive", part, type=one.archive.kind)
+    elif one.container in ARCHIVES and not archive_kind(part.content):
+        yield _finding("hidden-archive", part, type=one.container)
     if one.kind == "ole" and _OLE_ENCRYPTED in part.content:
         yield _finding("encrypted-archive", part, type="Office document")
-    if one.archive is not None:
-        yield from _look_inside(part, one.archive)
+    if one.container:
+        yield from _look_inside(one)
 
 
 def is_test_file(content: bytes) -> bool:
     """Tell the harmless file that the makers of virus scanners agreed upon, to show that a scanner works."""
-    start = content[:_TEST_BYTES]
-    return any(written in start for written in _EICAR_WRITTEN)
+    return any(written in content for written in _EICAR_WRITTEN)
 
 
 def has_test_line(content: bytes) -> bool:
     """Tell the line that the makers of spam filters agreed upon, in plain or in wide characters."""
-    start = content[:_TEST_BYTES]
-    return any(written in start for written in _GTUBE_WRITTEN)
+    return any(written in content for written in _GTUBE_WRITTEN)
 
 
-def _words_of(member: Member) -> bytes:
+def _words_of(file: SeenFile) -> bytes:
     """Return what a part of a document says, whose words its tags may tear."""
-    content = member.content[:_WORDS]
-    return _TAG.sub(b"", content) if _name_of(member).endswith(".xml") else content
+    return _TAG.sub(b"", file.content) if file.name.endswith(".xml") else file.content
 
 
 def _is_locked(one: Unpacked) -> bool:
-    if one.archive is not None:
-        return one.archive.encrypted
-    return one.kind == "ole" and _OLE_ENCRYPTED in one.part.content
+    return one.encrypted or (one.kind == "ole" and _OLE_ENCRYPTED in one.part.content)
 
 
 def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
@@ -137,85 +126,50 @@ def _is_named_after_a_host(part: Part, kind: str) -> bool:
     return harmless and file_types.ending_of(part.name) == "com"
 
 
-def _look_inside(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
-    if archive.encrypted:
-        yield _finding("encrypted-archive", part, type=archive.kind)
-    if archive.tripped:
-        yield _finding("archive-limit", part, sentence=archive.tripped[0].rstrip("."))
-    if archive.unreadable and kind_by_name(part.name) != DISK_IMAGE:
-        yield _finding("archive-unreadable", part, sentence=archive.unreadable[0].rstrip("."))
-    if archive.joined:
+def _look_inside(one: Unpacked) -> Iterator[Finding]:
+    part = one.part
+    if one.encrypted:
+        yield _finding("encrypted-archive", part, type=one.container)
+    if one.joined:
         yield _finding("joined-archives", part)
-    if file_types.is_office_name(part.name) and archive.unreadable:
+    if file_types.is_office_name(part.name) and one.unreadable:
         yield _finding("broken-document", part)
-    if file_types.is_office_name(part.name) and _is_document(archive):
-        yield from _look_for_tests(part, archive)  # the reader opens the document, not the files in it
-        return
-    if archive.kind == "zip" and archive.unreadable and not archive.members:
-        yield from _look_at_salvage(part)
-    if archive.kind == "iso" and not file_types.kind_by_name(part.name):
+    if one.container == "iso" and not file_types.kind_by_name(part.name):
         yield _finding("executable", part, type=DISK_IMAGE)
-    if archive.kind in STREAMS and any(kind_by_content(member.head) == WEB_PAGE for member in archive.members[:1]):
+    if one.container in STREAMS and any(kind_by_content(file.content[:HEAD]) == WEB_PAGE for file in one.files[:1]):
         yield _finding("html-attachment", part)  # packed for itself, such as .svgz, it is opened as one
-    found = (finding for member in archive.members for finding in _look_at_member(part, member))
+    found = (finding for file in one.files for finding in _look_at_inner(part, file))
     yield from few_of_each_kind(found, MEMBERS_TOLD)
-    dangerous = [member for member in archive.members if _kind_of(member) in DANGEROUS]
-    if dangerous and len(archive.members) <= FEW:
-        yield _finding("lone-executable", part, member=_name_of(dangerous[0]))
-    shortcuts = [name for name in map(_name_of, archive.members) if file_types.is_web_address(name)]
-    if shortcuts and len(archive.members) <= FEW:  # downloads have one among their files that leads to their maker
-        yield _finding("web-shortcut", part, name=shortcuts[0])
+    files = [file for file in one.files if not file.in_document]
+    if len({file.content or file.name for file in files}) > FEW:
+        return
+    dangerous = next((file for file in files if _kind_of(file) in DANGEROUS), None)
+    if dangerous is not None:
+        yield _finding("lone-executable", part, member=dangerous.name)
+    shortcut = next((file.name for file in files if file_types.is_web_address(file.name)), "")
+    if shortcut:  # downloads have one among their files that leads to their maker
+        yield _finding("web-shortcut", part, name=shortcut)
 
 
-def _is_document(archive: ArchiveReport) -> bool:
-    """Tell a document, which says what its parts are, from an archive that is only called one."""
-    names = {_name_of(member).lower() for member in archive.members}
-    return not archive.members or bool(names & {"[content_types].xml", "mimetype", "content.xml"})
-
-
-def _look_for_tests(part: Part, archive: ArchiveReport) -> Iterator[Finding]:
-    for member in archive.members:
-        if is_test_file(member.content):
-            yield _finding("test-file", part, name=_name_of(member))
-            return
-        if has_test_line(_words_of(member)):
-            yield _finding("test-spam", part)
-            return
-
-
-def _look_at_salvage(part: Part) -> Iterator[Finding]:
-    """Look at the names in a zip whose end is cut off, which programs that mend archives still open."""
-    for match in islice(_LOCAL_NAME.finditer(part.content[:_TEST_BYTES]), _SALVAGED):
-        length = int.from_bytes(match[1], "little")
-        name = part.content[match.end() : match.end() + min(length, 255)].decode("utf-8", "replace")
-        if kind := kind_by_name(name):
-            yield _finding("executable-in-archive", part, member=name, type=kind)
-            yield _finding("lone-executable", part, member=name)
-            return
-
-
-def _look_at_member(part: Part, member: Member) -> Iterator[Finding]:
-    name, kind = _name_of(member), _kind_of(member)
-    yield from _look_at_name(part, name)
-    if is_test_file(member.content):
-        yield _finding("test-file", part, name=name)
-    if has_test_line(member.content):
-        yield _finding("test-spam", part, name=name)
+def _look_at_inner(part: Part, file: SeenFile) -> Iterator[Finding]:
+    if is_test_file(file.content):
+        yield _finding("test-file", part, name=file.name)
+    if has_test_line(_words_of(file) if file.in_document else file.content):
+        yield _finding("test-spam", part, name=file.name)
+    if file.in_document or file.is_body:
+        return  # a document is opened by its own program, which does not run the files in it
+    yield from _look_at_name(part, file.name)
+    kind = _kind_of(file)
     if kind in DANGEROUS:
-        yield _finding("executable-in-archive", part, member=name, type=kind)
-    elif not file_types.is_office_name(name) and (inner := archive_kind(member.head)):
-        yield _finding("nested-archive", part, member=name, type=inner)
+        yield _finding("executable-in-archive", part, member=file.name, type=kind)
+    elif not file_types.is_office_name(file.name) and (inner := archive_kind(file.content)):
+        yield _finding("nested-archive", part, member=file.name, type=inner)
 
 
-def _name_of(member: Member) -> str:
-    return member.path.rpartition(" > ")[2]
-
-
-def _kind_of(member: Member) -> str:
-    name = _name_of(member)
-    if file_types.is_web_address(name):
-        return kind_by_content(member.head)
-    return kind_by_name(name) or kind_by_content(member.head)
+def _kind_of(file: SeenFile) -> str:
+    if file_types.is_web_address(file.name):
+        return kind_by_content(file.content[:HEAD])
+    return kind_by_name(file.name) or kind_by_content(file.content[:HEAD])
 
 
 def _finding(what: str, part: Part, **facts: str) -> Finding:

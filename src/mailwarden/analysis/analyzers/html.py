@@ -39,7 +39,7 @@ class HtmlAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding]:
         ties = ties_of(view)
-        crowds = {one.part.path for one in view.unpacked if one.archive and len(one.archive.members) > _FEW}
+        crowds = {one.part.path for one in view.unpacked if len(one.files) > _FEW}
         for page in view.pages:
             found = examine_page(page, ties)
             # The first page of a manual only leads to the others that lie beside it.

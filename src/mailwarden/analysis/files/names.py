@@ -1,5 +1,6 @@
-"""Archives that we do not open, RAR, 7z and CAB: the names of their files, which tell a program all the same.
+"""Names of the files in archives that libarchive refuses: RAR, 7z and CAB tell them without being unpacked.
 
+A name is enough to recognise a program, and to match a list.
 Security: reads hostile archives inside a killable worker; every number is checked against the archive, what is
 unpacked is bounded, and what is cut or wrong ends the listing instead of raising.
 """
@@ -7,40 +8,44 @@ unpacked is bounded, and what is cut or wrong ends the listing instead of raisin
 import bz2
 import lzma
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 
-from msgspec import Struct
+from mailwarden.message.limits import LIMITS
 
-MAX_NAMES = 2_000
-_MAX_BLOCKS = 20_000
-_MAX_HEADER = 4 * 1024 * 1024
 _MAX_NUMBER = 1 << 62
+_AES = bytes.fromhex("06f10701")
 _NAMES = b"\x11"
-_MAX_MARKS = 10_000
-_ENCRYPTED = bytes.fromhex("06f10701")  # AES in 7z
 _LZMA, _LZMA2 = bytes.fromhex("030101"), b"\x21"
 _COPY, _DEFLATE, _BZIP2 = b"\0", bytes.fromhex("040108"), bytes.fromhex("040202")
-_MAX_PACKINGS = 4  # of a header that is packed more than once
-
-
-class Listing(Struct, frozen=True):
-    names: tuple[str, ...] = ()
-    encrypted: bool = False
 
 
 class _Cut(Exception):
     """The archive ends before it should."""
 
 
-def list_names(kind: str, content: bytes) -> Listing:
-    """Return the names that an archive tells without being unpacked."""
+def list_names(kind: str, content: bytes) -> Iterator[str]:
+    """Yield the names that an archive tells without being unpacked."""
     if kind == "7z":
         return _list_7z(content)
     if kind == "cab":
         return _list_cab(content)
     if content.startswith(b"Rar!\x1a\x07\x01\x00"):
         return _list_rar5(content)
-    return _list_rar4(content)
+    return _list_rar4(content) if kind == "rar" else iter(())
+
+
+def hides_names(kind: str, content: bytes) -> bool:
+    """Tell an archive whose directory is encrypted as well, which libarchive calls damaged."""
+    if kind == "7z":
+        start = 32 + min(int.from_bytes(content[12:20], "little"), _MAX_NUMBER)
+        return _AES in content[start:]
+    if content.startswith(b"Rar!\x1a\x07\x01\x00"):
+        with suppress(_Cut):
+            numbers = _Numbers(content, 12)
+            numbers.five()
+            return numbers.five() == 4
+    return kind == "rar" and content[9:10] == b"\x73" and bool(content[10] & 0x80)
 
 
 class _Numbers:
@@ -74,33 +79,28 @@ class _Numbers:
         raise _Cut
 
 
-def _list_7z(content: bytes) -> Listing:
+def _list_7z(content: bytes) -> Iterator[str]:
     start = 32 + min(int.from_bytes(content[12:20], "little"), _MAX_NUMBER)
-    header = content[start : start + min(int.from_bytes(content[20:28], "little"), _MAX_HEADER)]
-    encrypted = _ENCRYPTED in header
+    header = content[start : start + min(int.from_bytes(content[20:28], "little"), _MAX_NUMBER)]
     with suppress(_Cut, lzma.LZMAError, zlib.error, OSError, EOFError, ValueError, OverflowError):
-        for _ in range(_MAX_PACKINGS):
-            if header[:1] != b"\x17" or encrypted:
+        for _ in range(LIMITS.container_depth):  # a header may be packed more than once
+            if header[:1] != b"\x17":
                 break
             header = _unpack_header(content, header)
-            encrypted = _ENCRYPTED in header
-    return Listing(_names_7z(header), encrypted)
+    return _names_7z(header)
 
 
-def _names_7z(header: bytes) -> tuple[str, ...]:
+def _names_7z(header: bytes) -> Iterator[str]:
     """Find the property with the names by its mark and its form, so that those before it need not be understood."""
     position = header.find(_NAMES)
-    for _ in range(_MAX_MARKS):
-        if position < 0:
-            break
+    while position >= 0:
         with suppress(_Cut):
             numbers = _Numbers(header, position + 1)
             text = numbers.take(numbers.seven())
             if len(text) > 4 and len(text) % 2 and text[0] == 0 and text.endswith(b"\0\0"):
-                names = text[1:].decode("utf-16-le", "replace").split("\0")
-                return tuple(name[:255] for name in names if name)[:MAX_NAMES]
+                yield from filter(None, text[1:].decode("utf-16-le", "replace").split("\0"))
+                return
         position = header.find(_NAMES, position + 1)
-    return ()
 
 
 def _unpack_header(content: bytes, header: bytes) -> bytes:
@@ -121,47 +121,41 @@ def _unpack_header(content: bytes, header: bytes) -> bytes:
     properties = numbers.take(numbers.seven()) if flags & 0x20 else b""
     packed = content[32 + offset : 32 + offset + size]
     if coder == _COPY:
-        return packed[:_MAX_HEADER]
+        return packed[: LIMITS.ratio_from]
     if coder == _DEFLATE:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, _MAX_HEADER)
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, LIMITS.ratio_from)
     if coder == _BZIP2:
-        return bz2.BZ2Decompressor().decompress(packed, _MAX_HEADER)
+        return bz2.BZ2Decompressor().decompress(packed, LIMITS.ratio_from)
     decoder = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[_filter(coder, properties)])
-    return decoder.decompress(packed, _MAX_HEADER)
+    return decoder.decompress(packed, LIMITS.ratio_from)
 
 
 def _filter(coder: bytes, properties: bytes) -> dict[str, int]:
     if coder == _LZMA2:
-        return {"id": lzma.FILTER_LZMA2, "dict_size": _MAX_HEADER}
+        return {"id": lzma.FILTER_LZMA2, "dict_size": LIMITS.ratio_from}
     if coder != _LZMA or len(properties) < 5 or properties[0] >= 225:
         raise _Cut
     rest, lc = divmod(properties[0], 9)
     pb, lp = divmod(rest, 5)
-    return {"id": lzma.FILTER_LZMA1, "dict_size": _MAX_HEADER, "lc": lc, "lp": lp, "pb": pb}
+    return {"id": lzma.FILTER_LZMA1, "dict_size": LIMITS.ratio_from, "lc": lc, "lp": lp, "pb": pb}
 
 
-def _list_rar5(content: bytes) -> Listing:
-    names: list[str] = []
-    encrypted = False
+def _list_rar5(content: bytes) -> Iterator[str]:
     numbers = _Numbers(content, 8)
     with suppress(_Cut):
-        for _ in range(_MAX_BLOCKS):
+        while True:
             numbers.take(4)
             size = numbers.five()
             end = numbers.position + size
             kind, flags = numbers.five(), numbers.five()
-            extra = numbers.five() if flags & 1 else 0
+            if flags & 1:
+                numbers.five()
             data = numbers.five() if flags & 2 else 0
             if kind == 4:  # everything behind is encrypted, the names too
-                return Listing(tuple(names), encrypted=True)
+                return
             if kind == 2:
-                names.append(_rar5_name(numbers))
-                if len(names) >= MAX_NAMES:
-                    break
-                record = _Numbers(content[end - extra : end])
-                encrypted = encrypted or (extra > 0 and _starts_encryption(record))
+                yield _rar5_name(numbers)
             numbers.position = end + data
-    return Listing(tuple(names), encrypted)
 
 
 def _rar5_name(numbers: _Numbers) -> str:
@@ -171,50 +165,37 @@ def _rar5_name(numbers: _Numbers) -> str:
     numbers.take((4 if flags & 2 else 0) + (4 if flags & 4 else 0))
     numbers.five()
     numbers.five()
-    return numbers.take(numbers.five()).decode("utf-8", "replace")[:255]
+    return numbers.take(numbers.five()).decode("utf-8", "replace")
 
 
-def _starts_encryption(record: _Numbers) -> bool:
-    record.five()
-    return record.five() == 1
-
-
-def _list_rar4(content: bytes) -> Listing:
-    names: list[str] = []
-    encrypted = False
+def _list_rar4(content: bytes) -> Iterator[str]:
     position = 7
-    for _ in range(_MAX_BLOCKS):
-        if position + 7 > len(content) or len(names) >= MAX_NAMES:
-            break
+    while position + 7 <= len(content):
         kind = content[position + 2]
         flags = int.from_bytes(content[position + 3 : position + 5], "little")
         size = int.from_bytes(content[position + 5 : position + 7], "little")
         data = int.from_bytes(content[position + 7 : position + 11], "little") if flags & 0x8000 else 0
-        if size < 7:
+        if size < 7 or (kind == 0x73 and flags & 0x80):  # the rest is encrypted
             break
-        if kind == 0x73 and flags & 0x80:
-            return Listing((), encrypted=True)
         if kind == 0x74:
             length = int.from_bytes(content[position + 26 : position + 28], "little")
             start = position + (40 if flags & 0x100 else 32)
-            names.append(_rar4_name(content[start : start + length]))
-            encrypted = encrypted or bool(flags & 4)
+            yield _rar4_name(content[start : start + length])
         position += size + data
-    return Listing(tuple(names), encrypted)
 
 
 def _rar4_name(field: bytes) -> str:
     """Return the name that is shown: behind the plain one another may stand in a writing of its own."""
     plain, _, wide = field.partition(b"\0")
     if len(wide) < 2:
-        return plain.decode("utf-8", "replace")[:255]
+        return plain.decode("utf-8", "replace")
     high, shown, numbers = wide[0] << 8, "", _Numbers(wide, 1)
     with suppress(_Cut):
-        while len(shown) < 255:
+        while True:
             flags = numbers.take(1)[0]
             for shift in (6, 4, 2, 0):
                 shown += _rar4_letters(flags >> shift & 3, high, numbers, plain[len(shown) :])
-    return shown[:255].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return shown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _rar4_letters(how: int, high: int, numbers: _Numbers, rest: bytes) -> str:
@@ -232,14 +213,12 @@ def _rar4_letters(how: int, high: int, numbers: _Numbers, rest: bytes) -> str:
     return rest[: first + 2].decode("latin-1")
 
 
-def _list_cab(content: bytes) -> Listing:
+def _list_cab(content: bytes) -> Iterator[str]:
     """Go over the entries of a cabinet: sixteen bytes each, and a name that ends with a zero."""
-    names: list[str] = []
     position = int.from_bytes(content[16:20], "little")
-    for _ in range(min(int.from_bytes(content[28:30], "little"), MAX_NAMES)):
-        end = content.find(b"\0", position + 16, position + 16 + 260)
+    for _ in range(int.from_bytes(content[28:30], "little")):
+        end = content.find(b"\0", position + 16)
         if end < 0:
             break
-        names.append(content[position + 16 : end].decode("utf-8", "replace")[:255])
+        yield content[position + 16 : end].decode("utf-8", "replace")
         position = end + 1
-    return Listing(tuple(names))

@@ -1,0 +1,169 @@
+"""Containers: a file that holds other files, the entries that its reader yields, and the budget that all share.
+
+A reader is a function of a file and the message's `Opening`; it yields an `Entry` for each file that it finds, takes
+what it unpacks through `Opening.read`, and records what it could not inspect.
+Security: counts hostile bytes while they come out; nothing is written to disk.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import SHOWN, Limits
+from mailwarden.message.message import Part
+
+
+class SeenFile(Struct, frozen=True):
+    """One file of the message: an attachment, or a file inside of one at any depth."""
+
+    part: Part  # the MIME part that it came in
+    name: str
+    content: bytes
+    inside: bool = False
+    place: str = ""  # such as `part 2 (a.zip) > b.rar > c.htm`
+    media_type: str = ""  # as declared by the message that holds it, "" where nothing declares it
+    charset: str = ""
+    is_body: bool = False  # the shown text of a message inside, such as the HTML body of an attached .eml
+    is_read: bool = True  # False: only its name is known, because the content is encrypted or unreadable
+    in_document: bool = False  # a part of an Office document, whose name means nothing
+    was_hidden: bool = False  # an engine that opens archives by itself may not find it in the raw message
+
+
+class Entry(NamedTuple):
+    """One file that a container holds."""
+
+    name: str
+    content: bytes = b""
+    media_type: str = ""
+    charset: str = ""
+    is_body: bool = False
+    is_read: bool = True
+    unlocked: bool = False  # it was encrypted, and the message gives the password
+
+
+class Exhausted(Exception):
+    """A limit of the whole message is reached: nothing more of it is opened."""
+
+
+class Traits:
+    """What was noticed while one attachment was opened."""
+
+    def __init__(self) -> None:
+        self.kind = ""  # of the container that the attachment is
+        self.encrypted = False
+        self.unreadable = False
+        self.joined = False
+
+
+class Opening:
+    """Opens the files of one message under one budget."""
+
+    def __init__(self, coverage: Coverage, passwords: Callable[[], Iterable[str]] = tuple) -> None:
+        self.coverage = coverage
+        self.traits = Traits()
+        self.unread = 0  # how often something could not be read
+        self._find_passwords = passwords
+        self._passwords: tuple[str, ...] | None = None
+        self._has_more_passwords = False
+        self._files = 0
+        self._bytes = 0
+        self._until = time.process_time() + self.limits.unpack_seconds
+
+    @property
+    def limits(self) -> Limits:
+        return self.coverage.limits
+
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        """What the message gives as a password, looked for when the first encrypted file is met."""
+        if self._passwords is None:
+            found = tuple(islice(self._find_passwords(), self.limits.passwords + 1))
+            self._passwords = found[: self.limits.passwords]
+            self._has_more_passwords = len(found) > self.limits.passwords
+        return self._passwords
+
+    def start(self) -> Traits:
+        """Begin with the next attachment."""
+        self.traits = Traits()
+        return self.traits
+
+    def admit(self, place: str) -> None:
+        """Count one more file."""
+        self._files += 1
+        if self._files > self.limits.files:
+            self.exhaust("files", place)
+        self.check_time(place)
+
+    def check_time(self, place: str) -> None:
+        if time.process_time() > self._until:
+            self.exhaust("unpack_seconds", place)
+
+    def exhaust(self, limit: str, place: str) -> None:
+        self.coverage.beyond(limit, place)
+        raise Exhausted
+
+    def read(self, chunks: Iterable[bytes], packed: int, place: str) -> bytes | None:
+        """Join what comes out of a container; None if one file, or its share of the whole, is beyond a limit."""
+        kept: list[bytes] = []
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            self._count(len(chunk), place)
+            if size > self.limits.file_bytes:
+                self.coverage.beyond("file_bytes", place)
+                return None
+            if size > self.limits.ratio_from and size > self.limits.ratio * max(packed, 1):
+                self.coverage.beyond("ratio", place, f"it unpacks to more than {self.limits.ratio} times its size")
+                return None
+            kept.append(chunk)
+        return kept[0] if len(kept) == 1 else b"".join(kept)
+
+    def _count(self, size: int, place: str) -> None:
+        self._bytes += size
+        if self._bytes > self.limits.unpacked_bytes:
+            self.exhaust("unpacked_bytes", place)
+        self.check_time(place)
+
+    @contextmanager
+    def trial(self) -> Iterator["Opening"]:
+        """Open something that may not open, such as by a wrong password: what it costs counts, what fails does not."""
+        attempt = Opening(Coverage(self.limits))
+        attempt._bytes, attempt._until = self._bytes, self._until
+        try:
+            yield attempt
+        finally:
+            self._bytes = attempt._bytes
+            for missed in attempt.coverage.missed:
+                if missed.limit:
+                    self.coverage.beyond(missed.limit, missed.place)
+
+    def encrypted(self, place: str, detail: str = "") -> None:
+        self.traits.encrypted = True
+        self.unread += 1
+        self.coverage.encrypted(place, detail)
+        if self._has_more_passwords:
+            self.coverage.beyond("passwords", place)
+
+    def unsupported(self, place: str, detail: str) -> None:
+        self.traits.unreadable = True
+        self.unread += 1
+        self.coverage.unsupported(place, detail)
+
+    def damaged(self, place: str, detail: str) -> None:
+        self.traits.unreadable = True
+        self.unread += 1
+        self.coverage.damaged(place, detail)
+
+
+Reader = Callable[[SeenFile, Opening], Iterator[Entry]]
+
+
+def place_within(place: str, name: str) -> str:
+    """Return the place of a file inside of another one, cut for people from the left: the end says what it is."""
+    within = f"{place} > {name[-SHOWN.name :] or 'without a name'}"
+    return within if len(within) <= SHOWN.path else f"… {within[-SHOWN.path :]}"
