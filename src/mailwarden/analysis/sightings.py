@@ -19,7 +19,7 @@ from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.file_names import ending_of
-from mailwarden.message.message import Message, Part
+from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings

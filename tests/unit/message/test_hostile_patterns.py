@@ -9,6 +9,7 @@ from mailwarden.analysis import (
     calendar_entries,
     link_target,
     links,
+    passwords,
     qr_drawings,
     qr_vectors,
     redirections,
@@ -16,10 +17,11 @@ from mailwarden.analysis import (
     rich_text,
 )
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
+from mailwarden.analysis.files import encoded, formats, mails, rtf
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.sources import smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
-from mailwarden.message import charsets, decoding, fields, headers, media, page_links, preview, structure
+from mailwarden.message import charsets, decoding, encoded_files, fields, headers, media, page_links, preview, structure
 from mailwarden.message import html as message_html
 from mailwarden.message import urls as message_urls
 from mailwarden.message.addresses import read_addresses
@@ -79,7 +81,17 @@ NEAR_MATCHES = [
     (media._TYPE, "match", b"text /"),
     (structure._BLANK_LINE, "search", b"\n \t"),
     (decoding._PADDED_BREAK, "search", b"= \t"),
-    (decoding._LOOKS_BASE64, "match", b"AAAAAAAAAAAAAAAA= "),
+    (encoded_files._LOOKS_BASE64, "match", b"AAAAAAAAAAAAAAAA= "),
+    (encoded_files._BEGIN, "search", b"\n> > > begin 644"),
+    (encoded_files._YENC_BEGIN, "search", b"\n=ybegin a"),
+    (encoded._ATTACHED, "search", b"\nATTACH;a=b;"),
+    (encoded._FILE_NAME, "search", b';FILENAME="'),
+    (mails._MAIL_FIELDS, "search", b"\nx-a-a-a-a-"),
+    (mails._ENVELOPE, "search", b"\n\nFrom "),
+    (rtf._TOKEN, "search", b"\\a\\'\\-"),
+    (formats._VOLUME, "search", ".part1"),
+    (passwords._JOINED, "search", "password for "),
+    (passwords._NEAR, "search", "code d'acc"),
     (delivery_headers._OWN, "search", b"x-mailwarden-a\r\n a\n"),
     (delivery_headers._FIELD, "search", b"x-mailwarden-a: b\r\n \n"),
     (bypass._TRACES, "fullmatch", b"a:b\r\n c\r\n"),
