@@ -156,3 +156,24 @@ async def test_a_message_that_proves_heavy_is_finished_by_the_other_worker():
         assert not any(frame.handed_over for frame in frames)
     finally:
         await workers.stop()
+
+
+async def test_a_worker_that_waits_for_the_processor_is_not_late(pool):
+    (worker,) = pool._all
+    os.kill(pid_of(pool), signal.SIGSTOP)
+    asking = asyncio.create_task(examine(pool, PLAIN))
+    await asyncio.sleep(worker._patience.structure * 1.5)
+    os.kill(pid_of(pool), signal.SIGCONT)
+    assert (await asking)[1].summary
+
+
+async def test_a_worker_that_never_goes_on_is_killed_by_the_clock():
+    workers = WorkerPool(1, 1024, Patience(structure=0.2))
+    await workers.start()
+    try:
+        os.kill(pid_of(workers), signal.SIGSTOP)
+        with pytest.raises(WorkerFailed) as failed:
+            await asyncio.wait_for(examine(workers, PLAIN), 30)
+        assert failed.value.kind is FailureKind.TIMEOUT
+    finally:
+        await workers.stop()

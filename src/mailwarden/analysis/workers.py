@@ -1,10 +1,12 @@
 """A pool of worker processes that can be killed: hostile bytes are parsed there and never in guard's own process."""
 
 import asyncio
+import math
 import os
 import random
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +29,10 @@ from mailwarden.model.sightings import Sight
 from mailwarden.telemetry.logs import get_logger
 
 NICE = 10  # of workers for heavy messages
-_HEAVY_PATIENCE = 4.0
+SESSION_NICE = 5
+_CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
+_CLOCK_TICK = 0.005
+_SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
 _START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
 _MAX_FRAME = 64 * 1024 * 1024
 _FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
@@ -47,14 +52,15 @@ class WorkerFailed(Exception):
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long each step of an examination may take, in seconds."""
+    """How long each step of an examination may take, in seconds of processor time.
+
+    A worker that waits for the processor is not late: killing it would cost another start on a machine that is busy
+    already. By the clock a step may take some times as long, see `WorkerSettings.slowness`.
+    """
 
     structure: float = 1.0
     parse: float = 10.0
     analyzer: float = 15.0
-
-    def times(self, factor: float) -> "Patience":
-        return Patience(self.structure * factor, self.parse * factor, self.analyzer * factor)
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -74,17 +80,23 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules)
 
     def for_heavy(self) -> "WorkerSettings":
-        return replace(self, heavy=True, patience=self.patience.times(_HEAVY_PATIENCE))
+        return replace(self, heavy=True)
+
+    @property
+    def slowness(self) -> float:
+        """Return how many times longer than its processor time a step may take by the clock."""
+        return _HEAVY_SLOWNESS if self.heavy else _SLOWNESS
 
 
 class Worker(asyncio.Protocol):
     """One worker process and the socket to it; used for one message at a time."""
 
-    def __init__(self, patience: Patience, files: socket.socket) -> None:
+    def __init__(self, settings: WorkerSettings, files: socket.socket) -> None:
         self.killed = False
         self.layers: tuple[str, ...] = ()  # of its sandbox
         self._files = files  # the same socket as the transport's: only this one can send a file descriptor
-        self._patience = patience
+        self._patience = settings.patience
+        self._slowness = settings.slowness
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._received = bytearray()
@@ -105,8 +117,9 @@ class Worker(asyncio.Protocol):
                 stdout=theirs.fileno(),
                 cwd="/",
                 env=environment(),
+                start_new_session=settings.heavy,
             )
-        worker = cls(settings.patience, ours.dup())
+        worker = cls(settings, ours.dup())
         worker._process = process
         try:
             transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
@@ -124,8 +137,7 @@ class Worker(asyncio.Protocol):
             raise ConfigurationError(started.problem)
         worker.layers = started.layers
         if settings.heavy:  # not before: its code is read at full speed, so that guard starts as soon as without it
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+            _lower_priority(process.pid)
         return worker
 
     @property
@@ -228,8 +240,24 @@ class Worker(asyncio.Protocol):
 
     def _wait(self, seconds: float) -> None:
         self._stop_waiting()
-        sentence = f"A step of the examination took longer than {seconds:g} s."
-        self._timer = self._loop.call_later(seconds, self._fail, FailureKind.TIMEOUT, sentence)
+        until = self._loop.time() + seconds * self._slowness
+        self._timer = self._loop.call_later(seconds, self._check_late, seconds, self._cpu_seconds(), until)
+
+    def _check_late(self, seconds: float, before: float, until: float) -> None:
+        """End a step that has used up its processor time, or that does not come to an end by the clock."""
+        left = min(seconds - (self._cpu_seconds() - before), until - self._loop.time())
+        if left <= 0:
+            self._fail(FailureKind.TIMEOUT, f"A step of the examination took longer than {seconds:g} s.")
+        else:
+            self._timer = self._loop.call_later(max(left, _CLOCK_TICK), self._check_late, seconds, before, until)
+
+    def _cpu_seconds(self) -> float:
+        """Return the processor time of the worker so far, by the clock that the kernel keeps of each process."""
+        assert self._process is not None
+        try:
+            return time.clock_gettime((~self._process.pid << 3) | _CPUCLOCK_SCHED)
+        except OSError:
+            return math.inf  # it has ended, which the socket tells as well
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -254,6 +282,17 @@ class Worker(asyncio.Protocol):
             self._transport.abort()
         if self._process is not None:
             await self._process.wait()
+
+
+def _lower_priority(pid: int) -> None:
+    """Have a process leave the processor to others.
+
+    Where the kernel shares the processor out by sessions (sched(7), autogroup), nice counts within a session alone:
+    the session of this process is lowered as well, less, as otherwise it starves beside other busy programs.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
 
 
 class Lane:

@@ -80,10 +80,12 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         ),
     ] = None
     memory: Annotated[int, Meta(ge=256, le=65_536, description="Memory limit of one worker, in MiB.")] = 1_024
-    structure_timeout: Annotated[Milliseconds, Meta(description="Longest structure check, in milliseconds.")] = 1_000
-    parse_timeout: Annotated[Milliseconds, Meta(description="Longest parse, in milliseconds.")] = 10_000
+    structure_timeout: Annotated[
+        Milliseconds, Meta(description="Longest structure check, in milliseconds of CPU time.")
+    ] = 1_000
+    parse_timeout: Annotated[Milliseconds, Meta(description="Longest parse, in milliseconds of CPU time.")] = 10_000
     analyzer_timeout: Annotated[
-        Milliseconds, Meta(description="Longest run of one local analyzer, in milliseconds.")
+        Milliseconds, Meta(description="Longest run of one local analyzer, in milliseconds of CPU time.")
     ] = 15_000
 
     sandbox: Annotated[
