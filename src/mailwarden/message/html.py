@@ -105,10 +105,13 @@ class HtmlDocument(Struct, frozen=True):
     base: str = ""
 
 
-def read_html(text: str, coverage: Coverage | None = None, place: str = "", *, lower: str = "") -> HtmlDocument:
+def read_html(
+    text: str, coverage: Coverage | None = None, place: str = "", *, lower: str = "", beside: bool = True
+) -> HtmlDocument:
     """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
 
-    `lower` is the whole text in lower case, where the caller has it already.
+    `lower` is the whole text in lower case, where the caller has it already; `beside` reads as well what only some
+    clients see in the same source.
     """
     coverage = coverage or Coverage()
     whole = len(text)
@@ -124,7 +127,7 @@ def read_html(text: str, coverage: Coverage | None = None, place: str = "", *, l
     except (ValueError, RuntimeError, UnicodeError):
         coverage.damaged(place, "the HTML parser refuses the page")
         return HtmlDocument(tags=tags)
-    return _Reader(parser, text, lower, coverage, place).read(tags)
+    return _Reader(parser, text, lower, coverage, place).read(tags, beside=beside)
 
 
 class _Reader:
@@ -141,15 +144,15 @@ class _Reader:
         self._room = coverage.limits.html  # characters of the texts of all links together
         self._base = ""
 
-    def read(self, tags: int) -> HtmlDocument:
+    def read(self, tags: int, *, beside: bool) -> HtmlDocument:
         base = self._parser.css_first("base[href]") if "<base" in self._lower else None
         self._base = clean_address(base.attributes.get("href") or "") if base else ""
         frames, images = self._read_addresses()
         forms = tuple(self._read_form(node) for node in self._select("form", "<form"))
         scripts = self._read_scripts()
         refreshes = self._read_refreshes()
-        others = [self._read_conditional()] if "[if" in self._lower else []
-        if any(hint in self._lower for hint in _OPENED_HINTS):
+        others = [self._read_conditional()] if beside and "[if" in self._lower else []
+        if beside and any(hint in self._lower for hint in _OPENED_HINTS):
             others.append(self._read_beside(_OPENED.sub(r"<\1div", self._source)))
         self._read_styles()
         title = self._parser.css_first("title") if "<title" in self._lower else None
@@ -334,7 +337,7 @@ class _Reader:
 
     def _read_beside(self, source: str) -> str:
         """Add the links of a page that some clients see in the same source, and return its text."""
-        page = read_html(source, self._coverage, self._place)
+        page = read_html(source, self._coverage, self._place, beside=False)
         known = {link.href for link in self._links}
         for link in page.links:
             if self._whole(link.href) not in known:
