@@ -44,7 +44,10 @@ def switched(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Switch
     guard = {
         **PLACES,
         "engines": {"clamav": {"address": sluice.address}},
-        "scanSources": {"restApi": {}, "rspamdApi": {"listen": {"host": address, "port": port}}},
+        "scanSources": {
+            "restApi": {},
+            "rspamdApi": {"listen": {"host": address, "port": port}, "allowWithoutSecret": True},
+        },
     }
     proxy = RspamdProxy(folder / "proxy", f"{address}:{port}")
     older = RspamdProxy(folder / "older", f"{address}:{port}", milter=False)

@@ -143,6 +143,39 @@ def test_the_public_certificate_is_another_and_is_reloaded(trusting: House, plai
     assert wait_until(lambda: trusting.client().submit(plain).status == 200)
 
 
+@pytest.mark.parametrize("seconds", [31_536_000, 0])
+def test_every_answer_of_abby_says_https_alone(trusting: House, seconds: int):
+    abby = trusting.product.abby
+    if seconds == 0:
+        abby.configure({"hstsMaxAge": 0})
+        abby.restart()
+    client = trusting.client()
+    answers = [
+        client.call(method, path)
+        for method, path in (
+            ("GET", "/healthz"),
+            ("GET", "/console/login"),
+            ("GET", "/nothing"),
+            ("POST", "/v1/admin/status"),
+            ("POST", "/v1/messageQueue/submitEmail"),
+        )
+    ]
+    answers.append(trusting.lists().stream("sender-block"))
+    assert {answer.headers["Strict-Transport-Security"] for answer in answers} == {f"max-age={seconds}"}
+    assert len({answer.status for answer in answers}) > 2
+    assert b"strict-transport-security" in raw_answer(trusting, b"no request\r\n\r\n").lower()
+
+
+def raw_answer(house: House, sent: bytes) -> bytes:
+    context = ssl.create_default_context(cafile=tls_of(house) / "ca.crt")
+    with (
+        socket.create_connection(("127.0.0.1", house.product.abby.port), timeout=20) as connection,
+        context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
+    ):
+        secured.sendall(sent)
+        return b"".join(iter(lambda: secured.recv(65_536), b""))
+
+
 def status_of(house: House, certificate: tuple[str, str]) -> int:
     try:
         return ask(house, certificate, "GET", "/healthz")[0]

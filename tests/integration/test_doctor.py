@@ -109,6 +109,16 @@ async def test_the_key_of_the_authority_on_a_service_host_is_a_warning(folder: P
     assert line.state == "ok"
 
 
+async def test_a_scan_source_without_a_secret_is_a_warning(folder: Path):
+    file = folder / "guard" / "core" / "guard.yml"
+    source = "  restApi: {}\n  rspamdApi: {allowWithoutSecret: true}\n  stalwartHook: {token: 0123456789abcdef}\n"
+    file.write_text(file.read_text().replace("  restApi: {}\n", source))
+    lines = {line.name: line async for line in examine(folder)}
+    assert lines["scan source rspamdApi"].state == "warn"
+    assert "set scanSources.rspamdApi.password" in lines["scan source rspamdApi"].remedy
+    assert "scan source stalwartHook" not in lines
+
+
 async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monkeypatch: pytest.MonkeyPatch):
     class Tomorrow(datetime.datetime):
         @classmethod

@@ -177,8 +177,8 @@ async def test_attempts_are_counted_before_they_are_made(office: Office) -> None
     throttle = ThrottleStore(office.database)
     tries = [throttle.take(("name:x", NAME)) for _ in range(50)]
     done = await asyncio.gather(*tries, return_exceptions=True)
-    assert sum(each is None for each in done) == NAME.free
-    refused = [each for each in done if each is not None]
+    refused = [each for each in done if isinstance(each, BaseException)]
+    assert len(done) - len(refused) == NAME.free
     assert all(isinstance(each, RateLimited) and (each.retry_after or 0) >= 1 for each in refused)
 
 
@@ -222,6 +222,39 @@ async def test_a_right_password_does_not_wash_an_address_clean(office: Office) -
     async with office.database.connection() as connection:
         query = "SELECT attempts FROM login_attempts WHERE subject LIKE 'address:%'"
         assert await connection.fetchval(query) == 10
+
+
+async def test_a_right_password_ends_no_wait_that_others_of_its_address_caused(office: Office) -> None:
+    throttle, patience = ThrottleStore(office.database), Patience(3, 900)
+    own = [(await throttle.take(("address:x", patience)))[0] for _ in range(2)]  # logins that are under way
+    await throttle.take(("address:x", patience))  # a wrong guess, behind which a wait begins
+    with pytest.raises(RateLimited):
+        await throttle.take(("address:x", patience))
+    for attempt in own:
+        await throttle.give_back(attempt)
+        with pytest.raises(RateLimited):
+            await throttle.take(("address:x", patience))
+
+
+async def test_a_right_password_leaves_no_wait_of_its_own(office: Office) -> None:
+    throttle, patience = ThrottleStore(office.database), Patience(1, 900)
+    for _ in range(3):
+        (attempt,) = await throttle.take(("address:y", patience))
+        await throttle.give_back(attempt)
+
+
+async def test_a_login_clears_the_failures_of_its_own_name_alone(office: Office) -> None:
+    await office.hire("ada", ROOT)
+    await office.hire("bob", ROOT)
+    for name in ("ada", "bob", "bob"):
+        visit, _ = await office.registry.sessions.visit(PLACE)
+        with pytest.raises(LoginFailed):
+            await office.logins.check_password(visit, name, "wrong horse battery", PLACE)
+    await office.log_in("ada")
+    async with office.database.connection() as connection:
+        query = "SELECT split_part(subject, ':', 1) AS kind, attempts FROM login_attempts WHERE attempts > 0"
+        rows = {str(row["kind"]): row["attempts"] for row in await connection.fetch(query)}
+    assert rows == {"name": 2, "address": 3}
 
 
 async def test_an_account_asks_for_the_password_before_it_changes_a_factor(office: Office) -> None:

@@ -212,3 +212,62 @@ async def test_links_of_somebody_who_was_moved_or_shut_out_are_good_no_longer(of
         await change()
         with pytest.raises(LinkSpent):
             await office.setups.open(token, PLACE)
+
+
+async def test_links_for_somebody_end_with_every_change_of_what_they_may(office: Office, acme: UUID) -> None:
+    """A tenant's administrator makes a link for an analyst, who is promoted: the link must not open the promotion."""
+    await office.hire("root", ROOT)
+    mine, maker = Scope.of(acme), Actor("user:boss")
+    ann = await office.hire("ann", Position(Role.ANALYST, frozenset({acme})))
+    for change in (
+        lambda: office.administration.move(ALL, ann.uid, ROOT, ADA),
+        lambda: office.administration.move(ALL, ann.uid, Position(Role.ANALYST, frozenset({acme})), ADA),
+        lambda: office.administration.disable(ALL, ann.uid, ADA),
+        lambda: office.administration.disable(ALL, ann.uid, ADA, disabled=False),
+        lambda: office.registry.users.set_password(ALL, ann.uid, "hash", ADA),
+    ):
+        current = await office.administration.find(ALL, ann.uid)
+        scope = mine if current.scope == mine else ALL
+        token = await office.administration.renew(scope, ann.uid, maker)
+        begun = None
+        if not current.disabled:
+            visit, _ = await office.setups.open(token, PLACE)
+            begun = await office.setups.choose(visit, "ignored", "another battery staple")
+            office.secrets["ann"] = begun.notes.totp
+        await change()
+        with pytest.raises(LinkSpent):
+            await office.setups.open(token, PLACE)
+        if begun is not None:
+            with pytest.raises(LinkSpent):
+                await office.setups.prove_totp(begun, office.code("ann"), PLACE)
+    assert await office.administration.links(ALL) == []
+
+
+async def test_a_link_is_made_for_what_a_person_is_now(office: Office, acme: UUID) -> None:
+    await office.hire("root", ROOT)
+    ann = await office.hire("ann", Position(Role.ANALYST, frozenset({acme})))
+    await office.administration.move(ALL, ann.uid, ROOT, ADA)
+    with pytest.raises(PersonNotFound):
+        await office.registry.links.renew(Scope.of(acme), ann, ADA)  # read before the promotion
+    assert await office.administration.links(ALL) == []
+
+
+async def test_a_link_of_before_a_change_is_refused_even_if_it_is_still_there(office: Office, acme: UUID) -> None:
+    await office.hire("root", ROOT)
+    ann = await office.hire("ann", Position(Role.ANALYST, frozenset({acme})))
+    token = await office.administration.renew(ALL, ann.uid, ADA)
+    async with office.database.connection() as connection:  # beside the store, as a restored backup would
+        await connection.execute("UPDATE people SET role = 'auditor' WHERE uid = $1", ann.uid)
+    with pytest.raises(LinkSpent):
+        await office.setups.open(token, PLACE)
+
+
+async def test_sessions_end_when_a_person_gets_another_role(office: Office, acme: UUID) -> None:
+    await office.hire("root", ROOT)
+    ann = await office.hire("ann", Position(Role.ANALYST, frozenset({acme})))
+    _, value = await office.log_in("ann")
+    await office.administration.move(ALL, ann.uid, ROOT, ADA)
+    assert await office.registry.sessions.find(value) is None
+    session, _ = await office.log_in("ann")
+    assert session.user is not None
+    assert session.user.role is Role.DEPLOYMENT_ADMINISTRATOR

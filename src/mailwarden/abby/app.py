@@ -174,7 +174,13 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             spool=spool,
             metrics=metrics,
         )
-        yield FrontDoor([*routes, *build_console(console)], metrics, proxies=Networks.of(config.trusted_proxies))
+        yield FrontDoor(
+            [*routes, *build_console(console)],
+            metrics,
+            proxies=Networks.of(config.trusted_proxies),
+            # RFC 6797. abby listens with TLS alone, so that the field is never sent in the clear (section 7.2).
+            headers={"Strict-Transport-Security": f"max-age={config.hsts_max_age}"},
+        )
 
 
 def build_routes(

@@ -138,6 +138,15 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         PublicTls | None,
         Meta(description="abby's certificate for callers and browsers, read again at SIGHUP; `tls` if unset."),
     ] = None
+    hsts_max_age: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=63_072_000,
+            description="Seconds for which browsers use HTTPS alone for abby's name (RFC 6797). 0 switches it off and "
+            "makes browsers forget it, for test names.",
+        ),
+    ] = 31_536_000
     max_uploads: Annotated[
         int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
     ] = 1_000

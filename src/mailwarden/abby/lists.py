@@ -142,7 +142,7 @@ class ListApi:
 
 async def _stream(call: Call, response: web.StreamResponse, reading: Reading) -> None:
     response.headers["X-Entry-Count"] = str(reading.count)
-    finish_headers(response, call.request_id, call.request.path)
+    finish_headers(response, call.request_id, call.request.path, call.headers)
     await response.prepare(call.request)
 
     async def pass_on(lines: bytes) -> None:

@@ -66,7 +66,7 @@ class QuarantineApi:
                     "Content-Disposition": f'attachment; filename="{uid}.eml"',
                 }
             )
-            finish_headers(response, call.request_id, call.request.path)
+            finish_headers(response, call.request_id, call.request.path, call.headers)
             await response.prepare(call.request)
             async for chunk in raw.stream():
                 await response.write(chunk)

@@ -40,7 +40,7 @@ class Logins:
     async def check_password(self, visit: Session, name: str, password: str, place: Place) -> tuple[Session, str]:
         """Return another visit, which awaits a code, and its cookie's value; or raise LoginFailed."""
         named, addressed = name_subject(name), address_subject(place.address)
-        await self._throttle.take((addressed, ADDRESS), (named, NAME))
+        by_address, _ = await self._throttle.take((addressed, ADDRESS), (named, NAME))
         found = await self._users.find_name(_ALL, name.strip())
         user, stored = found or (None, None)
         matched = await self._passwords.matches(stored, password)
@@ -48,7 +48,7 @@ class Logins:
             _log.info("login_refused", step="password", address=place.address)
             raise LoginFailed("The name or the password is wrong.")
         await self._throttle.forget(named)
-        await self._throttle.give_back(addressed)
+        await self._throttle.give_back(by_address)
         if stored is not None and self._passwords.is_outdated(stored):
             await self._users.set_password(_ALL, user.uid, await self._passwords.hash(password), None)
         notes = Notes(person=user.uid, goal=visit.notes.goal)
@@ -60,14 +60,14 @@ class Logins:
         if person is None:
             raise LoginFailed("Begin with your name and password.")
         subject = f"code:{person}"
-        await self._throttle.take((address_subject(place.address), ADDRESS), (subject, CODE))
+        by_address, _ = await self._throttle.take((address_subject(place.address), ADDRESS), (subject, CODE))
         user = await self._users.find(_ALL, person)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
             _log.info("login_refused", step="code", address=place.address)
             raise LoginFailed("The code is wrong, or it was used already. Wait for the next one.")
         await self._throttle.forget(subject)
-        await self._throttle.give_back(address_subject(place.address))
+        await self._throttle.give_back(by_address)
         return await self.complete(visit, user, method, place)
 
     async def offer_passkey(self, visit: Session, place: Place) -> tuple[Session, str]:

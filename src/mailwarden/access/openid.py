@@ -63,7 +63,7 @@ class OpenId:
     async def finish(self, visit: Session, query: Mapping[str, str], place: Place) -> tuple[Session, str]:
         """Return the session of whoever the provider vouches for; a visit takes one answer, right or wrong."""
         counted = "openid:" + address_subject(place.address)  # apart from passwords: each has its own patience
-        await self._registry.throttle.take((counted, ADDRESS))
+        (attempt,) = await self._registry.throttle.take((counted, ADDRESS))
         notes = visit.notes
         kept = await self._registry.sessions.remember(visit, Notes(goal=notes.goal))
         if kept is visit or not notes.state or not _same(query.get("state", ""), notes.state):
@@ -75,7 +75,7 @@ class OpenId:
         token = await self._provider.redeem(query["code"], notes.verifier)
         claims = await self._provider.verify(token, notes.nonce)
         user = await self._person(claims, place)
-        await self._registry.throttle.give_back(counted)
+        await self._registry.throttle.give_back(attempt)
         return await self._logins.complete(kept, user, METHOD, place)
 
     async def _person(self, claims: Mapping[str, object], place: Place) -> User:

@@ -19,7 +19,7 @@ from mailwarden.access.audit import record_deed
 from mailwarden.access.factor_store import NewPasskey, insert_passkey, insert_recovery_codes
 from mailwarden.access.people import Position, Role, User
 from mailwarden.access.scope_value import uids_of
-from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, user_of
+from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, locked, user_of
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
 from mailwarden.model.actor import Actor
@@ -41,7 +41,8 @@ _FIRST_RUN_IS_OVER = "(purpose = 'first-run' AND EXISTS (SELECT FROM people))"
 _OPEN = f"""
 SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
 WHERE digest = $1 AND expires > now() AND NOT {_FIRST_RUN_IS_OVER}
-    AND NOT EXISTS (SELECT FROM people WHERE uid = person AND disabled IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM people WHERE uid = person
+        AND (disabled IS NOT NULL OR people.role <> setup_links.role OR people.tenants <> setup_links.tenants))
 """  # noqa: S608 -- constants of this file
 _LIST = f"""
 SELECT {_COLUMNS}, (SELECT name FROM people WHERE uid = person) AS name FROM setup_links
@@ -112,10 +113,11 @@ class LinkStore:
 
     async def renew(self, scope: Scope, user: User, actor: Actor) -> str:
         """Return the token of a link that lets a person choose everything anew; an older one is good no longer."""
-        position = Position(user.role, user.tenants)
-        if not position.is_within(scope):
-            raise PersonNotFound("There is no such person.")
         async with self._database.connection() as connection, connection.transaction():
+            user = await locked(connection, scope, user.uid)  # as they are now: they may have been moved since
+            position = Position(user.role, user.tenants)
+            if not position.is_within(scope):
+                raise PersonNotFound("There is no such person.")
             await connection.execute("DELETE FROM setup_links WHERE person = $1", user.uid)
             return await _insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
 
@@ -155,7 +157,7 @@ class LinkStore:
                 wanted = NewUser(chosen.name, link.position, link.email, uid=chosen.uid)
                 user = await insert_user(connection, _ALL, wanted, actor)
             else:
-                user = await _renewed(connection, link.person, actor)
+                user = await _renewed(connection, link.person, link.position, actor)
             await connection.execute(_RENEW, user.uid, chosen.password_hash, chosen.totp, chosen.totp_step)
             await insert_recovery_codes(connection, user.uid, chosen.recovery)
             if chosen.passkey is not None:
@@ -201,12 +203,14 @@ async def _insert(
     return token
 
 
-async def _renewed(connection: Connection, person: UUID, actor: Actor) -> User:
+async def _renewed(connection: Connection, person: UUID, position: Position, actor: Actor) -> User:
     """Take away what the person had, and return them."""
     row = await connection.fetchrow(_ONE, person)
     if row is None:
         raise _spent()
     user = user_of(row)
+    if position != Position(user.role, user.tenants):  # the link was made for what they were before
+        raise _spent()
     await connection.execute("DELETE FROM passkeys WHERE person = $1", person)
     await connection.execute("DELETE FROM sessions WHERE person = $1", person)
     before = {"password": user.has_password, "totp": user.has_totp, "passkeys": user.passkeys}

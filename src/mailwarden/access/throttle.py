@@ -4,7 +4,10 @@ Security: what strangers type is counted here. A wait is short and always ends: 
 """
 
 import hashlib
+from collections.abc import Sequence
+from datetime import datetime
 from ipaddress import IPv6Address, ip_address, ip_network
+from typing import cast
 
 from msgspec import Struct
 
@@ -16,8 +19,11 @@ DELETE FROM login_attempts WHERE subject IN (
     SELECT subject FROM login_attempts WHERE last < now() - interval '2 hours' LIMIT 256 FOR UPDATE SKIP LOCKED
 )
 """
+# The wait that ends is the one of this attempt. One that came behind it, wrong or not known yet, keeps its own.
 _GIVE_BACK = """
-UPDATE login_attempts SET attempts = greatest(0, attempts - 1), blocked_until = '-infinity' WHERE subject = $1
+UPDATE login_attempts SET attempts = greatest(0, attempts - 1),
+    blocked_until = CASE WHEN last = $2 THEN '-infinity' ELSE blocked_until END
+WHERE subject = $1
 """
 _PURGE_EVERY = 64
 
@@ -27,6 +33,13 @@ class Patience(Struct, frozen=True):
 
     free: int
     longest: int
+
+
+class Attempt(Struct, frozen=True):
+    """An attempt that was counted, and when."""
+
+    subject: str
+    moment: datetime
 
 
 # One guess a minute at a name is no use against twelve characters, and no lock-out for whoever owns it.
@@ -42,24 +55,33 @@ class ThrottleStore:
         self._database = database
         self._calls = 0
 
-    async def take(self, *attempts: tuple[str, Patience]) -> None:
+    async def take(self, *attempts: tuple[str, Patience]) -> Sequence[Attempt]:
         """Count an attempt for each subject before it is made, or raise RateLimited with the seconds to wait."""
+        taken = []
         async with self._database.connection() as connection:
             for subject, patience in attempts:
-                seconds = await connection.fetchval(
-                    "SELECT take_attempt($1, $2, $3)", subject, patience.free, patience.longest
-                )
+                async with connection.transaction():
+                    seconds = await connection.fetchval(
+                        "SELECT take_attempt($1, $2, $3)", subject, patience.free, patience.longest
+                    )
+                    moment = await connection.fetchval("SELECT last FROM login_attempts WHERE subject = $1", subject)
+                taken.append(Attempt(subject, cast("datetime", moment)))
                 if seconds:
                     assert isinstance(seconds, int)
                     raise RateLimited(f"Too many attempts; try again in {seconds} s.", retry_after=seconds)
             self._calls += 1
             if self._calls % _PURGE_EVERY == 0:
                 await connection.execute(PURGE)
+        return taken
 
-    async def give_back(self, subject: str) -> None:
-        """Take back the attempt that was just made, which was right; the wrong ones before it still count."""
+    async def give_back(self, attempt: Attempt) -> None:
+        """Take back one attempt, which was right; the wrong ones, before it and behind it, still count.
+
+        A right password says nothing about the others that an address tries: who has one account here must not get
+        more guesses at another by logging in.
+        """
         async with self._database.connection() as connection:
-            await connection.execute(_GIVE_BACK, subject)
+            await connection.execute(_GIVE_BACK, attempt.subject, attempt.moment)
 
     async def forget(self, *subjects: str) -> None:
         """Forget the attempts of a subject that turned out to be right."""

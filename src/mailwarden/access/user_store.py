@@ -98,7 +98,7 @@ class UserStore:
         """Give a person another role or other tenants."""
         _check_position(scope, position)
         async with self._database.connection() as connection, connection.transaction():
-            before = await _locked(connection, scope, uid)
+            before = await locked(connection, scope, uid)
             await check_tenants(connection, position)
             if before.role is Role.DEPLOYMENT_ADMINISTRATOR and position.role is not before.role:
                 await _keep_an_administrator(connection, uid)
@@ -106,6 +106,8 @@ class UserStore:
             await connection.execute(
                 "UPDATE people SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
             )
+            # A session or link of before the change was got with other rights: a stolen one must not get the new ones.
+            await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
             await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
             await _record(connection, actor, "people.move", after, {"before": _shown(before), "after": _shown(after)})
@@ -114,7 +116,7 @@ class UserStore:
     async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
         """Shut a person out, and end their sessions; or let them in again."""
         async with self._database.connection() as connection, connection.transaction():
-            before = await _locked(connection, scope, uid)
+            before = await locked(connection, scope, uid)
             if before.disabled == disabled:
                 return before
             if disabled and before.role is Role.DEPLOYMENT_ADMINISTRATOR:
@@ -131,9 +133,10 @@ class UserStore:
     async def set_password(self, scope: Scope, uid: UUID, password_hash: str, actor: Actor | None) -> None:
         """Keep the hash of a new password; without an actor it is the same password, hashed anew."""
         async with self._database.connection() as connection, connection.transaction():
-            person = await _locked(connection, scope, uid)
+            person = await locked(connection, scope, uid)
             await connection.execute("UPDATE people SET password = $2 WHERE uid = $1", uid, password_hash)
             if actor is not None:
+                await connection.execute("DELETE FROM setup_links WHERE person = $1", uid)
                 details = {"before": {"password": person.has_password}, "after": {"password": True}}
                 await _record(connection, actor, "people.password", person, details)
 
@@ -192,7 +195,8 @@ async def check_tenants(connection: Connection, position: Position) -> None:
         raise TenantNotFound(f"There is no tenant {missing}.")
 
 
-async def _locked(connection: Connection, scope: Scope, uid: UUID) -> User:
+async def locked(connection: Connection, scope: Scope, uid: UUID) -> User:
+    """Return a person as they are until the transaction of the caller ends."""
     await connection.execute(_TURN)
     return await _found(connection, scope, uid)
 
@@ -205,8 +209,10 @@ async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
 
 
 async def _withdraw_links(connection: Connection, person: User) -> None:
-    """End the links that a person made: they were good for what the person might then."""
-    await connection.execute("DELETE FROM setup_links WHERE created_by = $1", f"user:{person.name}")
+    """End the links that a person made, and those made for them: both were good for what the person might then."""
+    await connection.execute(
+        "DELETE FROM setup_links WHERE created_by = $1 OR person = $2", f"user:{person.name}", person.uid
+    )
 
 
 async def _keep_an_administrator(connection: Connection, uid: UUID) -> None:

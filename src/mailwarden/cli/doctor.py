@@ -20,7 +20,7 @@ from mailwarden.cli.doctor_services import (
     check_processes,
     check_smtp,
 )
-from mailwarden.cli.doctor_trust import check_trust
+from mailwarden.cli.doctor_trust import check_sources, check_trust
 from mailwarden.cli.printing import print_json
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
@@ -31,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     check_self_tests,
     check_certificates,
     check_trust,
+    check_sources,
     check_folders,
     check_secrets,
     check_sandbox,

@@ -14,6 +14,7 @@ from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardTls
 from mailwarden.serving.tls import client_context
+from mailwarden.settings.shared import Listen
 
 MAX_KEY = 65_536
 
@@ -70,3 +71,19 @@ def public_context(folder: Path, public: PublicTls) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
     return context
+
+
+async def check_sources(host: Host) -> AsyncIterator[Line]:
+    """Warn about scan sources over HTTP that ask for no secret."""
+    if host.guard is None:
+        return
+    rspamd, stalwart = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
+    if rspamd is not None and not rspamd.password:
+        yield _without_secret("rspamdApi", "password", rspamd.listen)
+    if stalwart is not None and not stalwart.token:
+        yield _without_secret("stalwartHook", "token", stalwart.listen)
+
+
+def _without_secret(name: str, key: str, listen: Listen) -> Line:
+    seen = f"{listen.host}:{listen.port} asks for no secret: every process that reaches it may submit messages"
+    return Line(True, f"scan source {name}", seen, f"set scanSources.{name}.{key} in {GUARD_PATH}", warning=True)

@@ -149,7 +149,7 @@ class Visit:
         response.content_type = media_type
         if charset is not None:
             response.charset = charset
-        finish_headers(response, self.call.request_id, self.call.request.path)
+        finish_headers(response, self.call.request_id, self.call.request.path, self.call.headers)
         await response.prepare(self.call.request)
         return response
 

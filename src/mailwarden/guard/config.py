@@ -31,11 +31,12 @@ class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         Smtp | None, Meta(description="`smtp: {}` enables SMTP beside Postfix; without it nothing listens.")
     ] = None
     rspamd_api: Annotated[
-        RspamdApi | None, Meta(description="`rspamdApi: {}` answers clients of Rspamd; without it nothing listens.")
+        RspamdApi | None,
+        Meta(description="`rspamdApi: {password: …}` answers clients of Rspamd; without it nothing listens."),
     ] = None
     stalwart_hook: Annotated[
         StalwartHook | None,
-        Meta(description="`stalwartHook: {}` answers Stalwart's MTA hooks; without it nothing listens."),
+        Meta(description="`stalwartHook: {token: …}` answers Stalwart's MTA hooks; without it nothing listens."),
     ] = None
 
 

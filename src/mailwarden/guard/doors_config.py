@@ -14,6 +14,13 @@ Connections = Annotated[
     int, Meta(ge=1, le=100_000, description="Connections at once; further ones are told to come back.")
 ]
 Public = Annotated[bool, Meta(description="Lets `listen.host` be neither loopback nor private; needs the secret.")]
+WithoutSecret = Annotated[
+    bool,
+    Meta(
+        description="Lets clients ask without a secret: every process of this host, and behind a private address every "
+        "host of that network, may then submit messages and read verdicts."
+    ),
+]
 BodyTimeout = Annotated[
     int, Meta(ge=1, le=3_600_000, description="Longest wait for the next bytes of a message, in milliseconds.")
 ]
@@ -30,7 +37,10 @@ class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
         RspamdApiListen()
     )
     public: Public = False
-    password: Annotated[str, Meta(description="What the header `Password` must say; none is asked for if empty.")] = ""
+    allow_without_secret: WithoutSecret = False
+    password: Annotated[
+        str, Meta(description="What the header `Password` must say; needed, unless `allowWithoutSecret`.")
+    ] = ""
     quarantine_as: Annotated[
         Literal["reject", "add header", "discard"],
         Meta(description="The action for what is to be held: the client keeps nothing, so that it is refused."),
@@ -39,7 +49,7 @@ class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True)
     body_timeout: BodyTimeout = 30_000
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _mistakes(self.listen, self.public, "password", self.password)
+        yield from _mistakes(self, "password", self.password)
 
 
 class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -53,7 +63,8 @@ class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         StalwartHookListen()
     )
     public: Public = False
-    token: Annotated[str, Meta(description="The hook's bearer token; none is asked for if empty.")] = ""
+    allow_without_secret: WithoutSecret = False
+    token: Annotated[str, Meta(description="The hook's bearer token; needed, unless `allowWithoutSecret`.")] = ""
     quarantine_as: Annotated[
         Literal["reject", "quarantine", "discard"],
         Meta(description="The action for what is to be held; Stalwart's own `quarantine` delivers with a mark."),
@@ -62,10 +73,13 @@ class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     body_timeout: BodyTimeout = 30_000
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _mistakes(self.listen, self.public, "token", self.token)
+        yield from _mistakes(self, "token", self.token)
 
 
-def _mistakes(listen: Listen, public: bool, key: str, secret: str) -> Iterator[tuple[str, str]]:
+def _mistakes(source: RspamdApi | StalwartHook, key: str, secret: str) -> Iterator[tuple[str, str]]:
+    listen, public = source.listen, source.public
+    if not secret and not public and not source.allow_without_secret:
+        yield key, "is needed; without one `allowWithoutSecret: true` lets every process that reaches the port ask"
     if not public and not is_inside(listen.host):
         problem = (
             f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and whoever "

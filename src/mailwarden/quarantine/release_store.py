@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import cast
 from uuid import UUID
 
 from mailwarden.database.pool import Database
@@ -35,8 +36,18 @@ FROM unnest($2::text[], $3::text[]) AS each (name, failure)
 WHERE message = $1 AND state = 'releasing' AND recipient = each.name
 """
 _MISSING = f"UPDATE quarantine SET missing = $3 WHERE {MINE} AND uid = $2"  # noqa: S608 -- a constant of ours
-_SPENT = "SELECT EXISTS (SELECT FROM quarantine_passes WHERE pass = $1)"
-_SPEND = "INSERT INTO quarantine_passes (pass, expires) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+# A row keeps its pass from being used until it expires: for a while by the guard that delivers now, then for good.
+_TAKE = """
+INSERT INTO quarantine_passes AS known (pass, expires) VALUES ($1, now() + make_interval(secs => $2))
+ON CONFLICT (pass) DO UPDATE SET expires = excluded.expires WHERE known.expires < now()
+RETURNING expires
+"""
+_IS_CLAIMED = "SELECT expires <= now() + make_interval(secs => $2) FROM quarantine_passes WHERE pass = $1"
+_GIVE_BACK = "DELETE FROM quarantine_passes WHERE pass = $1 AND expires = $2"
+_SPEND = """
+INSERT INTO quarantine_passes (pass, expires) VALUES ($1, $2)
+ON CONFLICT (pass) DO UPDATE SET expires = excluded.expires
+"""
 
 
 class ReleaseStore:
@@ -79,12 +90,25 @@ class ReleaseStore:
         async with self._database.connection() as connection:
             await connection.execute(_MISSING, uids_of(scope), message.uid, missing)
 
-    async def is_spent(self, scope: Scope, pass_uid: UUID) -> bool:
-        """Tell whether a message went through by this pass; a pass is no tenant's."""
-        async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_SPENT, pass_uid))
+    async def claim_pass(self, scope: Scope, pass_uid: UUID, seconds: float) -> datetime | None:
+        """Take a pass for one delivery; of all guards that ask, one gets it. Return until when, or None.
 
-    async def spend(self, scope: Scope, pass_uid: UUID, expires: datetime) -> bool:
-        """Note that a message went through by this pass; False where one did before."""
+        A pass is no tenant's. A guard that dies with it leaves it claimed until then, and a retry gets it.
+        """
         async with self._database.connection() as connection:
-            return (await connection.execute(_SPEND, pass_uid, expires)).endswith(" 1")
+            return cast("datetime | None", await connection.fetchval(_TAKE, pass_uid, seconds))
+
+    async def is_claimed(self, scope: Scope, pass_uid: UUID, seconds: float) -> bool:
+        """Tell whether a pass that could not be taken is in use, and not spent."""
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_IS_CLAIMED, pass_uid, seconds))
+
+    async def give_back_pass(self, scope: Scope, pass_uid: UUID, claimed_until: datetime) -> None:
+        """Let a pass be used again, as nothing was delivered by it."""
+        async with self._database.connection() as connection:
+            await connection.execute(_GIVE_BACK, pass_uid, claimed_until)
+
+    async def spend_pass(self, scope: Scope, pass_uid: UUID, until: datetime) -> None:
+        """Keep a pass from being used again."""
+        async with self._database.connection() as connection:
+            await connection.execute(_SPEND, pass_uid, until)

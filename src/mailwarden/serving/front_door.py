@@ -30,6 +30,7 @@ MAX_HEAD = 32_768
 _USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_VARIABLES: Mapping[str, str] = {}
 _NO_PROXIES = Networks()
+_NO_HEADERS: Mapping[str, str] = {}
 
 log = get_logger("front_door")
 
@@ -42,6 +43,7 @@ class Call:
     request_id: str
     variables: Mapping[str, str]  # what stood at {name} in the route's path
     proxies: Networks = _NO_PROXIES  # those that are believed about who calls them
+    headers: Mapping[str, str] = field(default_factory=dict)  # on every answer of this process
 
     @property
     def address(self) -> str | None:
@@ -77,12 +79,14 @@ class FrontDoor:
         answer_for: ErrorAnswer = answer_for,
         proxies: Networks = _NO_PROXIES,
         clients: ClientNames | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         """Take the routes; a second door of a process has meters of its own, and may have other words for errors."""
         self.routes = tuple(routes)
         self.max_head = max_head
         self.answer_for = answer_for
         self._proxies = proxies
+        self.headers = headers
         self._clients = clients  # None: every client may call, and routes ask for credentials
         self.in_hand = 0
         self.stopping = False
@@ -112,7 +116,7 @@ class FrontDoor:
             route, variables = self._find(request)
             if self.stopping:
                 raise ShuttingDown("This process is stopping; try again.")  # noqa: TRY301
-            response = await route.handler(Call(request, request_id, variables, self._proxies))
+            response = await route.handler(Call(request, request_id, variables, self._proxies, self.headers))
         except MailwardenError as error:
             response = self.answer_for(error)
         except ConnectionError:
@@ -127,7 +131,7 @@ class FrontDoor:
             if self.stopping and not self.in_hand:
                 self._idle.set()
         if not response.prepared:
-            finish_headers(response, request_id, request.path)
+            finish_headers(response, request_id, request.path, self.headers)
             if self.stopping or not request.content.is_eof():  # what is left of a body is not worth waiting for
                 response.force_close()
         self._record(request, route, response.status, time.perf_counter() - began)
@@ -205,9 +209,12 @@ def request_id_of(request: web.BaseRequest) -> str:
     return given if _USABLE_ID.fullmatch(given) else secrets.token_hex(8)
 
 
-def finish_headers(response: web.StreamResponse, request_id: str, path: str) -> None:
-    """Set the headers that every answer carries."""
+def finish_headers(
+    response: web.StreamResponse, request_id: str, path: str, own: Mapping[str, str] = _NO_HEADERS
+) -> None:
+    """Set the headers that every answer carries, and those of this process."""
     headers = response.headers
+    headers.update(own)
     headers[REQUEST_ID] = request_id
     headers["Server"] = "mailwarden"
     headers.setdefault("Cache-Control", "no-store")

@@ -146,7 +146,7 @@ class Connection(web.RequestHandler):
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
         response = self._door.answer_for(error)
-        finish_headers(response, request_id, "")
+        finish_headers(response, request_id, "", self._door.headers)
         response.force_close()
         return response
 
@@ -173,7 +173,7 @@ class Connection(web.RequestHandler):
         response = self._door.answer_for(error)
         body = response.body if isinstance(response.body, bytes) else b""
         head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
-        finish_headers(response, request_id, "")
+        finish_headers(response, request_id, "", self._door.headers)
         response.headers["Content-Length"] = str(len(body))
         response.headers["Connection"] = "close"
         head += "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())

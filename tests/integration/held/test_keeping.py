@@ -12,13 +12,15 @@ from msgspec.structs import replace
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.crypto.keyring import KeyRing
+from mailwarden.database.pool import Database
 from mailwarden.errors import MessageNotFound, NotReleasable
-from mailwarden.guard.passes import Passes
+from mailwarden.guard.passes import Passes, PassInUse, TakenPass
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.bypass import Bypass, BypassSeal
 from mailwarden.quarantine.folder import FolderShelf
 from mailwarden.quarantine.held import Place, Question, State
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.quarantine.releasing import Releasing
 from mailwarden.quarantine.retention_store import RetentionStore
 from mailwarden.quarantine.vault import Vault
@@ -234,19 +236,60 @@ async def test_guards_that_release_at_once_do_each_release_once(house: House, tm
 
 async def test_a_pass_is_spent_once(house: House):
     one, until = uuid4(), datetime.now(UTC) + timedelta(hours=1)
-    assert not await house.releases.is_spent(ALL, one)
-    assert await house.releases.spend(ALL, one, until)
-    assert not await house.releases.spend(ALL, one, until)
-    assert await house.releases.is_spent(ALL, one)
+    claimed = await house.releases.claim_pass(ALL, one, 60.0)
+    assert claimed is not None
+    assert await house.releases.claim_pass(ALL, one, 60.0) is None
+    assert await house.releases.is_claimed(ALL, one, 60.0)
+    await house.releases.give_back_pass(ALL, one, claimed - timedelta(seconds=1))
+    assert await house.releases.claim_pass(ALL, one, 60.0) is None, "an older claim gives nothing back"
+    await house.releases.spend_pass(ALL, one, until)
+    assert await house.releases.claim_pass(ALL, one, 60.0) is None
+    assert not await house.releases.is_claimed(ALL, one, 60.0)
 
 
 async def test_a_message_goes_through_by_its_pass_once(house: House):
     seal = BypassSeal(KeyRing.of(b"k" * 64))
-    passes, recipients = Passes(seal, house.releases), ["ann@north.example"]
+    passes, recipients = Passes(seal, house.releases, 60.0), ["ann@north.example"]
     bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
     stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)
-    assert await passes.admit(Spooled.of(RAW), recipients) is None
-    assert await passes.admit(stamped, recipients) == bypass
-    assert await passes.admit(stamped, recipients) == bypass, "the next hop was away, and Postfix comes again"
-    await passes.spend(bypass)
-    assert await passes.admit(stamped, recipients) is None
+    assert await passes.take(Spooled.of(RAW), recipients) is None
+    taken = await passes.take(stamped, recipients)
+    assert taken is not None
+    assert taken.bypass == bypass
+    with pytest.raises(PassInUse):
+        await passes.take(stamped, recipients)
+    await passes.give_back(taken)
+    again = await passes.take(stamped, recipients)
+    assert again is not None, "the next hop was away, and Postfix comes again"
+    await passes.spend(again)
+    assert await passes.take(stamped, recipients) is None
+
+
+async def test_of_many_with_one_pass_at_two_guards_one_goes_through(house: House, database_url: str):
+    seal, recipients = BypassSeal(KeyRing.of(b"k" * 64)), ["ann@north.example"]
+    databases = [Database(database_url, 8) for _ in range(2)]
+    guards = [Passes(seal, ReleaseStore(database), 60.0) for database in databases]
+    for _ in range(10):
+        bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+        stamped = seal.field(bypass, recipients, sha256(RAW).digest()) + RAW
+        tries = [guard.take(Spooled.of(stamped), recipients) for guard in guards for _ in range(8)]
+        found = await asyncio.gather(*tries, return_exceptions=True)
+        taken = [each for each in found if isinstance(each, TakenPass)]
+        assert len(taken) == 1
+        assert sum(isinstance(each, PassInUse) for each in found) == 15
+        await guards[0].spend(taken[0])
+        assert await guards[1].take(Spooled.of(stamped), recipients) is None
+    for database in databases:
+        await database.close()
+
+
+async def test_a_guard_that_dies_with_a_pass_leaves_it_to_the_retry(house: House):
+    seal, recipients = BypassSeal(KeyRing.of(b"k" * 64)), ["ann@north.example"]
+    bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+    stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)
+    assert await Passes(seal, house.releases, 0.3).take(stamped, recipients) is not None  # and nothing after it
+    retry = Passes(seal, house.releases, 60.0)
+    with pytest.raises(PassInUse):
+        await retry.take(stamped, recipients)
+    await asyncio.sleep(0.4)
+    assert await retry.take(stamped, recipients) is not None

@@ -48,7 +48,7 @@ class Judge:
 
 
 class Passes:
-    async def admit(self, *_: object) -> None:
+    async def take(self, *_: object) -> None:
         return None
 
 

@@ -70,7 +70,7 @@ async def _tell(call: Call, response: web.StreamResponse, line: ProgressLine) ->
     try:
         async with asyncio.timeout(WRITE_SECONDS):
             if not response.prepared:
-                finish_headers(response, call.request_id, call.request.path)
+                finish_headers(response, call.request_id, call.request.path, call.headers)
                 await response.prepare(call.request)
             await response.write(write_line(line))
     except TimeoutError:

@@ -14,7 +14,7 @@ from mailwarden.access.directory import TenantDirectory, grouped
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, answered, settle
-from mailwarden.guard.passes import Passes
+from mailwarden.guard.passes import Passes, PassInUse
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.smtp_config import Smtp as Settings
 from mailwarden.guard.sources.smtp_commands import Refusal
@@ -24,6 +24,7 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
+BEING_DELIVERED = "451 4.3.0 This released message is being delivered at this moment; try again later"
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 
 
@@ -65,13 +66,15 @@ class Smtp:
     async def take(self, transaction: Transaction, raw: Spooled) -> str:
         """Answer one message: judged for each tenant, carried out, remembered."""
         assert transaction.sender is not None
-        bypass = await self._passes.admit(raw, [each.address for each in transaction.recipients])
-        if bypass is not None:  # it was judged before, held, and released
+        try:
+            taken = await self._passes.take(raw, [each.address for each in transaction.recipients])
+        except PassInUse:
+            raise Refusal(BEING_DELIVERED) from None
+        if taken is not None:  # it was judged before, held, and released
             answer = await self._delivery.pass_on(
                 transaction.recipients, transaction.sender, transaction.forwarded, raw
             )
-            if answer.done:
-                await self._passes.spend(bypass)
+            await (self._passes.spend(taken) if answer.done else self._passes.give_back(taken))
             return answer.reply
         try:
             async with self._admission.admitted(raw.size):

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.delivery import Delivery
+from mailwarden.guard.delivery import PATIENCE, Delivery
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.house import House
 from mailwarden.guard.next_hop import NextHop
@@ -14,6 +14,8 @@ from mailwarden.guard.sources.smtp import Smtp
 from mailwarden.guard.sources.smtp_listener import SmtpListener, greeting_name
 from mailwarden.quarantine.bypass import BypassSeal
 from mailwarden.quarantine.release_store import ReleaseStore
+
+PASS_MARGIN = 60.0  # seconds beyond the longest delivery for which a pass is not given to another
 
 
 @asynccontextmanager
@@ -36,7 +38,7 @@ async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[],
             processing=house.processing,
             tenants=house.tenants,
             delivery=Delivery(hop, ResultSeal(key), keeper, house.metrics),
-            passes=Passes(BypassSeal(key), ReleaseStore(house.database)),
+            passes=Passes(BypassSeal(key), ReleaseStore(house.database), PATIENCE * hop.timeout + PASS_MARGIN),
             spool=house.spool,
             analysis_timeout=patience,
         )
