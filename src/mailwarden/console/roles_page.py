@@ -39,7 +39,9 @@ def roles_page() -> str:
         "A person has one role, for the whole deployment or for some tenants. A deployment administrator is always "
         "of the deployment, a tenant administrator always of tenants; analysts and auditors are either. Whoever is "
         "of tenants sees nothing but those: their messages, lists, keys, people and deeds. What a person may not see "
-        "does not exist for them (404); what their role does not include is refused (403).\n\n"
+        "does not exist for them (404); what their role does not include is refused (403). "
+        "A change of role, tenants or state ends the person's sessions and every setup link made for them or by them."
+        "\n\n"
         f"| right | lets a person | {head} |\n|---|---|{'---|' * len(Role)}\n" + "\n".join(rows) + "\n\n"
         "¹ of the whole deployment only.\n"
     )
