@@ -88,6 +88,8 @@ def test_a_role_that_was_changed_holds_at_once(house: House, root: Person) -> No
     assert person.get("/console/people").status == 403
     uid = uid_of(root, "climber")
     assert root.post(f"/console/people/{uid}/role", role="auditor").status == 303
+    assert person.get("/console/people").status == 303, "a session of before the change has ended"
+    assert person.log_in().status == 303
     assert person.get("/console/people").status == 200
     assert root.post(f"/console/people/{uid}/disable").status == 303
     assert person.get("/console/people").status == 303
