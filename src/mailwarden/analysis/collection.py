@@ -105,7 +105,7 @@ class Examination:
             return
         self._note(frame.report)
         self.summary = frame.summary or self.summary
-        self.contents = frame.contents or self.contents
+        self.contents = tuple(dict.fromkeys((*self.contents, *frame.contents)))
         self.sightings = frame.sightings or self.sightings
         if frame.report.analyzer == STRUCTURE:
             self.sound, self.bearable = frame.sound, frame.bearable

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.heaviness import LIGHT_SECONDS, is_heavy
 from mailwarden.analysis.link_summaries import with_links
@@ -17,7 +18,6 @@ from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason
 from mailwarden.message.limits import LIMITS, Limits
-from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
 from mailwarden.message.sender import find_envelope_doubts, find_sender_doubts
 from mailwarden.message.structure import LINES, StructureReport, check_structure
@@ -83,7 +83,8 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     yield Frame(report)
     started = time.perf_counter()
     message = parse_message(raw, limits, structure, coverage)
-    contents, whole = _contents(message) if message.ambiguities or Sight.CONTENTS in job.wanted else ((), True)
+    shown = message.ambiguities or Sight.CONTENTS in job.wanted
+    contents, whole = _contents(part.content for part in message.parts) if shown else ((), True)
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
         doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
@@ -136,7 +137,13 @@ def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:
         summary = with_links(summary, view)
     except Exception as error:  # the links are needed by no other step, so that this is a failure like any other
         return Frame(_broken(COVERAGE, started, error), last=last)
-    return Frame(_coverage_of(view), summary=summary, last=last)
+    report = _coverage_of(view)
+    contents: tuple[bytes, ...] = ()
+    if report.status is Status.FINISHED:  # files that an engine cannot unpack by itself
+        contents, whole = _contents(file.content for file in view.opened_files if file.was_hidden)
+        if not whole:
+            report = replace(report, findings=(*report.findings, _TOO_MANY_HIDDEN))
+    return Frame(report, summary=summary, contents=contents, last=last)
 
 
 def _coverage_of(view: View) -> Report:
@@ -159,22 +166,28 @@ def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:
     return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)
 
 
-def _contents(message: Message) -> tuple[tuple[bytes, ...], bool]:
-    """Return the decoded parts, each once, and whether they are all.
+def _contents(found: Iterable[bytes]) -> tuple[tuple[bytes, ...], bool]:
+    """Return contents that an engine is shown one by one, each once, and whether they are all.
 
     Where readers may disagree, the engine shall see what we see.
     """
-    chosen: dict[str, bytes] = {}
+    chosen: dict[bytes, None] = {}
     whole, room = True, MAX_CONTENTS_BYTES
-    for part in message.parts:
-        if not part.content or part.sha256 in chosen:
+    for content in found:
+        if not content or content in chosen:
             continue
-        if len(part.content) <= room and len(chosen) < MAX_CONTENTS:
-            chosen[part.sha256] = part.content
-            room -= len(part.content)
+        if len(content) <= room and len(chosen) < MAX_CONTENTS:
+            chosen[content] = None
+            room -= len(content)
         else:
             whole = False
-    return tuple(chosen.values()), whole
+    return tuple(chosen), whole
+
+
+_TOO_MANY_HIDDEN = Finding(
+    "structure.limit",
+    facts={"limit": "contents", "sentence": "it has more files than an engine can be shown that cannot unpack them"},
+)
 
 
 _MISSED_FINDINGS = {

@@ -6,12 +6,14 @@ Security: works on hostile files inside a killable worker; nothing is written to
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from mailwarden.analysis import file_types
 from mailwarden.analysis.bodies import is_shown
+from mailwarden.analysis.embedded_files import embedded_files, holds_files
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, kind_by_content
 from mailwarden.analysis.files import encoded, mails, tnef
 from mailwarden.analysis.files.archives import read_archive, read_stream
@@ -60,6 +62,18 @@ def _read_unsupported(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     yield from ()
 
 
+def _read_document(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    """Yield the files inside of a document; each trial of a password costs a tenth of a second, so few are tried."""
+    passwords = partial(_few_passwords, opening)
+    for name, content in embedded_files(file.content, passwords, opening.coverage):
+        if opening.read([content], len(file.content), file.place) is not None:
+            yield Entry(name, content)
+
+
+def _few_passwords(opening: Opening) -> tuple[str, ...]:
+    return opening.passwords[: opening.limits.office_trials]
+
+
 def _read_fragment(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     opening.unsupported(file.place, "it is a fragment of a message, whose other fragments come in other messages")
     yield from ()
@@ -73,6 +87,7 @@ CONTAINERS = (
     Container("signature", mails.is_cms, mails.read_cms, scanned=False),
     Container("pgp", mails.is_pgp, mails.read_pgp),
     Container("fragment", lambda file: file.media_type == "message/partial", _read_fragment),
+    Container("document", lambda file: holds_files(file.content), _read_document),
     Container("unsupported", lambda file: bool(unsupported_kind(file.name, file.content)), _read_unsupported),
 )
 _NOT_SCANNED = frozenset({"ar", "warc", "rpm", "zstandard", "lz4", "lzip", "compress", "lzma"})

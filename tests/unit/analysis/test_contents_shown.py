@@ -10,7 +10,10 @@ from mailwarden.model.evidence import Evidence, Report
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
+from tests.unit.analysis.files.makers import mail_with, written, yencoded
+from torture.bombs import packed
 
+SCRIPT = b"WScript.Echo('x')" * 3
 TWICE = b"--b\r\nContent-Type: text/plain\r\nContent-Type: text/html\r\n\r\nhello\r\n"  # readers take one or the other
 
 
@@ -59,3 +62,28 @@ def test_a_message_that_all_read_alike_is_not_held_for_its_parts(monkeypatch: py
     contents, reports = look(message([b"part %d" % number for number in range(9)], ambiguous=False))
     assert not contents
     assert not held(reports)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.zip", written("zip", {"run.js": SCRIPT}, options="zip:encryption=aes256", password="autumn7")),
+        ("a.txt", yencoded(b"run.js", SCRIPT)),
+        ("a.tar.zst", written("ustar", {"run.js": SCRIPT}, "zstd")),
+    ],
+)
+def test_files_that_an_engine_cannot_unpack_are_shown_to_it(name: str, content: bytes):
+    raw = mail_with((name, content), body=b"<p>The password is autumn7</p>")
+    frames = list(examine(Job(raw)))
+    assert SCRIPT in [content for frame in frames for content in frame.contents]
+
+
+def test_files_that_an_engine_unpacks_itself_are_not_shown_again():
+    frames = list(examine(Job(mail_with(("a.zip", packed({"run.js": SCRIPT}))))))
+    assert not any(frame.contents for frame in frames)
+
+
+def test_more_hidden_files_than_can_be_shown_are_recorded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
+    text = b"".join(yencoded(b"%d.txt" % number, b"file %d" % number) for number in range(9))
+    assert held([frame.report for frame in examine(Job(mail_with(("a.txt", text))))])
