@@ -19,6 +19,7 @@ from rig.engines import Engines, start_together
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
 from rig.rspamd import PASSWORD
+from rig.zones import ZONES
 
 HOST = "127.0.0.1"
 INIT_SECONDS = 60.0
@@ -155,12 +156,17 @@ def install_product(
             shutil.copytree(first, place)
         guard = Service(f"guard-{number}", "guard", place, port)
         guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
-        guard.configure({"learning": learning_of(engines)})
+        guard.configure({"learning": learning_of(engines), "engines": {"dns": dns_of(engines)}})
         guard.configure(overrides)
         product.guards.append(guard)
     product.abby.configure({"serviceProviders": {"core": {"hosts": [guard.url for guard in product.guards]}}})
     product.abby.configure(abby or {})
     return product
+
+
+def dns_of(engines: Engines) -> Overrides:
+    """Return the resolver that guard probes: the rig's, by a name that it serves."""
+    return {"servers": [engines.dns.address], "probe": ZONES[0].name}
 
 
 def learning_of(engines: Engines) -> Overrides:

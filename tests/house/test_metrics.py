@@ -8,7 +8,7 @@ _MADE = re.compile(r"""metrics\.(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)"(.*
 # The meters of the doors that speak HTTP: that of abby and of guard, and the drop-in ones.
 DOORS = ("http", "rspamd_api", "stalwart_hook")
 # Labels whose values are ours: a handful each, whatever callers and tenants do.
-BOUNDED = {"route", "status", "verdict", "decision", "analyzer", "kind", "guard", "outcome", "directive"}
+BOUNDED = {"route", "status", "verdict", "decision", "analyzer", "kind", "guard", "outcome", "directive", "engine"}
 
 
 def made() -> dict[str, tuple[str, list[str]]]:

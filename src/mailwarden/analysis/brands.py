@@ -125,7 +125,7 @@ class Brands:
 
     def imitated_by(self, domain: str) -> Brand | None:
         """Return the brand that a domain looks like, letter by letter."""
-        if "." not in domain or self._owner(domain) or label_of(domain) in self._by_label:
+        if "." not in domain or self.owner_of(domain) or label_of(domain) in self._by_label:
             return None
         found = self._lookalikes.find(domain)
         return self._by_domain[found] if found and _is_imitation(label_of(domain), label_of(found)) else None
@@ -137,7 +137,7 @@ class Brands:
     def borne_by(self, host: str) -> tuple[Brand, str] | None:
         """Return the brand whose word stands in a foreign domain, and where: `paypal-secure`, `paypal.com.shop`."""
         organisation = registrable_domain(host)
-        if not organisation or self._owner(host):
+        if not organisation or self.owner_of(host):
             return None
         above = host[: -len(organisation)].rstrip(".")
         if above and (domain := self._first_domain_in(above)):
@@ -174,7 +174,8 @@ class Brands:
         # Mailing services write the address of their customer there: `ada-gmail.com@service.example`.
         return next((brand for brand in found if brand and brand.domains.isdisjoint(free_mail_domains())), None)
 
-    def _owner(self, domain: str) -> Brand | None:
+    def owner_of(self, domain: str) -> Brand | None:
+        """Return the brand that a host or domain belongs to."""
         organisation = registrable_domain(domain) or domain
         label, _, ending = organisation.partition(".")
         if found := self._by_domain.get(organisation):

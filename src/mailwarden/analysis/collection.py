@@ -19,6 +19,7 @@ from mailwarden.analysis.examination import Frame, report_of
 from mailwarden.analysis.fair_queue import NO_FLOW, Flow
 from mailwarden.analysis.heaviness import HEAVY_BYTES
 from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
+from mailwarden.analysis.resolver import Resolver
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
@@ -138,9 +139,12 @@ class Examination:
 class Collector:
     """Asks every analyzer about a message: the worker and the engines side by side, the concluding ones at the end."""
 
-    def __init__(self, workers: WorkerPool, engines: Sequence[EngineAnalyzer]) -> None:
+    def __init__(
+        self, workers: WorkerPool, engines: Sequence[EngineAnalyzer], resolver: Resolver | None = None
+    ) -> None:
         self._workers = workers
         self._engines = tuple(engines)
+        self._resolver = resolver
 
     async def collect(
         self,
@@ -197,6 +201,8 @@ class Collector:
             answers = {report.analyzer: answer for report, answer in said if answer}
             known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
             concluded = _conclude(known, sound=examination.sound)
+            if self._resolver is not None:
+                concluded.append(await self._resolver.confirm(known, until))
             for report in () if number else concluded:
                 observe(report)
             reports = (*examination.reports_for(number), *(report for report, _ in said), *concluded)

@@ -18,6 +18,7 @@ from mailwarden.cli.doctor_services import (
     check_engines,
     check_learning,
     check_processes,
+    check_resolver,
     check_smtp,
 )
 from mailwarden.cli.doctor_trust import check_sources, check_trust
@@ -37,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     check_sandbox,
     check_database,
     check_engines,
+    check_resolver,
     check_smtp,
     check_learning,
     check_processes,

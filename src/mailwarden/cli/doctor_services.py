@@ -19,7 +19,7 @@ from mailwarden.cli.doctor_trust import public_context, rejected_certificate
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import pending
 from mailwarden.errors import MailwardenError, StorageUnavailable
-from mailwarden.guard.app import build_engines
+from mailwarden.guard.app import build_engines, build_resolver
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.quarantine.opening import open_vault
@@ -50,6 +50,19 @@ async def check_engines(host: Host) -> AsyncIterator[Line]:
             yield Line(False, engine.name, error.sentence, remedy)
         except TimeoutError:
             yield Line(False, engine.name, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
+
+
+async def check_resolver(host: Host) -> AsyncIterator[Line]:
+    if host.guard is None:
+        return
+    remedy = f"start it, or set engines.dns.servers and engines.dns.probe in {GUARD_PATH}; name Rspamd's resolver"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield Line(True, "dns", await build_resolver(host.guard).check())
+    except EngineFailed as error:
+        yield Line(False, "dns", error.sentence, remedy)
+    except TimeoutError:
+        yield Line(False, "dns", f"no answer within {PATIENCE:.0f} s", remedy)
 
 
 async def check_smtp(host: Host) -> AsyncIterator[Line]:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.resolver import Resolver
 from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
@@ -139,6 +141,17 @@ def build_engines(config: GuardConfig) -> tuple[EngineAnalyzer, ...]:
     )
 
 
+def build_resolver(config: GuardConfig) -> Resolver:
+    settings = config.engines.dns
+    return Resolver(settings.servers, settings.timeout / 1000, settings.probe)
+
+
+def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
+    up = metrics.gauge("engine_up", "Whether an engine answers: 1 or 0.", "engine")
+    for state in watch.states:
+        up.labels(state.name).set_function(partial(watch.is_up, state.name))
+
+
 @asynccontextmanager
 async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
     """Start everything guard needs, and the doors to it."""
@@ -178,7 +191,9 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         lists = await _fed_lists(config, folder, database, metrics, stack)
         workers = await _started_workers(config, folder, metrics, stack)
         engines = build_engines(config)
-        watch = EngineWatch(engines)
+        resolver = build_resolver(config)
+        watch = EngineWatch((*engines, resolver))
+        _measure_engines(metrics, watch)
         await watch.look()
         watching = asyncio.create_task(watch.run())
         stack.push_async_callback(end_tasks, watching)
@@ -198,7 +213,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
         processing = Processing(
             guard=guard.name,
-            collector=Collector(workers, engines),
+            collector=Collector(workers, engines, resolver),
             relationship=Relationship(acquaintance),
             comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
             learning=learning,

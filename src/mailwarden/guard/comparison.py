@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collected
+from mailwarden.analysis.resolver import UNVERIFIED
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
-from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.envelope import Envelope, domain_of
+from mailwarden.model.evidence import Evidence, Finding
 from mailwarden.model.listing import Listing
 from mailwarden.model.sightings import Sight, Sightings
 
@@ -59,7 +61,12 @@ class Comparison:
             report = failed_report(error.message, _milliseconds(started))
             return Compared(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
         reports = without_allowed_links(collected.evidence, listing, sightings).reports
-        evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
+        report = report_of(listing, _milliseconds(started))
+        domain = domain_of(collected.summary.from_address)
+        if domain and collected.evidence.has(UNVERIFIED) and self._lists.protects(tenant, domain):
+            protected = Finding("lists.protected-sender", "From", {"domain": domain[:200]})
+            report = replace(report, findings=(*report.findings, protected))
+        evidence = Evidence((*reports, report))
         return Compared(envelope, sightings, listing, evidence)
 
     def count(self, compared: Compared) -> None:

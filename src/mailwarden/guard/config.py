@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from mailwarden.analysis.resolver import is_server
 from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp_config import Smtp
@@ -64,9 +65,38 @@ class Clamav(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         yield from _address_mistakes(self.address)
 
 
+class Dns(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The DNS resolver that guard probes; name the one that Rspamd uses."""
+
+    servers: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=8,
+            description="Name servers, such as `127.0.0.1` or `[::1]:5353`; those of /etc/resolv.conf if empty.",
+        ),
+    ] = ()
+    timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for one answer, in milliseconds; a slower resolver is down.")
+    ] = 2_000
+    probe: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="A name with an A record that the resolver must find; `.` asks for the root name servers.",
+        ),
+    ] = "."
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for server in self.servers:
+            if not is_server(server):
+                yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
+
+
 class Engines(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     rspamd: Rspamd = Rspamd()
     clamav: Clamav = Clamav()
+    dns: Dns = Dns()
 
 
 class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

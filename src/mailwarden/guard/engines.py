@@ -4,8 +4,9 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import ClassVar, Protocol
 
-from mailwarden.analysis.analyzer import EngineAnalyzer, EngineFailed
+from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.registry import is_required
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import EngineState
@@ -19,16 +20,27 @@ _WITH_SIGNATURES = re.compile(r"([^/]{1,60})/(\d{1,12})/(.{1,60})")
 log = get_logger(__name__)
 
 
+class Checked(Protocol):
+    """What can be asked whether it works: an engine, or the DNS resolver."""
+
+    name: ClassVar[str]
+
+    async def check(self) -> str: ...
+
+
 class EngineWatch:
     """Keeps the last known state of each engine."""
 
-    def __init__(self, engines: Sequence[EngineAnalyzer]) -> None:
+    def __init__(self, engines: Sequence[Checked]) -> None:
         self._engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not asked yet") for engine in engines}
 
     @property
     def states(self) -> tuple[EngineState, ...]:
         return tuple(self._states.values())
+
+    def is_up(self, name: str) -> bool:
+        return self._states[name].up
 
     async def look(self) -> None:
         """Ask every engine once."""
@@ -40,7 +52,7 @@ class EngineWatch:
             await self.look()
             await asyncio.sleep(PERIOD)
 
-    async def _look_at(self, engine: EngineAnalyzer) -> None:
+    async def _look_at(self, engine: Checked) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 state = state_of(engine, await engine.check())
@@ -54,7 +66,7 @@ class EngineWatch:
         self._states[engine.name] = state
 
 
-def state_of(engine: EngineAnalyzer, said: str) -> EngineState:
+def state_of(engine: Checked, said: str) -> EngineState:
     """Return the state of an engine that answered, with its version and the age of its signatures where it has any."""
     match = _WITH_SIGNATURES.fullmatch(said)
     return EngineState(
@@ -76,5 +88,5 @@ def moment_of(text: str) -> datetime | None:
         return None
 
 
-def _down(engine: EngineAnalyzer, detail: str) -> EngineState:
+def _down(engine: Checked, detail: str) -> EngineState:
     return EngineState(name=engine.name, up=False, required=is_required(engine.name), detail=detail)

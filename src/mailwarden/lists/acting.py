@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from mailwarden.lists.catalogue import Category, find_list
 from mailwarden.lists.identity import identity_of
 from mailwarden.lists.impersonation import DOMAINS, Impersonation
+from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.networks import candidates_for_ip
 from mailwarden.lists.matching import ListMatcher, Seen, Value, hit_of, hits_of, keys_of, needs_of, values_of
 from mailwarden.lists.precedence import Match
 from mailwarden.message.received import canonical_address
+from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit, Listing
@@ -76,6 +78,13 @@ class ActingLists:
         listing = _listing(values, found, sightings, in_use)
         more = (*relays, *self._impersonation.find(tenant, seen, in_use))
         return replace(listing, acting=(*listing.acting, *more))
+
+    def protects(self, tenant: UUID, domain: str) -> bool:
+        """Tell whether a domain, or one above it, is protected."""
+        if DOMAINS not in self._matcher.in_use(tenant):
+            return False
+        names = (*candidates_for_domain(domain), *candidates_for_domain(registrable_domain(domain)))
+        return bool(self._matcher.match(tenant, {DOMAINS: names}))
 
     def count(self, listing: Listing) -> None:
         """Count the entries that acted on a message that is kept."""

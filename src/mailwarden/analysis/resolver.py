@@ -1,0 +1,272 @@
+"""The DNS resolver as an engine: probed by itself, and asked again where Rspamd could not tell who sent a message.
+
+SPF, DKIM and DMARC rest on DNS. A resolver that is away, slow, failing or answering "no such name" to everything makes
+a forged message look like one of a domain without a policy. So guard asks the resolver for a name that must exist, and
+where Rspamd reports a temporary error or no record, guard looks for the record itself before anything is concluded.
+Security: names come from hostile messages; each question has a deadline, what is kept is bounded by number and time.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import ClassVar
+
+import dns.asyncquery
+import dns.exception
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdatatype
+from dns.resolver import NoResolverConfiguration
+from dns.resolver import Resolver as SystemConfiguration
+from msgspec import Struct
+
+from mailwarden.analysis.analyzer import EngineFailed, Known
+from mailwarden.analysis.analyzers.authentication import dmarc_domain, spf_domain
+from mailwarden.analysis.analyzers.rspamd import told_address
+from mailwarden.analysis.brands import load_brands
+from mailwarden.message.urls import normalize_host
+from mailwarden.model.envelope import domain_of
+from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+
+DNS = "dns"
+ROOT = "."
+KEPT, FRESH = 10_000, 60.0
+OUTSIDE = "com."  # a random name below it is in no cache, so that an answer shows that the resolver reaches others
+OUTSIDE_PERIOD = 30.0
+SHAKY = 15.0  # seconds after an outage in which a temporary error of Rspamd is taken for a part of it
+TEMPORARY = frozenset({"R_SPF_DNSFAIL", "R_DKIM_TEMPFAIL", "DMARC_DNSFAIL"})
+UNVERIFIED = "dns.unverified-sender"
+
+
+class Outcome(StrEnum):
+    FOUND = "found"
+    NONE = "none"  # no such name, or no such record
+    FAILED = "failed"
+
+
+class Answer(Struct, frozen=True):
+    outcome: Outcome
+    records: tuple[str, ...] = ()
+    sentence: str = ""
+
+
+class Resolver:
+    """Asks the configured name servers one after the other; keeps what it was told for a minute."""
+
+    name: ClassVar[str] = DNS
+
+    def __init__(self, servers: Sequence[str], timeout: float, probe: str = ROOT) -> None:
+        self.servers = tuple(servers) or system_servers()
+        self.timeout = timeout
+        self._probe_name = probe
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Answer]] = OrderedDict()
+        self._probing: asyncio.Task[None] | None = None
+        self._probe_began = 0.0
+        self._good_since = -1.0  # when the last probe that succeeded began
+        self._failed_at = -SHAKY - 1.0
+        self._outside_at = -OUTSIDE_PERIOD - 1.0
+
+    async def check(self) -> str:
+        """Probe, and return which resolver answered; raise EngineFailed where none does."""
+        await self.probe(time.monotonic())
+        return f"resolver at {', '.join(self.servers)}"
+
+    async def probe(self, since: float, *, outside: bool = False) -> None:
+        """Return once a probe that began after `since` succeeded; raise EngineFailed where it did not.
+
+        Callers share a probe. With `outside`, the resolver must also answer a question that no cache can answer.
+        """
+        if outside:
+            self._outside_at = min(self._outside_at, since - OUTSIDE_PERIOD - 1.0)
+        while self._good_since < since:
+            if self._probing is None or self._probing.done():
+                self._probe_began = time.monotonic()
+                self._probing = asyncio.create_task(self._probe(), name="resolver probe")
+            began, probing = self._probe_began, self._probing
+            try:
+                await asyncio.shield(probing)
+            except EngineFailed:
+                if began >= since:
+                    raise
+
+    async def _probe(self) -> None:
+        began = time.monotonic()
+        kind = "NS" if self._probe_name == ROOT else "A"
+        answer = await self._ask(self._probe_name, kind)
+        if answer.outcome is Outcome.FOUND and began - self._outside_at > OUTSIDE_PERIOD:
+            outside = await self._ask(f"mailwarden-{secrets.token_hex(8)}.{OUTSIDE}", "A")
+            if outside.outcome is Outcome.FAILED:
+                answer = outside
+            else:
+                self._outside_at = began
+        if answer.outcome is Outcome.FOUND:
+            self._good_since = began
+            return
+        self._failed_at = time.monotonic()
+        self._outside_at = -OUTSIDE_PERIOD - 1.0
+        sentence = answer.sentence or f"it has no {kind} record of {self._probe_name}, which must exist"
+        where = ", ".join(self.servers) or "no server in /etc/resolv.conf"
+        raise EngineFailed(FailureKind.UNREACHABLE, f"The DNS resolver ({where}) does not work: {sentence}.")
+
+    @property
+    def was_down(self) -> bool:
+        """Tell whether a probe failed a moment ago."""
+        return time.monotonic() - self._failed_at < SHAKY
+
+    async def look_up_text(self, name: str, start: str) -> Answer:
+        """Look for TXT records that begin with a text; an answer is kept for a minute, a failure is not."""
+        key = (name, start)
+        kept = self._kept.get(key)
+        if kept and time.monotonic() - kept[0] < FRESH:
+            return kept[1]
+        answer = await self._ask(name, "TXT")
+        if answer.outcome is Outcome.FOUND:
+            matching = tuple(each for each in answer.records if each.lower().startswith(start))
+            answer = Answer(Outcome.FOUND, matching) if matching else Answer(Outcome.NONE)
+        if answer.outcome is not Outcome.FAILED and not self.was_down:
+            self._kept[key] = (time.monotonic(), answer)
+            self._kept.move_to_end(key)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return answer
+
+    async def _ask(self, name: str, kind: str) -> Answer:
+        """Ask the servers in turn, all within the deadline."""
+        answer = Answer(Outcome.FAILED, sentence="no server is configured")
+        try:
+            question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.from_text(kind))
+        except (dns.exception.DNSException, UnicodeError):
+            return Answer(Outcome.NONE)  # no such name can exist
+        for server in self.servers:
+            answer = await self._ask_server(server, question)
+            if answer.outcome is not Outcome.FAILED:
+                return answer
+        return answer
+
+    async def _ask_server(self, server: str, question: dns.message.QueryMessage) -> Answer:
+        host, port = split_server(server)
+        patience = self.timeout / max(len(self.servers), 1)
+        try:
+            async with asyncio.timeout(patience):
+                # RFC 7766, section 5: what does not fit into a datagram is asked again over TCP.
+                reply, _ = await dns.asyncquery.udp_with_fallback(question, host, patience, port)
+        except (TimeoutError, dns.exception.Timeout):
+            return Answer(Outcome.FAILED, sentence=f"{server} did not answer within {patience * 1000:.0f} ms")
+        except (OSError, dns.exception.DNSException) as error:
+            return Answer(Outcome.FAILED, sentence=f"{server}: {error or type(error).__name__}")
+        code = reply.rcode()
+        if code not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            return Answer(Outcome.FAILED, sentence=f"{server} answers {dns.rcode.to_text(code)}")
+        wanted = question.question[0].rdtype
+        found = (record for rrset in reply.answer if rrset.rdtype == wanted for record in rrset)
+        texts = tuple(_text_of(record) for record in found)
+        return Answer(Outcome.FOUND, texts) if texts else Answer(Outcome.NONE)
+
+    async def confirm(self, known: Known, until: float) -> Report:
+        """Report whether what Rspamd said of the sender can rest on DNS; a failure means that it cannot."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, until - started)):
+                findings = await self._confirm(known, started)
+        except EngineFailed as error:
+            return _report(started, failure=Failure(DNS, error.kind, error.sentence))
+        except TimeoutError:
+            return _report(started, failure=Failure(DNS, FailureKind.TIMEOUT, "The DNS resolver took too long."))
+        return _report(started, findings)
+
+    async def _confirm(self, known: Known, since: float) -> tuple[Finding, ...]:
+        answer = known.answers.get("rspamd")
+        symbols = answer.symbols if answer else {}
+        # A test message (GTUBE) is answered without checks, and without a client IP neither SPF nor DMARC is checked.
+        checked = any(name.startswith("R_SPF_") for name in symbols) and bool(told_address(known.envelope))
+        temporary = TEMPORARY & symbols.keys()
+        doubtful = checked and (temporary or not _has_policy(symbols) or "R_SPF_NA" in symbols)
+        if not doubtful:
+            if self.was_down or temporary:
+                await self.probe(since, outside=bool(temporary))
+            return ()
+        domain = normalize_host(domain_of(known.summary.from_address))
+        failed = await self._compare(symbols, domain, known) if domain and not known.ambiguous_sender else False
+        await self.probe(since, outside=bool(temporary or failed))
+        if temporary and self.was_down:
+            raise EngineFailed(FailureKind.UNFINISHED, "The DNS resolver failed while the sender was checked.")
+        if not (temporary or failed) or not domain:
+            return ()
+        found = [Finding(UNVERIFIED, "From", {"domain": domain[:200]})]
+        if load_brands().owner_of(domain):
+            found.append(Finding("dns.brand-sender", "From", {"domain": domain[:200]}))
+        return tuple(found)
+
+    async def _compare(self, symbols: Mapping[str, tuple[str, ...]], domain: str, known: Known) -> bool:
+        """Look for the records that Rspamd did not find; tell whether that failed, raise where Rspamd is wrong."""
+        failed = False
+        if not _has_policy(symbols) and _claims_absence(symbols):
+            for name in dict.fromkeys((domain, normalize_host(dmarc_domain(symbols)))):
+                failed |= await self._require_none(f"_dmarc.{name}", "v=dmarc1") if name else False
+        sender = normalize_host(spf_domain(known.envelope))
+        if "R_SPF_NA" in symbols and sender:
+            failed |= await self._require_none(sender, "v=spf1")
+        return failed
+
+    async def _require_none(self, name: str, start: str) -> bool:
+        answer = await self.look_up_text(name, start)
+        if answer.outcome is Outcome.FOUND:
+            sentence = f"Rspamd did not find the record {start} of {name[:200]}, which exists: its resolver fails"
+            raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")
+        return answer.outcome is Outcome.FAILED
+
+
+def _has_policy(symbols: Mapping[str, tuple[str, ...]]) -> bool:
+    """Tell whether Rspamd saw the DMARC policy: it applied it, or it found it wrong."""
+    if any(name.startswith("DMARC_POLICY_") or name == "DMARC_BAD_POLICY" for name in symbols):
+        return True
+    return any("SPF/DKIM temp error" in option for option in symbols.get("DMARC_DNSFAIL", ()))
+
+
+def _claims_absence(symbols: Mapping[str, tuple[str, ...]]) -> bool:
+    """Tell whether Rspamd found no record or could not ask; a wrong record, or no From, is another thing."""
+    options = symbols.get("DMARC_NA", ())
+    return not options or " " not in options[0]
+
+
+def _text_of(record: object) -> str:
+    """Return a TXT record as one text (RFC 7208, section 3.3), any other as it is written."""
+    strings = getattr(record, "strings", None)
+    return b"".join(strings).decode("utf-8", "replace") if strings is not None else str(record)
+
+
+def _report(started: float, findings: tuple[Finding, ...] = (), failure: Failure | None = None) -> Report:
+    took = round((time.monotonic() - started) * 1000, 3)
+    return Report(DNS, True, Status.FAILED if failure else Status.FINISHED, took, findings, failure, "resolver")
+
+
+def system_servers() -> tuple[str, ...]:
+    """Return the name servers of /etc/resolv.conf."""
+    try:
+        return tuple(str(each) for each in SystemConfiguration().nameservers)
+    except (NoResolverConfiguration, OSError):
+        return ()
+
+
+def split_server(server: str) -> tuple[str, int]:
+    """Split `192.0.2.1`, `192.0.2.1:5353`, `2001:db8::1` or `[2001:db8::1]:5353`."""
+    if server.startswith("["):
+        host, closed, port = server[1:].partition("]")
+        return (host, int(port[1:] or 53)) if closed else (server, 53)
+    host, colon, port = server.partition(":")
+    return (host, int(port)) if colon and ":" not in port else (server, 53)
+
+
+def is_server(text: str) -> bool:
+    """Tell whether a text is the address of a name server."""
+    try:
+        host, port = split_server(text)
+        ip_address(host)
+    except ValueError:
+        return False
+    return 0 < port < 65_536
