@@ -55,6 +55,9 @@ class Answer(Struct, frozen=True):
     sentence: str = ""
 
 
+Lookups = dict[tuple[str, str], Answer]  # by name and by what the record begins with
+
+
 class Resolver:
     """Asks the configured name servers one after the other; keeps what it was told for a minute."""
 
@@ -118,8 +121,12 @@ class Resolver:
         """Tell whether a probe failed a moment ago."""
         return time.monotonic() - self._failed_at < SHAKY
 
-    async def look_up_text(self, name: str, start: str) -> Answer:
-        """Look for TXT records that begin with a text; an answer is kept for a minute, a failure is not."""
+    async def look_up_text(self, name: str, start: str, unsure: Lookups) -> Answer:
+        """Look for TXT records that begin with a text.
+
+        A new answer goes into `unsure`: a resolver that is failing can answer that there is none. It is kept for a
+        minute once a probe that began after it succeeded.
+        """
         key = (name, start)
         kept = self._kept.get(key)
         if kept and time.monotonic() - kept[0] < FRESH:
@@ -128,12 +135,17 @@ class Resolver:
         if answer.outcome is Outcome.FOUND:
             matching = tuple(each for each in answer.records if each.lower().startswith(start))
             answer = Answer(Outcome.FOUND, matching) if matching else Answer(Outcome.NONE)
-        if answer.outcome is not Outcome.FAILED and not self.was_down:
-            self._kept[key] = (time.monotonic(), answer)
-            self._kept.move_to_end(key)
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+        unsure[key] = answer
         return answer
+
+    def keep(self, sure: Lookups) -> None:
+        """Keep answers for a minute; what failed is asked again."""
+        for key, answer in sure.items():
+            if answer.outcome is not Outcome.FAILED:
+                self._kept[key] = (time.monotonic(), answer)
+                self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
 
     async def _ask(self, name: str, kind: str) -> Answer:
         """Ask the servers in turn, all within the deadline."""
@@ -191,8 +203,14 @@ class Resolver:
                 await self.probe(since, outside=bool(temporary))
             return ()
         domain = normalize_host(domain_of(known.summary.from_address))
-        failed = await self._compare(symbols, domain, known) if domain and not known.ambiguous_sender else False
-        await self.probe(since, outside=bool(temporary or failed))
+        # The lookups stand between two probes that succeed: a resolver that came back meanwhile is asked as it is now.
+        await self.probe(since)
+        unsure: Lookups = {}
+        compared = bool(domain) and not known.ambiguous_sender
+        failed = await self._compare(symbols, domain, known, unsure) if compared else False
+        if unsure or temporary or failed:
+            await self.probe(time.monotonic(), outside=bool(temporary or failed))
+            self.keep(unsure)
         if temporary and self.was_down:
             raise EngineFailed(FailureKind.UNFINISHED, "The DNS resolver failed while the sender was checked.")
         if not (temporary or failed) or not domain:
@@ -202,19 +220,21 @@ class Resolver:
             found.append(Finding("dns.brand-sender", "From", {"domain": domain[:200]}))
         return tuple(found)
 
-    async def _compare(self, symbols: Mapping[str, tuple[str, ...]], domain: str, known: Known) -> bool:
+    async def _compare(
+        self, symbols: Mapping[str, tuple[str, ...]], domain: str, known: Known, unsure: Lookups
+    ) -> bool:
         """Look for the records that Rspamd did not find; tell whether that failed, raise where Rspamd is wrong."""
         failed = False
         if not _has_policy(symbols) and _claims_absence(symbols):
             for name in dict.fromkeys((domain, normalize_host(dmarc_domain(symbols)))):
-                failed |= await self._require_none(f"_dmarc.{name}", "v=dmarc1") if name else False
+                failed |= await self._require_none(f"_dmarc.{name}", "v=dmarc1", unsure) if name else False
         sender = normalize_host(spf_domain(known.envelope))
         if "R_SPF_NA" in symbols and sender:
-            failed |= await self._require_none(sender, "v=spf1")
+            failed |= await self._require_none(sender, "v=spf1", unsure)
         return failed
 
-    async def _require_none(self, name: str, start: str) -> bool:
-        answer = await self.look_up_text(name, start)
+    async def _require_none(self, name: str, start: str, unsure: Lookups) -> bool:
+        answer = await self.look_up_text(name, start, unsure)
         if answer.outcome is Outcome.FOUND:
             sentence = f"Rspamd did not find the record {start} of {name[:200]}, which exists: its resolver fails"
             raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")

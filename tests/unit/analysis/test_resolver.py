@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, Known
-from mailwarden.analysis.resolver import UNVERIFIED, Answer, Outcome, Resolver, is_server, split_server
+from mailwarden.analysis.resolver import UNVERIFIED, Answer, Lookups, Outcome, Resolver, is_server, split_server
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.summary import MessageSummary
 
@@ -21,10 +21,14 @@ class Scripted(Resolver):
         super().__init__(("192.0.2.1",), 1.0, "pass.example")
         self.answers = {"pass.example": probe, **answers}
         self.asked = []
+        self.reply = self.usual_reply
+
+    def usual_reply(self, name):
+        return self.answers.get(name, NONE)
 
     async def _ask(self, name, kind):
         self.asked.append(name)
-        return self.answers.get(name, NONE)
+        return self.reply(name)
 
 
 def known(symbols, sender="boss@company.example", remote="192.0.2.10", *, ambiguous=False):
@@ -50,12 +54,7 @@ async def test_a_probe_without_its_record_means_that_the_resolver_is_down(probe)
 
 async def test_a_resolver_that_reaches_nobody_is_down_though_its_cache_answers():
     resolver = Scripted({})
-    real = resolver._ask
-
-    async def ask(name, kind):
-        return FAILED if name.startswith("mailwarden-") else await real(name, kind)
-
-    resolver._ask = ask
+    resolver.reply = lambda name: FAILED if name.startswith("mailwarden-") else resolver.usual_reply(name)
     with pytest.raises(EngineFailed):
         await resolver.check()
 
@@ -124,11 +123,30 @@ async def test_a_temporary_error_right_after_an_outage_is_a_part_of_it():
     assert (await confirm(resolver, symbols)).failure is not None
 
 
+@pytest.mark.contract("8 dns")
+async def test_a_lookup_counts_only_between_two_probes_that_succeed():
+    resolver = Scripted({"_dmarc.company.example": POLICY})
+    symbols = {"R_SPF_ALLOW": (), "DMARC_NA": ("company.example",)}
+
+    def goes_bad(name):  # from the lookup on the resolver says that there is no name at all
+        if name == "_dmarc.company.example":
+            resolver.reply = lambda _: NONE
+            return NONE
+        return resolver.usual_reply(name)
+
+    resolver.reply = goes_bad
+    assert (await confirm(resolver, symbols)).failure is not None
+    resolver.reply = resolver.usual_reply
+    assert "v=dmarc1" in str((await confirm(resolver, symbols)).failure), "what was said then is not kept"
+
+
 async def test_what_is_kept_is_bounded(monkeypatch):
     monkeypatch.setattr("mailwarden.analysis.resolver.KEPT", 10)
     resolver = Scripted({})
     for number in range(50):
-        await resolver.look_up_text(f"n{number}.example", "v=spf1")
+        unsure: Lookups = {}
+        await resolver.look_up_text(f"n{number}.example", "v=spf1", unsure)
+        resolver.keep(unsure)
     assert len(resolver._kept) == 10
 
 
@@ -154,7 +172,7 @@ def test_a_name_is_no_server(server):
 
 @pytest.mark.parametrize("name", ["a" * 300, "..", "\0.example", "x" * 64 + ".example", "ü" * 80 + ".example"])
 async def test_a_name_that_cannot_exist_has_no_record(name):
-    assert (await Resolver(("127.0.0.1:1",), 0.1).look_up_text(name, "v=spf1")).outcome is not Outcome.FOUND
+    assert (await Resolver(("127.0.0.1:1",), 0.1).look_up_text(name, "v=spf1", {})).outcome is not Outcome.FOUND
 
 
 async def test_a_server_that_is_not_there_is_a_failure_in_time():
