@@ -6,9 +6,12 @@ import pytest
 
 from mailwarden.analysis.embedded_files import embedded_files, holds_files
 from mailwarden.analysis.onenote_files import ONENOTE
+from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
+from mailwarden.message.message import Message, Part
 from tests.unit.analysis.compound_maker import compound
 from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream
+from tests.unit.analysis.test_office_documents import zipped
 
 SCRIPT = b"WScript.Echo(1)"
 
@@ -44,3 +47,12 @@ def test_the_file_is_returned_with_its_name(content, name):
 def test_a_plain_pdf_and_a_locked_one_have_no_files():
     assert not holds_files(pdf(link(b"(https://a.example/)")))
     assert list(embedded_files(encrypted(password="secret"), tuple, Coverage())) == []
+
+
+def test_a_file_inside_of_a_document_is_opened_like_any_other():
+    held = stream(zlib.compress(zipped({"inner.js": SCRIPT})), b"/Type/EmbeddedFile/Filter/FlateDecode")
+    spec = SPEC.replace(b"a.js", b"a.zip")
+    content = pdf(link(), spec, held, catalog=b"/Names<</EmbeddedFiles<</Names[(a.zip)5 0 R]>>>>")
+    part = Part("1", "application/pdf", "a.pdf", "attachment", "", content, "")
+    names = [file.name for file in View(Message(0, "", (), (part,))).opened_files]
+    assert names == ["a.pdf", "a.zip", "inner.js"]
