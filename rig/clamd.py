@@ -27,17 +27,19 @@ AlertBrokenExecutables yes
 
 
 class Clamd(ServerProcess):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = SETTINGS, signatures: str | None = None) -> None:
+        """Take other settings, or other signatures than the one for the test file, where a test needs them wrong."""
         user = servant("clamav")
         make_folder(folder, user)
         self.socket = socket_path(folder / "clamd.sock")
         self.address = f"unix:{self.socket}"
         database, temporary = make_folder(folder / "database"), make_folder(folder / "tmp", user)
         # Name, any type of file, at its first byte, the bytes in hex.
-        (database / "rig.ndb").write_text(f"{SIGNATURE}:0:0:{EICAR.hex()}\n", "ascii")
+        known = f"{SIGNATURE}:0:0:{EICAR.hex()}\n" if signatures is None else signatures
+        (database / "rig.ndb").write_text(known, "ascii")
         configuration = folder / "clamd.conf"
         places = f"LocalSocket {self.socket}\nDatabaseDirectory {database}\nTemporaryDirectory {temporary}\n"
-        configuration.write_text(SETTINGS + places, "utf-8")
+        configuration.write_text(settings + places, "utf-8")
         super().__init__(
             "clamd", [find_program("clamd"), "-c", str(configuration)], folder / "clamd.log", self.ping, user=user
         )

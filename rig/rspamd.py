@@ -22,7 +22,17 @@ DEADLINE = 120.0
 
 
 class Rspamd(ServerProcess):
-    def __init__(self, folder: Path, *, redis: str, dns: str, workers: int = 2, milter: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        redis: str,
+        dns: str,
+        workers: int = 2,
+        milter: bool = False,
+        changes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the text of configuration files that are to differ, by name, where a test needs them wrong."""
         user = servant("_rspamd")
         self._user_name = user
         make_folder(folder)
@@ -36,7 +46,7 @@ class Rspamd(ServerProcess):
         self.controller_address = f"tcp:{HOST}:{controller_port}"
         self.milter_port = free_port() if milter else None  # where an MTA may ask it without us, to compare
         settings = make_folder(make_folder(folder / "configuration") / "local.d")
-        for name, text in self._settings(redis, dns, workers, controller_port).items():
+        for name, text in {**self._settings(redis, dns, workers, controller_port), **(changes or {})}.items():
             (settings / name).write_text(text, "ascii")
         places = {"LOCAL_CONFDIR": settings.parent, "DBDIR": self._state, "RUNDIR": runtime, "LOGDIR": runtime}
         # It refuses to run as root: its main process hands the workers over to this user.

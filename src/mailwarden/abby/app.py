@@ -52,6 +52,7 @@ from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
 from mailwarden.console.reception import Reception
 from mailwarden.crypto.keyring import read_ring
+from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
@@ -78,7 +79,7 @@ from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
-from mailwarden.telemetry.self_tests import BASIC, CRYPTOGRAPHY, PASSWORDS, require_known_answers
+from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 
 SEARCHES = 4  # of history at once; others wait for a moment
 

@@ -56,7 +56,9 @@ class Core(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             yield "hosts", "names a guard twice"
 
 
-class ServiceProviders(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ServiceProviders(Struct, frozen=True, rename="camel", forbid_unknown_fields=False):
+    """A map (specification, section 1, step 3): `core` is mandatory, and abby has no use for other entries."""
+
     core: Annotated[Core, Meta(description="The guards.")]
 
 

@@ -26,6 +26,7 @@ from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
 
 MAX_ANSWER = 1_048_576
 MAX_LINES = 100  # there are a dozen analyzers
+DISABLED = "Scanning is disabled: no guard has scanSources.restApi in guard.yml. An operator has to enable it."
 REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
 
 # What guards refuse with, the one to answer first: the fuller the truth for the caller, the higher.
@@ -95,8 +96,8 @@ def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = No
     except (msgspec.MsgspecError, ValueError):
         raise Died(_nonsense(), "not an answer") from None
     if status == 503 and error in _REFUSALS:
-        refusal = _REFUSALS[error]("Every guard refused the message for now; try again.", retry_after=retry_after)
-        raise Refused(refusal)
+        sentence = DISABLED if error == ScanningDisabled.code else "Every guard refused the message for now; try again."
+        raise Refused(_REFUSALS[error](sentence, retry_after=retry_after))
     if status == 403 and error == Forbidden.code:
         raise Refused(CoreError(REJECTED))
     if status == 504 and error == AnalysisTimeout.code:

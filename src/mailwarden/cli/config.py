@@ -1,13 +1,15 @@
 """`mailwarden config check`: every mistake of the configuration at once, each with its file, line and key."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 from mailwarden.abby import config as abby
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.guard import config as guard
 from mailwarden.guard.own_rules import rule_mistakes
-from mailwarden.settings.reader import Mistake, Mistakes, read
+from mailwarden.settings.document import NotADocument, load
+from mailwarden.settings.reader import Mistake, Mistakes, line_of, read
 
 
 def check(folder: Path) -> list[Mistake]:
@@ -34,6 +36,23 @@ def check(folder: Path) -> list[Mistake]:
     return mistakes
 
 
+def ignored_entries(folder: Path) -> list[Mistake]:
+    """Return the entries of the configuration that are permitted and have no effect."""
+    path = folder / abby.PATH
+    try:
+        document = load(path) if path.exists() else None
+    except (NotADocument, OSError):
+        return []  # check() reports it
+    providers = document.get("serviceProviders") if isinstance(document, Mapping) else None
+    names = [str(name) for name in providers if name != "core"] if isinstance(providers, Mapping) else []
+    return [
+        Mistake(
+            str(path), line_of(providers, name, 1), f"serviceProviders.{name}", "is ignored: abby uses `core` alone"
+        )
+        for name in names
+    ]
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     action = actions.add_parser("check", help="report every mistake with its file, line and key")
@@ -47,6 +66,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if mistakes:
         print(f"{len(mistakes)} mistake{'s' if len(mistakes) > 1 else ''}.")
         return 1
+    for ignored in ignored_entries(arguments.config):
+        print(f"warning: {ignored}")
     print(f"{arguments.config}: no mistakes.")
     return 0
 

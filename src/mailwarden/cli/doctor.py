@@ -9,9 +9,12 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
+from mailwarden.cli.config import ignored_entries
 from mailwarden.cli.doctor_files import check_certificates, check_folders, check_secrets
+from mailwarden.cli.doctor_probes import check_clamav, check_rspamd
 from mailwarden.cli.doctor_report import Check, Host, Line
 from mailwarden.cli.doctor_sandbox import check_sandbox
+from mailwarden.cli.doctor_scans import check_postfix, check_scans
 from mailwarden.cli.doctor_self_tests import check_self_tests
 from mailwarden.cli.doctor_services import (
     check_database,
@@ -39,9 +42,13 @@ CHECKS: tuple[Check, ...] = (
     check_database,
     check_engines,
     check_resolver,
+    check_clamav,
+    check_rspamd,
     check_smtp,
+    check_postfix,
     check_learning,
     check_processes,
+    check_scans,
 )
 
 
@@ -53,6 +60,8 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
             yield Line(False, "configuration", str(mistake), "correct it and run `mailwarden config check`")
         return
     yield Line(True, "configuration", f"{folder}: no mistakes")
+    for ignored in ignored_entries(folder):
+        yield Line(True, "configuration", str(ignored), "remove the entry if nobody else reads it", warning=True)
     host = Host(
         folder,
         guard=read(folder / GUARD_PATH, GuardConfig) if (folder / GUARD_PATH).exists() else None,

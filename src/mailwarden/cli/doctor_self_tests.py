@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
 from mailwarden.cli.doctor_report import Host, Line
-from mailwarden.telemetry.self_tests import BASIC, CRYPTOGRAPHY, PASSWORDS, wrong_answers
+from mailwarden.crypto.self_tests import CRYPTOGRAPHY
+from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
 
 ALL = (*BASIC, *CRYPTOGRAPHY, *PASSWORDS, *READERS, *YARA_ENGINE)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -17,7 +18,7 @@ from mailwarden.cli.doctor_files import look_at_folder
 from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.cli.doctor_trust import public_context, rejected_certificate
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.database.migrations import pending
+from mailwarden.database.migrations import pending, server_time
 from mailwarden.errors import MailwardenError, StorageUnavailable
 from mailwarden.guard.app import build_engines, build_resolver
 from mailwarden.guard.config import PATH as GUARD_PATH
@@ -28,13 +29,17 @@ from mailwarden.serving.tls import client_context
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
 
 PATIENCE = 5.0
+MAX_SKEW = 5.0  # seconds between this host's clock and the database's
 VAULT_PATIENCE = 30.0  # a message of 50 MiB may be read
 SAMPLES = 3  # held messages of which one must open
 
 
 async def check_database(host: Host) -> AsyncIterator[Line]:
     for url in dict.fromkeys(config.database.url for _, config in host.configs):
-        yield await _database(url)
+        line = await _database(url)
+        yield line
+        if line.well:
+            yield await _clock(url)
 
 
 async def check_engines(host: Host) -> AsyncIterator[Line]:
@@ -112,7 +117,9 @@ async def check_processes(host: Host) -> AsyncIterator[Line]:
         for guard in abby.service_providers.core.hosts:
             url = guard.rstrip("/") + GUARD_STATUS_PATH
             yield await _ask(session, url, f"guard {guard.split('//')[-1]}", _describe_guard, "mailwarden serve guard")
-        name = "127.0.0.1" if abby.listen.host == "0.0.0.0" else abby.listen.host  # noqa: S104 - compared, not bound
+        everywhere = abby.listen.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        name = "127.0.0.1" if everywhere else abby.listen.host
+        name = f"[{name}]" if ":" in name else name
         url = f"https://{name}:{abby.listen.port}/readyz"
         ready = (True, f"ready at {name}:{abby.listen.port}")
         yield await _ask(session, url, "abby", lambda _: ready, "mailwarden serve abby", context=public)
@@ -133,6 +140,20 @@ async def _database(url: str) -> Line:
         seen = f"{address}: {len(left)} migration{'s' if len(left) > 1 else ''} missing"
         return Line(False, "database", seen, "run `mailwarden database migrate`")
     return Line(True, "database", f"{address}, tables up to date")
+
+
+async def _clock(url: str) -> Line:
+    """Compare this host's clock with the database's: certificates, links and retention go by both."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            began = time.time()
+            there = await server_time(url)
+            here = (began + time.time()) / 2
+    except (OSError, TimeoutError, MailwardenError) as error:
+        return Line(False, "clock", f"the database does not tell its time: {error or 'no answer'}")
+    off = here - there
+    seen = f"{abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the database's"
+    return Line(abs(off) <= MAX_SKEW, "clock", seen, "set the clocks of both hosts by NTP (`timedatectl set-ntp true`)")
 
 
 async def _quarantine(folder: Path, guard: GuardConfig) -> Line:

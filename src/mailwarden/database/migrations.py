@@ -76,6 +76,12 @@ async def pending(url: str, folder: Path = FOLDER) -> list[str]:
         return [migration.name for migration in _missing(known, checksums)]
 
 
+async def server_time(url: str) -> float:
+    """Return the time of the database's host, in seconds since 1970."""
+    async with _connected(url) as connection:
+        return float(str(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())")))
+
+
 async def _checksums(connection: Connection) -> dict[str, str]:
     rows = await connection.fetch("SELECT name, checksum FROM applied_migrations ORDER BY name")
     return {str(row["name"]): str(row["checksum"]) for row in rows}

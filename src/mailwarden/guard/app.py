@@ -24,6 +24,7 @@ from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.crypto.keyring import read_ring
+from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ScanningDisabled
 from mailwarden.guard.admission import Admission
@@ -61,11 +62,12 @@ from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import settle_memory
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
-from mailwarden.telemetry.self_tests import BASIC, CRYPTOGRAPHY, require_known_answers
+from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
 # A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
 LISTS_SECONDS = 10.0
+DISABLED_SECONDS = 300  # until a caller tries again: an operator has to change the configuration
 
 log = get_logger(__name__)
 
@@ -126,7 +128,8 @@ class Guard:
 
 
 async def refuse_disabled(_: Call) -> web.StreamResponse:
-    raise ScanningDisabled("Scanning is disabled here: guard.yml has no scanSources.restApi.")
+    sentence = "Scanning is disabled: guard.yml has no scanSources.restApi. An operator has to enable it."
+    raise ScanningDisabled(sentence, retry_after=DISABLED_SECONDS)
 
 
 async def answer_alive(_: Call) -> web.StreamResponse:

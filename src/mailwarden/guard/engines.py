@@ -34,6 +34,7 @@ class EngineWatch:
     def __init__(self, engines: Sequence[Checked]) -> None:
         self._engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not asked yet") for engine in engines}
+        self._logged: dict[str, bool] = {}  # what the log says of each engine; nothing before the first answer
 
     @property
     def states(self) -> tuple[EngineState, ...]:
@@ -60,7 +61,8 @@ class EngineWatch:
             state = _down(engine, error.sentence)
         except TimeoutError:
             state = _down(engine, f"did not answer within {PATIENCE:.0f} s")
-        if state.up != self._states[engine.name].up:
+        if state.up != self._logged.get(engine.name):
+            self._logged[engine.name] = state.up
             tell = log.info if state.up else log.warning
             tell("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
         self._states[engine.name] = state

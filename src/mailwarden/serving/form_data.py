@@ -1,11 +1,12 @@
 """Reads multipart/form-data as it arrives, and tells where in the body each part's bytes lie.
 
-The grammar is the narrow one of RFC 2046 that form encoders write: nothing but an optional CRLF before the first
-boundary, nothing but an optional CRLF after the last, CRLF line ends in part headers, no folded headers, no padding
-after a boundary. A part ends only at CRLF, two hyphens and the whole boundary at the beginning of a line, followed by
-CRLF or two hyphens; anything else that begins so is refused, so that nothing can be cut off silently.
+The grammar is that of RFC 2046, section 5.1.1: a preamble and an epilogue, which mean nothing, blanks after a boundary,
+and part headers that may be folded (RFC 5322, section 2.2.3). Lines end in CRLF. A part ends only at CRLF, two hyphens
+and the whole boundary at the beginning of a line. Whatever two readers could understand differently is refused: other
+bytes behind a boundary on its line, a boundary in the epilogue, a body without its last boundary.
 
-Security: reads hostile bytes. Every wait for a boundary keeps at most the boundary's length; headers are bounded.
+Security: reads hostile bytes. Every wait for a boundary keeps at most the boundary's length; headers, preamble and
+epilogue are bounded.
 """
 
 import re
@@ -17,6 +18,8 @@ from mailwarden.errors import MalformedMultipart, UnsupportedMediaType
 
 MAX_HEADER_BYTES = 8_192
 MAX_HEADERS = 16
+MAX_AROUND = 8_192  # bytes of the preamble, and of the epilogue
+MAX_PADDING = 256  # blanks after a boundary
 
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -28,6 +31,9 @@ _BOUNDARY_WANTED = (
     "Content-Type gives no usable boundary: 1 to 70 characters of RFC 2046, in quotes where `=`, `:`, `/`, `?` or a "
     "space is among them."
 )
+_PADDING = re.compile(rb"[ \t]*")
+_EPILOGUE = re.compile(rb"[ \t]*(?:\r\n.*)?", re.DOTALL)
+_FOLD = re.compile(rb"\r\n(?=[ \t])")
 _PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 
 
@@ -81,41 +87,55 @@ class FormDataReader:
                     if not found:
                         return
                 case _State.END:
-                    if self._buffer not in (b"", b"\r", b"\r\n"):
-                        raise MalformedMultipart("Bytes follow the last boundary of the multipart body.")
+                    self._check_epilogue()
                     return
 
     def finish(self) -> None:
         """Say that the body is at its end; a body without its last boundary was truncated on its way."""
-        if self._state is not _State.END or self._buffer == b"\r":
+        if self._state is not _State.END or not _EPILOGUE.fullmatch(self._buffer):
             raise MalformedMultipart("The multipart body ends before its last boundary: it was truncated.")
+
+    def _check_epilogue(self) -> None:
+        """Refuse an epilogue that is long, on the line of the last boundary, or that another reader takes for parts."""
+        if len(self._buffer) > MAX_AROUND:
+            raise MalformedMultipart(f"More than {MAX_AROUND} bytes follow the last boundary of the multipart body.")
+        if not _EPILOGUE.fullmatch(self._buffer.removesuffix(b"\r")):
+            raise MalformedMultipart("Bytes follow the last boundary of the multipart body on its line.")
+        if self._delimiter[2:] in self._buffer:
+            raise MalformedMultipart("A boundary follows the last boundary of the multipart body.")
 
     def _advance(self, count: int) -> None:
         self._buffer = self._buffer[count:]
         self._position += count
 
     def _read_first_boundary(self) -> bool:
+        """Step over the preamble and the first boundary; the body begins with it, or a line of the preamble ends."""
         opening = self._delimiter[2:]
-        start = 2 if self._buffer.startswith(b"\r\n") else 0
-        seen = self._buffer[start : start + len(opening)]
-        if self._buffer == b"\r" or (len(seen) < len(opening) and opening.startswith(seen)):
-            return False
-        if seen != opening:
-            raise MalformedMultipart("The multipart body does not begin with its boundary.")
-        return self._read_boundary_end(start + len(opening))
+        if self._buffer.startswith(opening):
+            return self._read_boundary_end(len(opening))
+        start = self._buffer.find(self._delimiter, 0, MAX_AROUND + len(self._delimiter))
+        if start >= 0:
+            if opening in self._buffer[:start]:  # a reader that takes other line breaks would begin there
+                raise MalformedMultipart("The multipart body has its boundary in the midst of the preamble.")
+            return self._read_boundary_end(start + len(self._delimiter))
+        if len(self._buffer) >= MAX_AROUND + len(self._delimiter):
+            raise MalformedMultipart(f"The first {MAX_AROUND} bytes of the multipart body hold no boundary.")
+        return False
 
     def _read_boundary_end(self, end: int) -> bool:
         """Step over the boundary that ends at `end`; its line break stays, as the headers' search begins with it."""
-        tail = self._buffer[end : end + 2]
-        if tail == b"\r\n":
-            self._state = _State.HEADERS
-            self._advance(end)
-            return True
-        if tail == b"--":
+        if self._buffer.startswith(b"--", end):
             self._state = _State.END
             self._advance(end + 2)
             return True
-        if len(tail) == 2 or tail not in (b"", b"\r", b"-"):
+        padding = _PADDING.match(self._buffer, end, end + MAX_PADDING)
+        after = padding.end() if padding else end
+        tail = self._buffer[after : after + 2]
+        if tail == b"\r\n":
+            self._state = _State.HEADERS
+            self._advance(after)
+            return True
+        if tail not in (b"", b"\r") and not (tail == b"-" and after == end):
             raise MalformedMultipart("A boundary of the multipart body is followed by other bytes on its line.")
         return False
 
@@ -209,7 +229,7 @@ def parse_options(value: str) -> tuple[str, Mapping[str, str] | None]:
 
 def _fields(block: bytes) -> dict[str, str]:
     headers: dict[str, str] = {}
-    lines = block.split(b"\r\n") if block else []
+    lines = _FOLD.sub(b"", block).split(b"\r\n") if block else []
     if len(lines) > MAX_HEADERS:
         raise MalformedMultipart(f"A part has more than {MAX_HEADERS} headers.")
     for line in lines:
@@ -218,6 +238,6 @@ def _fields(block: bytes) -> dict[str, str]:
         except UnicodeDecodeError:
             raise MalformedMultipart("A part's header is not UTF-8.") from None
         if not colon or not _FIELD_NAME.fullmatch(name) or _CONTROL.search(value) or name.lower() in headers:
-            raise MalformedMultipart("A part has a header that is malformed, folded or given twice.")
+            raise MalformedMultipart("A part has a header that is malformed or given twice.")
         headers[name.lower()] = value.strip(" \t")
     return headers

@@ -14,6 +14,7 @@ from ipaddress import ip_network
 
 import structlog
 from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
 from prometheus_client import Counter, Histogram
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
@@ -64,6 +65,26 @@ class Route:
     handler: Handler = field(repr=False)
     permission: str | None = None
     quiet: bool = False  # asked every few seconds by machines: no line in the log
+
+
+class _HeadWriter:
+    """Writes the head of an answer and none of its body: HEAD is answered as GET is, without the content.
+
+    RFC 9110, section 9.3.2. aiohttp leaves out the body of a plain response by itself, but not that of a stream.
+    """
+
+    def __init__(self, writer: AbstractStreamWriter) -> None:
+        self._writer = writer
+        self.length: int | None = None  # aiohttp sets it; it must not bound the head
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._writer, name)
+
+    async def write(self, _: object, **__: object) -> None:
+        return
+
+    async def write_eof(self, _: bytes = b"") -> None:
+        await self._writer.write_eof(b"")
 
 
 class FrontDoor:
@@ -174,8 +195,11 @@ class FrontDoor:
             else:
                 raise NotFound("There is nothing at this path.")
         route = methods.get(request.method)
+        if route is None and request.method == "HEAD" and (route := methods.get("GET")) is not None:
+            request._payload_writer = _HeadWriter(request._payload_writer)  # type: ignore[assignment]
         if route is None:
-            raise MethodNotAllowed("This path does not take this method.", allowed=sorted(methods))
+            allowed = {*methods, "HEAD"} if "GET" in methods else methods
+            raise MethodNotAllowed("This path does not take this method.", allowed=sorted(allowed))
         return route, variables
 
     def _add(self, route: Route) -> None:

@@ -11,6 +11,7 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.settings.shared import Listen
 
 BACKLOG = 1_024
+EVERY_ADDRESS = "::"  # every address of this host, IPv4 and IPv6 on one socket (RFC 3493, section 5.3)
 _REMEDIES = {
     errno.EADDRINUSE: "Another process has this port: end it, or choose another in `listen.port`.",
     errno.EADDRNOTAVAIL: "This host has no such address: set `listen.host`.",
@@ -25,8 +26,15 @@ async def open_port(
     handshake_timeout: float | None = None,
 ) -> asyncio.Server:
     """Listen where the configuration says; a port that cannot be had is the operator's to mend."""
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.get_running_loop().create_server(
+        if listen.host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
+            both = socket.create_server((listen.host, listen.port), family=socket.AF_INET6, dualstack_ipv6=True)
+            both.setblocking(False)
+            return await loop.create_server(
+                make, sock=both, ssl=ssl_context, ssl_handshake_timeout=handshake_timeout, backlog=BACKLOG
+            )
+        return await loop.create_server(
             make, listen.host, listen.port, ssl=ssl_context, ssl_handshake_timeout=handshake_timeout, backlog=BACKLOG
         )
     except socket.gaierror as error:

@@ -84,13 +84,14 @@ class _Checker:
             return
         hints = get_type_hints(kind, include_extras=True)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        unknown = [name for name in node if name not in fields]
+        strict = kind.__struct_config__.forbid_unknown_fields
+        unknown = [name for name in node if name not in fields] if strict else []
         for name in unknown:
-            yield self._mistake(_line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
+            yield self._mistake(line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
         faulty = set()
         for name, field in fields.items():
             if name in node:
-                at = _line_of(node, name, line)
+                at = line_of(node, name, line)
                 for mistake in self.check(node[name], hints[field.name], _join(key, name), at):
                     faulty.add(name)
                     yield mistake
@@ -98,7 +99,7 @@ class _Checker:
                 faulty.add(name)
                 yield self._mistake(line, _join(key, name), "is required and missing")
         for name, problem in _meaning(kind, {name: node[name] for name in node if name in fields}, faulty):
-            yield self._mistake(_line_of(node, name, line), _join(key, name), problem)
+            yield self._mistake(line_of(node, name, line), _join(key, name), problem)
 
     def _check_items(self, node: object, kind: object, item: object, key: str, line: int) -> Iterator[Mistake]:
         if not isinstance(node, Sequence) or isinstance(node, str):
@@ -106,7 +107,7 @@ class _Checker:
             return
         before = False
         for index, value in enumerate(node):
-            for mistake in self.check(value, item, f"{key}[{index}]", _line_of(node, index, line)):
+            for mistake in self.check(value, item, f"{key}[{index}]", line_of(node, index, line)):
                 before = True
                 yield mistake
         if not before:
@@ -117,7 +118,7 @@ class _Checker:
             yield self._mistake(line, key, _not_a_mapping(node, key))
             return
         for name in node:
-            yield from self.check(node[name], value, _join(key, name), _line_of(node, name, line))
+            yield from self.check(node[name], value, _join(key, name), line_of(node, name, line))
 
     def _check_value(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
         choices = get_args(_bare(kind)) if get_origin(_bare(kind)) is Literal else ()
@@ -190,7 +191,7 @@ def _without_none(kind: object) -> object:
     return kind
 
 
-def _line_of(node: object, key: object, default: int) -> int:
+def line_of(node: object, key: object, default: int) -> int:
     """Return the line of a key or an item, as ruamel.yaml remembers it."""
     marks = getattr(node, "lc", None)
     try:

@@ -11,7 +11,9 @@ PORTS = Meta(ge=0, le=65535)
 class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Where a process listens."""
 
-    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    host: Annotated[
+        str, Meta(description="Address to listen on: `::` is every address, IPv4 and IPv6; `0.0.0.0` IPv4.")
+    ] = "127.0.0.1"
     port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 0
 
 

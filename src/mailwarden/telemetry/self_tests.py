@@ -6,7 +6,6 @@ patterns, and a scan that misses a link by that looks like a scan of a message w
 
 import base64
 import bz2
-import hmac
 import lzma
 import re
 import zlib
@@ -20,7 +19,7 @@ from mailwarden.errors import CommandError
 
 PLAIN = b"Known answer. " * 20
 
-_PYTHON = "install your distribution's current python3.11 (on Debian 12: `apt install python3.11`, deb12u9 or later)"
+PYTHON = "install your distribution's current python3.11 (on Debian 12: `apt install python3.11`, deb12u9 or later)"
 _PACKAGES = "install Mailwarden's packages again, in the versions of requirements/"
 
 
@@ -125,35 +124,6 @@ def _decodes_charsets() -> bool:
     return latin and all(content.decode(codec) == "好" for codec, content in _JAPANESE.items())
 
 
-def _computes_hmac() -> bool:
-    digest = hmac.digest(b"Jefe", b"what do ya want for nothing?", "sha256")  # RFC 4231, 4.3
-    return digest.hex() == "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
-
-
-def _seals_and_opens() -> bool:
-    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - a worker has no use for it
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
-
-    cipher, nonce = AESGCM(bytes(32)), bytes(12)
-    sealed = cipher.encrypt(nonce, bytes(16), None)  # NIST, The Galois/Counter Mode of Operation, test case 14
-    if sealed.hex() != "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919":
-        return False
-    try:
-        cipher.decrypt(nonce, sealed[:-1] + b"\0", None)
-    except InvalidTag:
-        return cipher.decrypt(nonce, sealed, None) == bytes(16)
-    return False
-
-
-def _derives_keys() -> bool:
-    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
-
-    derived = HKDF(algorithm=SHA256(), length=42, salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)))
-    expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
-    return derived.derive(b"\x0b" * 22).hex() == expected  # RFC 5869, A.1
-
-
 def _hashes_passwords() -> bool:
     from argon2.low_level import Type, hash_secret_raw  # noqa: PLC0415 - abby alone needs it
 
@@ -164,16 +134,10 @@ def _hashes_passwords() -> bool:
 
 # What every process relies on.
 BASIC: tuple[SelfTest, ...] = (
-    SelfTest("regular expressions", _matches_patterns, _PYTHON),
+    SelfTest("regular expressions", _matches_patterns, PYTHON),
     SelfTest("RE2", _matches_by_re2),
-    SelfTest("decompression", _decompresses, _PYTHON),
-    SelfTest("charsets", _decodes_charsets, _PYTHON),
-)
-# What processes with secrets rely on.
-CRYPTOGRAPHY: tuple[SelfTest, ...] = (
-    SelfTest("HMAC", _computes_hmac, _PYTHON),
-    SelfTest("AES-GCM", _seals_and_opens),
-    SelfTest("HKDF", _derives_keys),
+    SelfTest("decompression", _decompresses, PYTHON),
+    SelfTest("charsets", _decodes_charsets, PYTHON),
 )
 # What a process that checks passwords relies on.
 PASSWORDS: tuple[SelfTest, ...] = (SelfTest("argon2id", _hashes_passwords),)

@@ -1,5 +1,7 @@
 """Multipart bodies, cut at every place, and compared with another reader of the same grammar."""
 
+import itertools
+
 import multipart
 import pytest
 from hypothesis import given, settings
@@ -67,12 +69,52 @@ def test_one_line_break_before_the_first_boundary_is_tolerated():
 @pytest.mark.parametrize(
     "body",
     [
-        b"preamble\r\n" + BODY,
+        b"This is a multi-part message.\r\n" + BODY,
+        b"-- \r\n\r\n" + BODY,
+        BODY + b"The end.\r\n\r\n",
+        BODY[:-2] + b" \t\r\n",
+        BODY[:-2] + b" ",
+        BODY.replace(b"--frontier\r\n", b"--frontier \t \r\n"),
+        BODY.replace(b"form-data;", b"form-data;\r\n\t"),
+        BODY.replace(b"Content-Type: ", b"Content-Type:\r\n "),
+    ],
+)
+def test_what_rfc_2046_permits_around_parts_is_accepted(body):
+    for cut in range(len(body) + 1):
+        assert [part[:2] for part in read(body[:cut], body[cut:])] == [part[:2] for part in EXPECTED], cut
+    assert read(body)[1][2] == body.index(MESSAGE)
+
+
+AROUND = st.binary(max_size=60).filter(lambda text: b"--frontier" not in text)
+BLANKS = st.text(" \t", max_size=9).map(str.encode)
+
+
+@given(AROUND, AROUND, BLANKS, BLANKS, st.lists(st.integers(0, 400), max_size=5))
+def test_a_preamble_an_epilogue_and_blanks_change_no_part(preamble, epilogue, first, last, cuts):
+    body = BODY.replace(b"--frontier\r\n", b"--frontier" + first + b"\r\n")
+    body = (preamble + b"\r\n" if preamble else b"") + body[:-2] + last + b"\r\n" + epilogue
+    places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
+    chunks = [body[begin:end] for begin, end in itertools.pairwise(places)]
+    assert [part[:2] for part in read(*chunks)] == [part[:2] for part in EXPECTED]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
         b"\n" + BODY,
-        BODY + b"x",
-        BODY + b"\r\n",
-        BODY[:-2] + b" \r\n",
-        BODY.replace(b"--frontier\r\n", b"--frontier \r\n", 1),
+        b"preamble " + BODY,
+        b"--frontierX\r\n" + BODY,
+        b"x" * 9000 + b"\r\n" + BODY,
+        BODY + b"x" * 9000,
+        BODY[:-2] + b"x",
+        BODY[:-2] + b" x\r\n",
+        BODY[:-2] + b"\n",
+        BODY + BODY,
+        BODY + b"\n--frontier\r\n",
+        BODY.replace(b"--frontier\r\n", b"--frontier" + b" " * 300 + b"\r\n", 1),
+        BODY.replace(b"--frontier\r\n", b"--frontier x\r\n", 1),
+        BODY.replace(b"--frontier\r\n", b"--frontier -- \r\n", 1),
+        BODY.replace(b"--frontier\r\n", b"--frontier-\r\n", 1),
         BODY.replace(b"--frontier\r\n", b"--frontier\n", 1),
         PARAMETERS + b"{}\r\n--frontierX\r\n" + BODY,
         BODY.replace(b"Content-Type", b" folded\r\nContent-Type"),

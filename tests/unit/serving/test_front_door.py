@@ -59,7 +59,7 @@ async def test_an_unknown_path_is_not_found(door, path):
 
 async def test_a_wrong_method_tells_the_right_ones(door):
     response, body = await ask(door, "DELETE")
-    assert (response.status, body["error"], response.headers["Allow"]) == (405, "method_not_allowed", "GET, POST")
+    assert (response.status, body["error"], response.headers["Allow"]) == (405, "method_not_allowed", "GET, HEAD, POST")
 
 
 @pytest.mark.parametrize("given", ["a", "A-b_c.9", "x" * 64])

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
+from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.errors import CommandError
 from mailwarden.telemetry.self_tests import (
     BASIC,
-    CRYPTOGRAPHY,
     PASSWORDS,
     SelfTest,
     require_known_answers,
@@ -36,8 +36,8 @@ BREAKS = {
     "decompression": ("lzma.decompress", lambda _: b""),
     "charsets": ("mailwarden.telemetry.self_tests._CHARSETS", {"utf-8": b"e"}),
     "HMAC": ("hmac.digest", lambda *_: bytes(32)),
-    "AES-GCM": ("cryptography.hazmat.primitives.ciphers.aead.AESGCM", Broken),
-    "HKDF": ("cryptography.hazmat.primitives.kdf.hkdf.HKDF", Broken),
+    "AES-GCM": ("mailwarden.crypto.self_tests.AESGCM", Broken),
+    "HKDF": ("mailwarden.crypto.self_tests.HKDF", Broken),
     "argon2id": ("argon2.low_level.hash_secret_raw", lambda *_, **__: bytes(32)),
     "hosts in text": ("mailwarden.analysis.self_tests.shown_host", lambda _: ""),
     "HTML parser": ("mailwarden.analysis.self_tests.read_html", Broken),

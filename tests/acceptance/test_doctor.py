@@ -1,0 +1,31 @@
+"""`mailwarden doctor` before a running product: test messages go through every guard, and history keeps none."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from mailwarden.cli.doctor import examine
+from rig.engines import Engines
+from tests.acceptance.house import House
+
+
+async def _rows(engines: Engines, house: House) -> int:
+    connection = await asyncpg.connect(engines.postgresql.url(house.database))
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM history"))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.slow
+async def test_all_is_well_with_a_product_that_is_set_up_right(engines: Engines, house: House):
+    before = await _rows(engines, house)
+    found = [line async for line in examine(house.product.abby.folder)]
+    assert [str(line) for line in found if not line.well] == []
+    names = [line.name for line in found]
+    assert {"clamav settings", "rspamd settings", "clock", "self-tests"} <= set(names)
+    scans = [line for line in found if line.name.startswith("scans ")]
+    assert len(scans) == len(house.product.guards)
+    await asyncio.sleep(2.0)  # history is written behind the answers
+    assert await _rows(engines, house) == before, "nothing is kept"

@@ -1,0 +1,146 @@
+"""`mailwarden doctor` against real engines with one wrong setting each: the setting is named."""
+
+import datetime
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from mailwarden.cli import doctor_probes
+from mailwarden.cli.doctor_probes import check_clamav, check_rspamd
+from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.cli.doctor_scans import check_postfix
+from mailwarden.cli.doctor_services import check_database
+from mailwarden.guard.config import Clamav, GuardConfig, Rspamd, ScanSources
+from mailwarden.guard.config import Engines as EngineSettings
+from mailwarden.guard.smtp_config import Smtp
+from mailwarden.settings.shared import Database
+from rig.clamd import SETTINGS, Clamd
+from rig.engines import Engines
+from rig.folders import temporary_folder
+from rig.rspamd import Rspamd as RigRspamd
+
+
+def host_with(**settings: Clamav | Rspamd) -> Host:
+    return Host(Path("/nowhere"), GuardConfig(engines=EngineSettings(**settings)), None)  # type: ignore[arg-type]
+
+
+async def lines(check: Callable[[Host], AsyncIterator[Line]], host: Host) -> list[Line]:
+    return [line async for line in check(host)]
+
+
+CLAMD = {
+    "StreamMaxLength": "StreamMaxLength 60M -> StreamMaxLength 25M",
+    "MaxFileSize": "MaxFileSize 60M -> MaxFileSize 25M",
+    "MaxScanSize": "MaxScanSize 400M -> MaxScanSize 20M",
+    "AlertExceedsMax": "AlertExceedsMax yes -> AlertExceedsMax no",
+    "AlertEncrypted": "AlertEncrypted yes -> AlertEncrypted no",
+    "AlertBrokenExecutables": "AlertBrokenExecutables yes -> AlertBrokenExecutables no",
+    "MaxThreads": "MaxThreads 20 -> MaxThreads 8",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", CLAMD)
+async def test_each_wrong_setting_of_clamd_is_named(setting: str):
+    right, _, wrong = CLAMD[setting].partition(" -> ")
+    assert right in SETTINGS
+    clamd = Clamd(temporary_folder() / "clamd", SETTINGS.replace(right, wrong))
+    clamd.start()
+    try:
+        found = await lines(check_clamav, host_with(clamav=Clamav(clamd.address)))
+    finally:
+        clamd.stop()
+    assert [line.well for line in found] == [False], found
+    assert setting in found[0].remedy
+
+
+async def test_missing_signatures_of_clamd_are_named():
+    clamd = Clamd(temporary_folder() / "clamd", signatures="Other:0:0:6d61696c77617264656e2d6f74686572\n")
+    clamd.start()
+    try:
+        found = await lines(check_clamav, host_with(clamav=Clamav(clamd.address)))
+    finally:
+        clamd.stop()
+    assert found[0] == Line(
+        False, "clamav signatures", "clamd does not find EICAR", "run `freshclam`, then restart clamd"
+    )
+
+
+@pytest.mark.parametrize(("days", "told"), [(0, 0), (7, 0), (30, 30)])
+def test_old_signatures_are_named(days: int, told: int):
+    made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days, hours=1)
+    assert doctor_probes._age_of_signatures(f"ClamAV 1.4.6/27852/{made:%a %b %d %H:%M:%S %Y}") == told
+    assert doctor_probes._age_of_signatures("ClamAV 1.4.6") == 0
+
+
+async def test_right_engines_are_reported_as_right(engines: Engines):
+    host = host_with(clamav=Clamav(engines.clamd.address), rspamd=Rspamd(engines.rspamd.address))
+    assert [line.well for line in await lines(check_clamav, host)] == [True]
+    assert [line.well for line in await lines(check_rspamd, host)] == [True]
+
+
+RSPAMD = {
+    "greylist.conf": {"greylist.conf": ""},
+    "max_message": {"options.inc": 'dns {{ nameserver = ["{dns}"]; }}\nmax_message = 10485760;\n'},
+    "nameserver": {"options.inc": 'dns {{ nameserver = ["127.0.0.1:9"]; timeout = 0.2s; }}\nmax_message = 62914560;\n'},
+    "dkim": {"dkim.conf": "enabled = false;\n"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", RSPAMD)
+async def test_each_wrong_setting_of_rspamd_is_named(named: str, engines: Engines):
+    changes = {name: text.format(dns=engines.dns.address) for name, text in RSPAMD[named].items()}
+    rspamd = RigRspamd(
+        temporary_folder() / "rspamd", redis=engines.redis.address, dns=engines.dns.address, workers=1, changes=changes
+    )
+    rspamd.start()
+    try:
+        found = await lines(check_rspamd, host_with(rspamd=Rspamd(rspamd.address)))
+    finally:
+        rspamd.stop()
+    assert [line.well for line in found] == [False], found
+    assert named in found[0].remedy
+
+
+async def test_a_socket_without_permission_is_named(engines: Engines, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mailwarden.cli.doctor_probes.os.access", lambda *_: False)  # root may open every socket
+    host = host_with(clamav=Clamav(engines.clamd.address), rspamd=Rspamd(engines.rspamd.address))
+    (clamav,), (rspamd,) = await lines(check_clamav, host), await lines(check_rspamd, host)
+    assert "LocalSocketMode" in clamav.remedy
+    assert "bind_socket" in rspamd.remedy
+    assert "permission denied" in clamav.seen
+
+
+async def test_a_clock_that_is_two_hours_off_is_named(database_url: str, monkeypatch: pytest.MonkeyPatch):
+    host = Host(Path("/nowhere"), GuardConfig(database=Database(url=database_url)), None)
+    assert {line.name: line.well for line in await lines(check_database, host)} == {"database": True, "clock": True}
+    now = time.time
+    monkeypatch.setattr("mailwarden.cli.doctor_services.time.time", lambda: now() + 7_200)
+    clock = (await lines(check_database, host))[1]
+    assert (clock.name, clock.well) == ("clock", False)
+    assert "ahead of" in clock.seen
+
+
+@pytest.mark.parametrize(
+    ("limits", "well", "named"),
+    [
+        ("message_size_limit = 53477376\nvirtual_mailbox_limit = 0\nmailbox_size_limit = 0\n", True, ""),
+        ("message_size_limit = 53477376\nvirtual_mailbox_limit = 51200000\n", False, "virtual_mailbox_limit"),
+        ("message_size_limit = 53477376\nmailbox_size_limit = 51200000\n", False, "mailbox_size_limit"),
+        ("message_size_limit = 10240000\nmailbox_size_limit = 51200000\n", False, "message_size_limit is below"),
+    ],
+)
+async def test_limits_of_postfix_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: str, well: bool, named: str
+):
+    program = tmp_path / "postconf"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{limits}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    host = Host(tmp_path, GuardConfig(scan_sources=ScanSources(smtp=Smtp())), None)
+    (line,) = await lines(check_postfix, host)
+    assert line.well is well
+    assert named in line.seen
