@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import shutil
 from collections.abc import AsyncIterator
 from uuid import UUID
@@ -88,7 +89,7 @@ async def _submit(session: aiohttp.ClientSession, guard: str, message: bytes) ->
     form = aiohttp.FormData()
     parameters = msgspec.json.encode(MessageAnalysisRequest(border_mta_data=border)).decode()
     form.add_field("parameters", parameters, content_type="application/json")
-    form.add_field("email", message, filename="message.eml", content_type="message/rfc822")
+    form.add_field("email", io.BytesIO(message), filename="message.eml", content_type="message/rfc822")
     headers = {
         wire.GGRID_HEADER: str(new_ggrid()),
         wire.DEADLINE_HEADER: str(int(SECONDS * 1000)),
