@@ -16,6 +16,7 @@ from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.errors import MailwardenError
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.tls import client_context
 from mailwarden.wire import guard as wire
 from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisRequest, MessageAnalysisResult
@@ -90,12 +91,12 @@ async def _submit(session: aiohttp.ClientSession, guard: str, message: bytes) ->
     parameters = msgspec.json.encode(MessageAnalysisRequest(border_mta_data=border)).decode()
     form.add_field("parameters", parameters, content_type="application/json")
     form.add_field("email", io.BytesIO(message), filename="message.eml", content_type="message/rfc822")
+    group = RecipientGroup(Assignment(NOBODY, AssignedBy.DEFAULT), (_ADDRESS,))
+    (groups,) = wire.write_groups((group,), (_ADDRESS,))
     headers = {
         wire.GGRID_HEADER: str(new_ggrid()),
         wire.DEADLINE_HEADER: str(int(SECONDS * 1000)),
-        wire.TENANT_HEADER: str(NOBODY),
-        wire.TENANT_BY_HEADER: "default",
-        wire.PROFILE_HEADER: "balanced",
+        wire.GROUPS_HEADER: groups,
         wire.STORE_HEADER: "no",
     }
     try:
