@@ -44,6 +44,11 @@ def shown_host(text: str) -> str:
     return normalize_host(match[1]) if match and match[2].lower() not in _FILE_ENDINGS else ""
 
 
+def names_file(host: str) -> bool:
+    """Tell a bare name that is far more often the name of a file than a host, such as `setup.py`."""
+    return host.count(".") == 1 and host.rpartition(".")[2] in _FILE_ENDINGS
+
+
 def misleading(href: str, text: str) -> tuple[str, str] | None:
     """Return the host shown and the host led to, where they belong to different organisations."""
     shown = shown_host(text)

@@ -159,11 +159,10 @@ def unread_charset(content: bytes, labels: Iterable[str]) -> str:
     unknown = next((label for label in labels if label and not codec_for(label)), "")
     if not unknown or len(content) < 4:
         return ""
-    sample = content[:_SAMPLE]
-    if b"\x1b" not in sample and _is_utf_8(sample):
+    if b"\x1b" not in content and _is_utf_8(content):
         return ""
-    plain = sum(map(len, _READABLE.findall(sample)))
-    return "" if plain * 5 >= len(sample) * 2 else unknown[:60]
+    plain = sum(map(len, _READABLE.findall(content)))
+    return "" if plain * 5 >= len(content) * 2 else unknown[:60]
 
 
 def _is_shifting(content: bytes, declared: list[str]) -> bool:
@@ -198,14 +197,14 @@ def _plausible(content: bytes, declared: list[str], inside: list[str], *, saved:
     elif b"\0" in content[:_SAMPLE] and not any(codec.startswith("utf_") and codec in _STATEFUL for codec in declared):
         yield from _wide_by_zeros(content[:_SAMPLE])
     labels = [*unwide, *declared] if saved else declared
-    yield from labels[:4]
+    yield from dict.fromkeys(labels)
     for codec in (f"{label}_be" for label in labels if label in ("utf_16", "utf_32") and not marked):
         yield codec  # RFC 2781, 4.3: big-endian where nothing says otherwise; clients take it for little-endian
     if not labels:
         yield ""
     # The header's label counts for a body in every client; one inside counts where it changes what is a tag.
     ordinary = _is_utf_8(content) and all(codec in ("utf_8", "ascii") for codec in declared)
-    for codec in unwide[:4]:
+    for codec in dict.fromkeys(unwide):
         if codec in _STATEFUL or (codec in _MULTIBYTE and not ordinary):
             yield codec
     if any(codec in _STATEFUL | _MULTIBYTE for codec in labels):

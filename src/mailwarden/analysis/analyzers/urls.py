@@ -12,7 +12,7 @@ from mailwarden.analysis.downloads import fetched_name, is_archive
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
 from mailwarden.analysis.link_words import load_link_words
-from mailwarden.analysis.links import public_ip, shown_host
+from mailwarden.analysis.links import names_file, public_ip, shown_host
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
@@ -106,7 +106,7 @@ def look_homewards(view: View) -> Iterator[Noticed]:
     house = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
     domains: set[str] = set()
     for link in view.links:
-        if link.host:
+        if link.host and not (link.bare and names_file(link.host)):
             host = host_of(destination(link.url))
             domain = registrable_domain(host) or host
             if not domain or domain not in {own, house}:
