@@ -18,7 +18,8 @@ from mailwarden.message.structure import check_structure
 
 _MAIL_NAMES = frozenset({"eml", "mht", "mhtml", "mim", "mime", "nws", "emlx"})
 _PARSED_TYPES = frozenset({"message/rfc822", "message/global", "message/news"})
-_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:[A-Za-z][A-Za-z0-9-]{1,60}):[ \t\r\n]")
+_FRONT = b"\xef\xbb\xbf \t\r\n"  # what clients skip before the first field
+_FIELD = re.compile(rb"(?:[A-Za-z][A-Za-z0-9-]{1,60})[ \t]*:")
 _MAIL_FIELDS = re.compile(
     rb"(?im)^(?:from|received|return-path|mime-version|content-type|subject|date|to|message-id|x-[a-z-]{2,30})[ \t]*:"
 )
@@ -41,7 +42,7 @@ def is_mail(file: SeenFile) -> bool:
         return False  # the parser has looked into it
     if ending_of(file.name) in _MAIL_NAMES:
         return True
-    head = file.content[:4_096]
+    head = file.content[:4_096].lstrip(_FRONT)
     return _FIELD.match(head) is not None and len({each.lower() for each in _MAIL_FIELDS.findall(head)}) >= 2
 
 
@@ -63,12 +64,13 @@ def is_pgp(file: SeenFile) -> bool:
 
 def read_mail(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     """Yield the files of a message, and its texts."""
-    report = check_structure(file.content, opening.limits)
+    content = file.content.lstrip(_FRONT)
+    report = check_structure(content, opening.limits)
     for trip in report.tripped:
         opening.coverage.beyond(trip.limit, file.place, trip.sentence.rstrip("."))
     if report.tripped:
         return
-    for part in parse_message(file.content, opening.limits, report, opening.coverage).parts:
+    for part in parse_message(content, opening.limits, report, opening.coverage).parts:
         is_body = is_shown(part)
         name = ("text.html" if part.media_type == "text/html" else "text.txt") if is_body else part.name
         yield Entry(name, part.content, part.media_type, part.charset, is_body)

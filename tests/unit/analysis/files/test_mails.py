@@ -46,6 +46,11 @@ def test_a_message_is_opened_by_its_name_or_by_its_content(name):
     assert found.files[0].media_type == "text/html"
 
 
+@pytest.mark.parametrize("front", [b"\r\n\r\n", b"\xef\xbb\xbf", b"From : x@y.example\r\n"])
+def test_a_message_is_recognised_behind_what_clients_skip(front):
+    assert opened("note", front + mail_with(("run.js", SCRIPT))).contents["run.js"] == SCRIPT
+
+
 def test_messages_in_messages_in_archives_are_opened():
     inner = mail_with(("b.zip", packed({"run.js": SCRIPT})))
     found = opened("a.zip", packed({"x.eml": mail_with(("y.eml", inner))}))
