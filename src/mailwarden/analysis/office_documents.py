@@ -23,6 +23,13 @@ from mailwarden.analysis.rtf_documents import read_rtf
 from mailwarden.message.coverage import Coverage
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
+_FLAT = (
+    b"schemas.microsoft.com/office/2006/xmlPackage",
+    b"<office:document",
+    b"mso-application",
+    b"application/x-mso",
+    b"editdata.mso",
+)
 _ACCESS = (b"\0\1\0\0Standard Jet DB", b"\0\1\0\0Standard ACE DB")
 _RELATION = re.compile(rb"<(?:[\w.-]{1,50}:)?Relationship\b((?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*)>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(rb"\b(Type|Target|TargetMode)\s{0,9}=\s{0,9}(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
@@ -73,18 +80,16 @@ def read_document(
     if kind in {"", "web page"}:
         if (workbook := read_raw_workbook(content, coverage, place)) is not None:
             return _from_compound(workbook, traces=False)
-        if _is_flat(content):
+        if _is_flat(content, kind):
             return _Package(coverage, place).read_flat(content)
     return None
 
 
-def _is_flat(content: bytes) -> bool:
+def _is_flat(content: bytes, kind: str) -> bool:
     """Tell a document that is one file of XML, or a page that Office saved."""
-    head = content[:65_536].lower()  # where a document says what it is
-    if b"schemas.microsoft.com/office/2006/xmlpackage" in head or b"<office:document" in head:
+    if any(mark in content for mark in _FLAT):
         return True
-    is_saved_page = b"<html" in head and b"urn:schemas-microsoft-com:office" in head
-    return is_saved_page or b"mso-application" in head or b"application/x-mso" in head
+    return kind == "web page" and b"urn:schemas-microsoft-com:office" in content
 
 
 def _from_compound(found: Compound, *, traces: bool) -> OfficeDocument:
@@ -218,7 +223,7 @@ class _Package:
         if name == "[content_types].xml":
             self.macros = self.macros or bool(_MACRO_TYPE.search(data))
             self.macro_sheets = self.macro_sheets or bool(_MACRO_SHEET_TYPE.search(data))
-        if name.startswith("customui/") or b"customUI" in data[:2_048]:
+        if name.startswith("customui/") or b"<customUI" in data:
             calls = _OUTSIDE_CALL.findall(data.decode("utf-8", "replace"))
             self.remote.update(dict.fromkeys(("customui", place) for place in calls))
         self._read_fields(data)

@@ -22,14 +22,13 @@ from mailwarden.message.urls import find_urls
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
 
-_TEXT_PAGES = 3  # whose text is kept; links are read on every page
-_TEXT_KEPT = 8_000
+_TEXT_PAGES = 3  # not inspection: phrases are searched in files of one or two pages; links on every page
 _SMALLEST_FILE = 150  # bytes; a damaged file that is smaller shows nothing
 
 
 def is_pdf(content: bytes) -> bool:
     """Tell a PDF by its header, which viewers accept behind up to a kilobyte of other bytes."""
-    return b"%PDF-" in content[:1_024]
+    return b"%PDF-" in content[:1_024]  # not inspection: viewers look no further (ISO 32000-1, annex H)
 
 
 class PdfReading(Struct, frozen=True):
@@ -143,8 +142,9 @@ class _Reader:
             if self._clock.is_over(self._place):
                 break
             self._read_page(number)
+        text = self._coverage.cut("\n".join(self._texts), "text", self._place)
         return PdfReading(
-            True, False, password, copy, pages, self._letters, "\n".join(self._texts)[:_TEXT_KEPT],
+            True, False, password, copy, pages, self._letters, text,
             tuple(self._links), scripts, forms, tuple(self._files),
         )  # fmt: skip
 
@@ -234,7 +234,7 @@ class _Reader:
             text = text_page.get_text_range(0, count)
             if keep:
                 self._letters += count
-                self._texts.append(text[:_TEXT_KEPT])
+                self._texts.append(text)
             lower = text.lower()
             if "http" not in lower and "www." not in lower and "://" not in lower:
                 return

@@ -79,18 +79,7 @@ def _read_fragment(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     yield from ()
 
 
-def _read_document(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield the files inside of a document: attachments of a PDF, packages, and what a password opens."""
-    is_compound = file.content.startswith(b"\xd0\xcf\x11\xe0")
-    for name, content in embedded_files(file.content, lambda: opening.passwords, opening.coverage):
-        data = opening.read((content,), len(file.content), file.place)
-        if data is not None:
-            yield Entry(name or (file.name if is_compound else ""), data)
-
-
 CONTAINERS = (
-    # It has no kind: a document is not reported as an archive because it has files inside.
-    Container("", lambda file: holds_files(file.content), _read_document, scanned=False),
     Container("tnef", lambda file: tnef.is_tnef(file.content), tnef.read_tnef),
     Container("message", mails.is_outlook, mails.read_outlook, scanned=False),
     Container("message", mails.is_mailbox, mails.read_mailbox),
