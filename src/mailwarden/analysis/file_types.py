@@ -161,18 +161,18 @@ def kind_by_content(head: bytes) -> str:
         return "webp" if head[8:12] == b"WEBP" else "media"
     if head[4:8] == b"ftyp":
         return "heic" if head[8:12] in _PICTURE_BRANDS else "media"
-    if b"%PDF-" in head[:1_024]:  # readers look for it so far
+    if b"%PDF-" in head[:1_024]:  # not inspection: readers look for the mark so far
         return "pdf"
-    start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()  # not inspection: a type is told by its beginning
     if start.startswith((b"<?xml", b"<!--", b"<!doctype svg")):  # what may stand before a drawing or a page
-        start = head[:HEAD].lower()
+        start = head[:HEAD].lower()  # not inspection: a type is told by its beginning
         return WEB_PAGE if b"<svg" in start or b"<html" in start else ""
     return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
 
 
 def ask_libmagic(head: bytes) -> str:
     """Return the kind that libmagic sees, or its media type where we have no word for it."""
-    seen = str(_libmagic().from_buffer(head[:HEAD]))
+    seen = str(_libmagic().from_buffer(head[:HEAD]))  # not inspection: a type is told by its beginning
     if any(word in seen for word in _PROGRAM_WORDS):
         return PROGRAM
     if seen in {"application/octet-stream", "application/x-empty"}:  # which is to say that it does not know

@@ -28,7 +28,9 @@ def is_heavy(message: Message) -> bool:
         if part.content.startswith(_PICTURES):
             pictures += 1
             pixels += _pixels(part)
-        elif not part.media_type.startswith("text/") or part.content[:4096].count(0):
+        elif (
+            not part.media_type.startswith("text/") or b"\0" in part.content[:4096]
+        ):  # not inspection: chooses a worker
             packed += len(part.content)
     return packed > HEAVY_PACKED_BYTES or pixels > HEAVY_PIXELS or pictures > HEAVY_PICTURES
 

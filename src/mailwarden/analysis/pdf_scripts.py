@@ -21,7 +21,7 @@ _HOLDS = re.compile(rb"/(?:Kids|Names|JS)\b")
 _UNCALLED = re.compile(  # strings and comments; of one that goes over lines, its beginning
     r"\"(?:[^\"\\\n]|\\.){0,500}\"|'(?:[^'\\\n]|\\.){0,500}'|//[^\n]{0,2000}|/\*"
 )
-_MAX_COMMENT = 20_000
+_MAX_COMMENT = 20_000  # not inspection: a longer comment is read as a part of the script
 _QUOTED = re.compile(r"\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|//[^\n]{0,500}")
 _WORD = re.compile(r"[A-Za-z_$][\w$]{1,60}")
 _DEFINED = re.compile(r"\b(?:var|function)\s{1,9}([A-Za-z_$][\w$]{1,60})")

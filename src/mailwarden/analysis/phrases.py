@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from mailwarden.analysis.folding import fold
 from mailwarden.analysis.literals import SENTENCE_ENDS, Shape, commonness, read_shape, shortest_beginnings
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 
 PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
@@ -118,7 +119,7 @@ class PhraseBook:
     def _try(self, number: int, text: str, found: dict[int, str]) -> None:
         phrase = self.phrases[number]
         if (phrase.order is None or phrase.order.search(text)) and (match := phrase.pattern.search(text)):
-            found[number] = match[0][:TOLD]
+            found[number] = match[0][: SHOWN.word]
 
 
 class _Phrase:

@@ -70,7 +70,7 @@ async def _run(raw: bytes, sandbox: SandboxMode) -> bytes:
             process.kill()
         await process.wait()
     if process.returncode == NO_SANDBOX:
-        raise SandboxUnavailable(out[:1_000].decode("utf-8", "replace"))
+        raise SandboxUnavailable(out[:1_000].decode("utf-8", "replace"))  # shown: an error of ours
     if process.returncode or len(out) > MAX_DOCUMENT:
         raise OSError("The preview process ended without a preview.")
     return out

@@ -115,7 +115,7 @@ def _markup_in(source: Source, text: str) -> str:
     begin = skip_prolog(text)
     if _PAGE_START.match(text, begin):
         return text
-    start = text[:_START]
+    start = text[:_START]  # not inspection: where a text says what it is
     if "<" in start and any(namespace in text for namespace in _MARKUP) and _is_xml(source, start):
         return text
     plain = source.media_type == "text/plain" and not source.attached
@@ -146,7 +146,7 @@ def _expanded(text: str, coverage: Coverage, place: str) -> str:
                     coverage.beyond("html", place)
                     return text
                 text = text.replace(f"&{name};", value)
-    if "<![CDATA[" in text and "<?xml" in text[:_START]:
+    if "<![CDATA[" in text and "<?xml" in text[:_START]:  # not inspection: where a text says what it is
         text = text.replace("<![CDATA[", "").replace("]]>", "")
     return text
 

@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"HYPERLINK\s+(?:\\[a-z]\s+)*\"?([^\"\s}]+)", re.IGNORECAS
 
 def read_rich_text(content: bytes, coverage: Coverage, place: str) -> tuple[str, tuple[str, ...]]:
     """Return the text, fields included, and the addresses of its HYPERLINK fields."""
-    page = _CODE_PAGE.search(content[:4_096])
+    page = _CODE_PAGE.search(content[:4_096])  # not inspection: where RTF names its code page
     charset = f"cp{page[1].decode()}" if page else "cp1252"
     text = _read(content, charset if codec_for(charset) else "cp1252")
     text = coverage.cut(text, "text", place)

@@ -24,7 +24,7 @@ from mailwarden.message.received import read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
-MAX_RELAYS = 30
+MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
 _ENDINGS = {
     PROGRAM: ".exe", SHORTCUT: ".lnk", DISK_IMAGE: ".iso", WEB_PAGE: ".html", "pdf": ".pdf", "zip": ".zip",
     "rar": ".rar", "7z": ".7z", "gzip": ".gz", "cab": ".cab", "rtf": ".rtf",

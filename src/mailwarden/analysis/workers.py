@@ -34,7 +34,7 @@ _CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
 _CLOCK_TICK = 0.005
 _SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
 _START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
-_MAX_FRAME = 64 * 1024 * 1024
+_MAX_FRAME = 64 * 1024 * 1024  # not inspection: an answer of our own worker; a larger one fails
 _FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
 
 OnFrame = Callable[[Frame], None]

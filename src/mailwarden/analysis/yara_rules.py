@@ -42,10 +42,10 @@ def compile_rules(folder: Path) -> tuple["yara_x.Rules | None", tuple[Problem, .
         return None, (Problem(str(folder), 1, f"cannot be read: {error.strerror}"),)
     compiler = yara_x.Compiler(includes_enabled=False)
     problems = [Problem(str(folder), 1, f"holds more than {MAX_FILES:,} files")] if len(files) > MAX_FILES else []
-    for path in files[:MAX_FILES]:
+    for path in files[:MAX_FILES]:  # not inspection: rules of the operator, reported above
         compiler.new_namespace(path.stem)
         problems += _add(compiler, path)
-    return (compiler.build() if files else None), tuple(problems[:_MAX_PROBLEMS])
+    return (compiler.build() if files else None), tuple(problems[:_MAX_PROBLEMS])  # shown: what the operator is told
 
 
 def _add(compiler: "yara_x.Compiler", path: Path) -> Iterator[Problem]:
@@ -69,4 +69,6 @@ def _sentence(error: dict[str, object]) -> str:
     details = (
         [str(label.get("text", "")) for label in labels if isinstance(label, dict)] if isinstance(labels, list) else []
     )
-    return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[:300]
+    return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[
+        :300
+    ]  # shown: what the operator is told

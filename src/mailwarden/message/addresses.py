@@ -74,7 +74,7 @@ def _pieces(value: str) -> Iterator[str]:
 
 def first_address(value: str, limits: Limits = LIMITS) -> Address:
     """Return the first mailbox of a value, or an empty one."""
-    found = read_addresses(value[:8_192], limits)
+    found = read_addresses(value[:8_192], limits)  # not inspection: a longer From is ambiguous, see sender
     return found[0] if found else Address("", "")
 
 
@@ -83,20 +83,20 @@ def _finish(found: list[Address], words: list[str], address: str, comment: str) 
     if ":" in text:
         text = _GROUP.sub("", text).strip()
     if address:
-        found.append(Address(text[:1_000], _clean(address)))
+        found.append(Address(text[:1_000], _clean(address)))  # not inspection: a longer From is ambiguous, see sender
     elif "@" in text:
         # A quoted local part was taken for a word of the name: join it again.
         joined = text.replace(" @", "@").replace("@ ", "@")
         bare = joined if " " not in joined else next((word for word in joined.split() if "@" in word), joined)
         name = comment if bare == joined else joined.replace(bare, "").strip()
-        found.append(Address(name[:1_000], _clean(bare)))
+        found.append(Address(name[:1_000], _clean(bare)))  # not inspection: a longer From is ambiguous, see sender
     elif text or comment:
-        found.append(Address((text or comment)[:1_000], ""))
+        found.append(Address((text or comment)[:1_000], ""))  # not inspection: a longer From is ambiguous, see sender
 
 
 def _clean(address: str) -> str:
     """Drop a source route and white space; the domain is lower case, the local part stays as written."""
-    address = "".join(address.split())[:1_000]
+    address = "".join(address.split())[:1_000]  # not inspection: a longer From is ambiguous, see sender
     if address.startswith("@") and ":" in address:
         address = address.partition(":")[2]
     local, at, domain = address.rpartition("@")

@@ -180,7 +180,7 @@ def _names_stateful(content: bytes) -> bool:
 
 def _labels_inside(content: bytes) -> Iterator[str]:
     """Yield the codecs that a page names itself (HTML 13.2.3.2, XML 4.3.3)."""
-    head = content[:_PRESCANNED]
+    head = content[:_PRESCANNED]  # not inspection: browsers look for a label in the first 1,024 bytes
     if b"charset" not in head.lower() and b"encoding" not in head:
         return
     for match in _IN_PAGE.finditer(head):
@@ -194,8 +194,8 @@ def _plausible(content: bytes, declared: list[str], inside: list[str], *, saved:
     unwide = [codec for codec in inside if not codec.startswith(("utf_16", "utf_32"))]
     if marked:
         yield marked
-    elif b"\0" in content[:_SAMPLE] and not any(codec.startswith("utf_") and codec in _STATEFUL for codec in declared):
-        yield from _wide_by_zeros(content[:_SAMPLE])
+    elif b"\0" in content and not any(codec.startswith("utf_") and codec in _STATEFUL for codec in declared):
+        yield from _wide_by_zeros(content[:_SAMPLE])  # not inspection: a charset is told by a sample
     labels = [*unwide, *declared] if saved else declared
     yield from dict.fromkeys(labels)
     for codec in (f"{label}_be" for label in labels if label in ("utf_16", "utf_32") and not marked):

@@ -9,7 +9,7 @@ import unicodedata
 from functools import lru_cache
 from urllib.parse import unquote
 
-LONGEST = 1_000  # characters; of a longer name both ends are kept by its reader
+LONGEST = 1_000  # not inspection: of a longer name both ends are kept by its reader
 
 _ORDINARY = re.compile(r"[\w ()\[\]+,&'-]{1,300}(?:\.[\w ()\[\]+,&'-]{0,60}[\w)\]+&'-]){0,5}", re.ASCII)
 _STEP = re.compile(r"[/\\]")

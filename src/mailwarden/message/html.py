@@ -247,7 +247,7 @@ class _Reader:
         return join_address(self._base, self._coverage.cut(clean_address(value), "url", self._place))
 
     def _note_data(self, uri: str) -> None:
-        self._data.append(uri[:256])
+        self._data.append(uri[:256])  # not inspection: enough to tell the type; the content is read below
         if carried := carried_page(uri):
             content, charset = carried
             self._carried += readings(content, (charset,), page=True)

@@ -11,8 +11,8 @@ from msgspec import Struct
 from mailwarden.message.addresses import Address, read_addresses
 from mailwarden.message.urls import has_known_ending, normalize_host, registrable_domain
 
-LONGEST = 2_000
-MAX_NAME = 300
+LONGEST = 2_000  # not inspection: a longer From is ambiguous, see sender
+MAX_NAME = 300  # not inspection: a longer From is ambiguous, see sender
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.){1,20}[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _ANGLED = re.compile(r"<[^<>@]{0,300}@[^<>]{1,300}>")
 _LOOSE = re.compile(r"[^\s<>()\"',;:@]{1,64}@[^\s<>()\"',;:@]{1,255}")
@@ -39,7 +39,7 @@ class Identity(Struct, frozen=True):
 @lru_cache(maxsize=16)  # several analyzers look at the same sender
 def read_identity(value: str) -> Identity:
     """Read a From or Reply-To header as readers show it."""
-    value = value[:LONGEST]
+    value = value[:LONGEST]  # not inspection: a longer From is ambiguous, see sender
     mailboxes = read_addresses(value)
     addressed = [each for each in mailboxes if "@" in each.address]
     quoted = len(addressed) > 1 and '"' in value and not addressed[0].name and _is_quoted(addressed[0].address, value)
@@ -50,7 +50,7 @@ def read_identity(value: str) -> Identity:
     names = [each.name for each in mailboxes[: mailboxes.index(addressed[0]) + 1 if addressed else 5] if each.name]
     domain = normalize_host(address.rpartition("@")[2]) if "@" in address else ""
     return Identity(
-        name=", ".join(names)[:MAX_NAME],
+        name=", ".join(names)[:MAX_NAME],  # not inspection: a longer From is ambiguous, see sender
         address=address,
         domain=domain,
         organisation=registrable_domain(domain) if is_host(domain) else "",

@@ -100,6 +100,7 @@ class Shown(Struct, frozen=True):
     """How much of a value people are shown; nothing is inspected less because of it."""
 
     fact: int = 200  # a value in a sentence
+    word: int = 80  # words of the message in a sentence
     name: int = 255  # a file name
     path: int = 1_000  # a file's place inside of archives
     subject: int = 998

@@ -17,8 +17,8 @@ from mailwarden.message.fields import Field
 from mailwarden.message.headers import decode_value
 from mailwarden.message.identity import organisation_of, read_identity
 
-MAX_DOUBTS = 5
-MAX_VALUE = 2_000  # bytes of a From that are read, as many as `identity` reads; a longer one is doubtful in itself
+MAX_DOUBTS = 5  # not inspection: one is enough
+MAX_VALUE = 2_000  # not inspection: a longer From is ambiguous in itself
 
 _FROM = b"from"
 # Every line break that some reader knows: RFC 5322, section 2.1 has CRLF alone.
@@ -100,7 +100,7 @@ def _squeeze(name: bytes) -> bytes:
 
 
 def _is_from_line(line: bytes) -> bool:
-    name, colon, _ = line[:200].partition(b":")
+    name, colon, _ = line[:200].partition(b":")  # not inspection: the name of a field
     return bool(colon) and line[:1] not in (b" ", b"\t") and _squeeze(name) == _FROM
 
 

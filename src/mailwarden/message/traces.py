@@ -9,7 +9,7 @@ from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
 from mailwarden.model.summary import HopSummary
 
-MAX_HOPS = 20
+MAX_HOPS = 20  # shown: what history keeps
 
 _FROM = re.compile(r"from\s+([^\s;()]{1,255})", re.IGNORECASE)
 _BY = re.compile(r"(?:^|\s)by\s+([^\s;()]{1,255})", re.IGNORECASE)
@@ -21,7 +21,7 @@ def find_hops(message: Message) -> tuple[HopSummary, ...]:
 
 
 def _hop_of(value: str) -> HopSummary:
-    value = value[:2_000]
+    value = value[:2_000]  # shown: what history keeps
     way, _, moment = value.rpartition(";")
     way = way or value
     by = _BY.search(way)
@@ -32,7 +32,7 @@ def _hop_of(value: str) -> HopSummary:
         from_host=_printable(come[1]) if come else "",
         by_host=_printable(by[1]) if by else "",
         address=known.peer if known else "",
-        moment=_printable(moment.strip())[:100] if way is not value else "",
+        moment=_printable(moment.strip())[:100] if way is not value else "",  # shown: what history keeps
     )
 
 

@@ -126,13 +126,15 @@ def defang(url: str) -> str:
 @lru_cache(maxsize=4_096)
 def normalize_host(host: str) -> str:
     """Bring a host to lower-case A-labels; what IDNA refuses is kept in lower case as it is."""
-    host = (unquote(host) if "%" in host else host).strip().strip(".").lower()[:1_000]
+    host = (
+        (unquote(host) if "%" in host else host).strip().strip(".").lower()[:1_000]
+    )  # not inspection: no name is longer (RFC 1035)
     if host.isascii():
         return host if len(host) <= 253 else ""
     try:
-        return idna.encode(host[:253], uts46=True).decode("ascii")
+        return idna.encode(host[:253], uts46=True).decode("ascii")  # not inspection: no name is longer (RFC 1035)
     except (idna.IDNAError, UnicodeError):
-        return host[:253].replace("\u3002", ".").replace("\uff0e", ".")
+        return host[:253].replace("\u3002", ".").replace("\uff0e", ".")  # not inspection: no name is longer (RFC 1035)
 
 
 @lru_cache(maxsize=1)

@@ -13,6 +13,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import Known
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Finding
@@ -170,4 +171,4 @@ def _first(table: tuple[tuple[str, str], ...], symbols: Symbols) -> str:
 
 
 def _finding(result: str, **facts: str) -> Finding:
-    return Finding(f"authentication.{result}", facts={name: text[:200] for name, text in facts.items() if text})
+    return Finding(f"authentication.{result}", facts={name: text[: SHOWN.fact] for name, text in facts.items() if text})

@@ -76,7 +76,7 @@ def _structure(view: View) -> Iterator[Finding]:
             yield Finding("newsletter.own-leave-link", facts={"host": own})
     if _leads_home(links, own):
         yield Finding("newsletter.own-links", facts={"host": own[: SHOWN.fact]})
-    head = f"{view.subject} {view.text[:LENGTH]}"
+    head = f"{view.subject} {view.text[:LENGTH]}"  # not inspection: newsletters say at their beginning what they are
     if _BROWSER.search(head):
         yield Finding("newsletter.browser-link")
     if _EDITED.search(head) or _EDITED.search(view.sender.name):

@@ -13,6 +13,7 @@ from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.shortcut_files import Shortcut, read_shortcut
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding
 
@@ -57,4 +58,4 @@ def _finding(what: str, file: SeenFile, shortcut: Shortcut) -> Finding:
     told |= {"arguments": shortcut.arguments} if shortcut.arguments else {}
     told |= {"icon": shortcut.icon} if what == "greeting" else {}
     told |= {"host": host} if (host := host_of(shortcut.target)) else {}
-    return Finding(f"shortcuts.{what}", file.part.place, {key: value[:200] for key, value in told.items()})
+    return Finding(f"shortcuts.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in told.items()})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 
 SHOUT = 8  # letters; shorter subjects are names and numbers
@@ -48,7 +49,7 @@ class WordingAnalyzer:
 def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     subject = view.subject
     if _shouts(subject):
-        yield "shouting", {"subject": subject[:_TOLD]}
+        yield "shouting", {"subject": subject[: SHOWN.word]}
     if pictures := len(_PICTURE.findall(subject)):
         yield "pictures" if pictures > 1 else "picture", {"count": pictures}
     if subject.count("!") > 1:
@@ -56,15 +57,15 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if match := _GAP_TAIL.search(subject):
         yield "gap-tail", {"tail": match.group()[-_TOLD:].strip()}
     if match := _MONEY.search(subject):
-        yield "money", {"amount": match.group()[:_TOLD]}
+        yield "money", {"amount": match.group()[: SHOWN.word]}
     lower = subject.lower()
     addresses = {recipient.lower() for recipient in view.recipients}
     if any(address and address in lower for address in addresses):
-        yield "recipient-in-subject", {"subject": subject[:_TOLD]}
+        yield "recipient-in-subject", {"subject": subject[: SHOWN.word]}
     elif match := _ADDRESS.search(subject):
-        yield "address-in-subject", {"address": match.group()[:_TOLD]}
+        yield "address-in-subject", {"address": match.group()[: SHOWN.word]}
     if _SPACED.search(subject) or _LEET.search(subject):
-        yield "spelt-oddly", {"subject": subject[:_TOLD]}
+        yield "spelt-oddly", {"subject": subject[: SHOWN.word]}
 
 
 def _shouts(subject: str) -> bool:
@@ -80,7 +81,7 @@ def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if view.pages and not text.strip():
         yield "no-text", {}
     if len(split := _SPLIT.findall(text)) >= SPLIT:
-        yield "split-words", {"words": ", ".join(split[:3])[:_TOLD]}
+        yield "split-words", {"words": ", ".join(split[:3])[: SHOWN.word]}
     folded = view.folded_text
     if "win" in folded and (keys := _RUN_KEYS.search(folded)) and _PASTE_KEYS.search(folded):
         yield "pasted-command", {"keys": keys[0]}
