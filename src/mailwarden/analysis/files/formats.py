@@ -156,14 +156,15 @@ def ends_as_zip(content: bytes) -> bool:
 
 def _is_old_tar(content: bytes) -> bool:
     """Tell a tar from before POSIX, which has no mark, by the check sum of its first header."""
-    header = content[:512]
+    header = content[:512]  # not inspection: the header of a tar entry
     if len(header) < 512 or not header[0] or header[:8] == header[148:156]:
         return False
     field = header[148:156].strip(b" \0")
     if not 1 <= len(field) <= 7 or field.translate(None, b"01234567"):
         return False
     unsigned = sum(header) - sum(header[148:156]) + 8 * 32
-    signed = unsigned - 256 * sum(byte > 127 for byte in (*header[:148], *header[156:]))
+    rest = (*header[:148], *header[156:])  # not inspection: all but the checksum itself
+    signed = unsigned - 256 * sum(byte > 127 for byte in rest)
     return int(field, 8) in {unsigned, signed}
 
 

@@ -42,12 +42,12 @@ def is_mail(file: SeenFile) -> bool:
         return False  # the parser has looked into it
     if ending_of(file.name) in _MAIL_NAMES:
         return True
-    head = file.content[:4_096].lstrip(_FRONT)
+    head = file.content[:4_096].lstrip(_FRONT)  # not inspection: a message begins with header fields
     return _FIELD.match(head) is not None and len({each.lower() for each in _MAIL_FIELDS.findall(head)}) >= 2
 
 
 def is_mailbox(file: SeenFile) -> bool:
-    return _MAILBOX.match(file.content[:2_048]) is not None
+    return _MAILBOX.match(file.content[:2_048]) is not None  # not inspection: a type is told by its beginning
 
 
 def is_outlook(file: SeenFile) -> bool:
@@ -59,7 +59,7 @@ def is_cms(file: SeenFile) -> bool:
 
 
 def is_pgp(file: SeenFile) -> bool:
-    return _PGP in file.content[:4_096]
+    return _PGP in file.content[:4_096]  # not inspection: a type is told by its beginning
 
 
 def read_mail(file: SeenFile, opening: Opening) -> Iterator[Entry]:

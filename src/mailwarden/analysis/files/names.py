@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from mailwarden.message.limits import LIMITS
 
-_MAX_NUMBER = 1 << 62
+_MAX_NUMBER = 1 << 62  # not inspection: larger than any file
 _AES = bytes.fromhex("06f10701")
 _NAMES = b"\x11"
 _LZMA, _LZMA2 = bytes.fromhex("030101"), b"\x21"

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from mailwarden.analysis.files.archives import read_entries
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile, place_within
 from mailwarden.analysis.files.formats import ZIP_END
+from mailwarden.message.limits import SHOWN
 
 _LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 _CENTRAL = struct.Struct("<4s6H3I5H2I")  # 4.3.12
@@ -76,7 +77,8 @@ class _Zip:
             local = self._local(header.start)
             if local is None:
                 self.opening.damaged(
-                    self.place, f"the directory of the ZIP archive lists {header.name[:80]}, which is not there"
+                    self.place,
+                    f"the directory of the ZIP lists {header.name[: SHOWN.word]}, which is not there",
                 )
                 yield Entry(header.name, is_read=False)
                 continue
@@ -273,7 +275,7 @@ class _Zip:
             while not unpacker.eof and (rest := unpacker.decompress(b"", _CHUNK * 16)):
                 yield rest
         except zlib.error as error:
-            failed.append(f"it cannot be unpacked: {error}"[:100])
+            failed.append(f"it cannot be unpacked: {error}"[:100])  # shown: an error of a reader
             return
         if not unpacker.eof:
             failed.append("it ends before its end")
