@@ -71,9 +71,9 @@ def _bound(node: ast.AST, numbers: dict[str, int]) -> str:
         begins = node.slice.lower is None or _integer(node.slice.lower) == 0
         if begins and size is not None and size > SHORT:
             return f"a slice ends at {size}"
-    is_islice = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "islice"
-    if is_islice and any(_size(argument, numbers) is not None for argument in node.args[1:]):
-        return "islice ends at a number"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "islice":
+        ends = any(_size(argument, numbers) is not None for argument in node.args[1:])
+        return "islice ends at a number" if ends else ""
     return ""
 
 

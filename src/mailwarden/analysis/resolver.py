@@ -29,6 +29,7 @@ from mailwarden.analysis.analyzer import EngineFailed, Known
 from mailwarden.analysis.analyzers.authentication import dmarc_domain, spf_domain
 from mailwarden.analysis.analyzers.rspamd import told_address
 from mailwarden.analysis.brands import load_brands
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
@@ -215,9 +216,9 @@ class Resolver:
             raise EngineFailed(FailureKind.UNFINISHED, "The DNS resolver failed while the sender was checked.")
         if not (temporary or failed) or not domain:
             return ()
-        found = [Finding(UNVERIFIED, "From", {"domain": domain[:200]})]
+        found = [Finding(UNVERIFIED, "From", {"domain": domain[: SHOWN.fact]})]
         if load_brands().owner_of(domain):
-            found.append(Finding("dns.brand-sender", "From", {"domain": domain[:200]}))
+            found.append(Finding("dns.brand-sender", "From", {"domain": domain[: SHOWN.fact]}))
         return tuple(found)
 
     async def _compare(
@@ -236,7 +237,9 @@ class Resolver:
     async def _require_none(self, name: str, start: str, unsure: Lookups) -> bool:
         answer = await self.look_up_text(name, start, unsure)
         if answer.outcome is Outcome.FOUND:
-            sentence = f"Rspamd did not find the record {start} of {name[:200]}, which exists: its resolver fails"
+            sentence = (
+                f"Rspamd did not find the record {start} of {name[: SHOWN.fact]}: its resolver fails"
+            )
             raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")
         return answer.outcome is Outcome.FAILED
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from mailwarden.analysis import examination
 from mailwarden.analysis.examination import Job, examine
+from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence, Report
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import judge
@@ -24,8 +24,8 @@ def message(parts: Sequence[bytes], *, ambiguous: bool = True) -> bytes:
     return head + opening + body + b"--b--\r\n"
 
 
-def look(raw: bytes) -> tuple[tuple[bytes, ...], list[Report]]:
-    frames = list(examine(Job(raw)))
+def look(raw: bytes, limits: Limits = LIMITS) -> tuple[tuple[bytes, ...], list[Report]]:
+    frames = list(examine(Job(raw), limits))
     return next((frame.contents for frame in frames if frame.contents), ()), [frame.report for frame in frames]
 
 
@@ -41,25 +41,23 @@ def test_every_part_is_shown():
     assert not held(reports)
 
 
-@pytest.mark.parametrize(("bound", "most"), [("MAX_CONTENTS", 3), ("MAX_CONTENTS_BYTES", 30)])
-def test_a_message_with_more_than_can_be_shown_is_held(monkeypatch: pytest.MonkeyPatch, bound: str, most: int):
-    monkeypatch.setattr(examination, bound, most)
+@pytest.mark.parametrize("limits", [Limits(engine_contents=3), Limits(engine_bytes=30)])
+def test_a_message_with_more_than_can_be_shown_is_held(limits: Limits):
     parts = [b"part %d is long" % number for number in range(5)]
-    contents, reports = look(message(parts))
+    contents, reports = look(message(parts), limits)
     assert len(contents) < 5
     assert held(reports)
 
 
-def test_the_same_part_is_shown_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
-    contents, reports = look(message([b"the same"] * 50))
+def test_the_same_part_is_shown_once():
+    contents, reports = look(message([b"the same"] * 50), Limits(engine_contents=3))
     assert len(contents) <= 3
     assert not held(reports)
 
 
-def test_a_message_that_all_read_alike_is_not_held_for_its_parts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
-    contents, reports = look(message([b"part %d" % number for number in range(9)], ambiguous=False))
+def test_a_message_that_all_read_alike_is_not_held_for_its_parts():
+    parts = [b"part %d" % number for number in range(9)]
+    contents, reports = look(message(parts, ambiguous=False), Limits(engine_contents=3))
     assert not contents
     assert not held(reports)
 
@@ -83,7 +81,6 @@ def test_files_that_an_engine_unpacks_itself_are_not_shown_again():
     assert not any(frame.contents for frame in frames)
 
 
-def test_more_hidden_files_than_can_be_shown_are_recorded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(examination, "MAX_CONTENTS", 3)
+def test_more_hidden_files_than_can_be_shown_are_recorded():
     text = b"".join(yencoded(b"%d.txt" % number, b"file %d" % number) for number in range(9))
-    assert held([frame.report for frame in examine(Job(mail_with(("a.txt", text))))])
+    assert held([frame.report for frame in examine(Job(mail_with(("a.txt", text))), Limits(engine_contents=3))])
