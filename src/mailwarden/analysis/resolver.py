@@ -237,9 +237,7 @@ class Resolver:
     async def _require_none(self, name: str, start: str, unsure: Lookups) -> bool:
         answer = await self.look_up_text(name, start, unsure)
         if answer.outcome is Outcome.FOUND:
-            sentence = (
-                f"Rspamd did not find the record {start} of {name[: SHOWN.fact]}: its resolver fails"
-            )
+            sentence = f"Rspamd did not find the record {start} of {name[: SHOWN.fact]}: its resolver fails"
             raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")
         return answer.outcome is Outcome.FAILED
 
