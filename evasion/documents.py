@@ -178,7 +178,7 @@ def pdf_documents() -> dict[str, bytes]:
         "link at opening": pdf(root=b"/OpenAction << /S /URI /URI (" + URL + b") >>"),
         "link of a form": pdf(link(b"/A << /S /SubmitForm /F << /FS /URL /F (" + URL + b") >> >>")),
         "link to another document": pdf(link(b"/A << /S /GoToR /F (" + URL + b") /D [0 /Fit] >>")),
-        "link on a base": pdf(link(b"/A << /S /URI /URI (verify?u=bob) >>"), root=b"/URI << /Base (https://listed-link.example/) >>"),
+        "link on a base": pdf(link(b"/A << /S /URI /URI (verify?u=bob) >>"), root=b"/URI << /Base (https://listed-link.example.com/) >>"),
         "link on page 40": pdf(uri(b"(" + URL + b")"), pages=40),
         "link on page 400": pdf(uri(b"(" + URL + b")"), pages=400),
         "link behind 300 links": pdf(b" ".join([*(uri(b"(https://host%d.example/)" % n) for n in range(300)), uri(b"(" + URL + b")")])),

@@ -9,7 +9,7 @@ import struct
 import zipfile
 from dataclasses import dataclass
 
-LISTED_HOST = "listed-link.example"  # on the tenant's url-block list
+LISTED_HOST = "listed-link.example.com"  # on the tenant's url-block list
 LISTED_URL = f"https://{LISTED_HOST}/verify?u=bob"
 BLOCKED_ENDING = ".xyz"  # on the tenant's attachment-block list
 

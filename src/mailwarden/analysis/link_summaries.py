@@ -5,14 +5,17 @@ Security: works on hostile addresses; what is kept of them is cut, and only prin
 
 from msgspec.structs import replace
 
+from mailwarden.analysis.sightings import listed_name
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
-from mailwarden.model.summary import LinkSummary, MessageSummary
+from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 
 
 def with_links(summary: MessageSummary, view: View) -> MessageSummary:
-    """Return the summary with the links of the message: the first to each host, then some of the others."""
+    """Return the summary with the links of the message (the first to each host, then some of the others), and with the
+    names that lists compare.
+    """
     first: dict[str, LinkSummary] = {}
     others: list[LinkSummary] = []
     known: set[tuple[str, str]] = set()
@@ -29,7 +32,16 @@ def with_links(summary: MessageSummary, view: View) -> MessageSummary:
     hosts = {link.host for link in (*view.links, *view.loads)}
     hosts |= {host_of(url) for url in (*view.labels, *(url for url, _ in view.document_links))}
     shown = sorted(host for host in hosts if "." in host and host.isprintable())
-    return replace(summary, links=links, url_hosts=tuple(shown[: SHOWN.hosts]))
+    return replace(summary, links=links, url_hosts=tuple(shown[: SHOWN.hosts]), parts=_parts(summary, view))
+
+
+def _parts(summary: MessageSummary, view: View) -> tuple[PartSummary, ...]:
+    """Return the parts, each with the name under which lists meet it where that is another than its own."""
+    names = (listed_name(part.name, part.media_type, part.content) for part in view.message.parts)
+    return tuple(
+        replace(part, listed_name=name[: SHOWN.name]) if name != part.name else part
+        for part, name in zip(summary.parts, names, strict=False)
+    )
 
 
 def _printable(text: str) -> str:

@@ -93,7 +93,7 @@ def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
     for part in view.message.parts:
         yield SightedFile(
             place=part.place,
-            name=_named(part.name, part.media_type, part.content),
+            name=listed_name(part.name, part.media_type, part.content),
             media_type=part.media_type,
             sha256=part.sha256,
             sha1=_sha1(part.content) if digests else "",
@@ -105,14 +105,14 @@ def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
 
 def _inner_file(file: SeenFile, *, digests: bool) -> InnerFile:
     # A document is opened by its own program, so the names inside of it mean nothing.
-    name = "" if file.in_document or file.is_body else _named(file.name, file.media_type, file.content)
+    name = "" if file.in_document or file.is_body else listed_name(file.name, file.media_type, file.content)
     if not file.is_read:
         return InnerFile(name)
     sha256 = hashlib.sha256(file.content).hexdigest()
     return InnerFile(name, sha256, _sha1(file.content) if digests else "", _md5(file.content) if digests else "")
 
 
-def _named(name: str, media_type: str, content: bytes) -> str:
+def listed_name(name: str, media_type: str, content: bytes) -> str:
     """Return a name with an ending: clients give one to a file without it, by its content or by its type."""
     if ending_of(name):
         return name

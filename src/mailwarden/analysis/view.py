@@ -293,8 +293,9 @@ class View:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The addresses that stand in the texts of links, which lead elsewhere."""
+        """The addresses that are shown and lead elsewhere or nowhere: in the texts of links, and in the Subject."""
         found = dict.fromkeys(url for page in self.pages for url in _labels_of(page.document))
+        found |= dict.fromkeys((*find_urls(self.subject), *find_bare_links(self.subject)))
         return tuple(self.coverage.first(found, "urls", "the links"))
 
     def _links(self) -> Iterator[tuple[str, str, str, bool, bool]]:

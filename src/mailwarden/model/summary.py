@@ -11,6 +11,7 @@ class PartSummary(Struct, frozen=True):
     name: str
     size: int
     sha256: str
+    listed_name: str = ""  # the name that lists compare, if clients give the file an ending that `name` lacks
 
 
 class LinkSummary(Struct, frozen=True):

@@ -269,7 +269,7 @@ def _sightings_of(request: FinishedRequest, urls: tuple[str, ...]) -> Sightings:
         files=tuple(
             SightedFile(
                 place=f"part {part.path} ({part.name})" if part.name else f"part {part.path}",
-                name=part.name,
+                name=part.listed_name or part.name,
                 media_type=part.media_type,
                 sha256=part.sha256,
                 is_body=part.media_type in _BODIES and not part.name,

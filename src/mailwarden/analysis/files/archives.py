@@ -17,7 +17,7 @@ from libarchive import ffi
 from libarchive.exception import ArchiveError
 
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile, place_within
-from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, name_within, skip_front
+from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, names_within, skip_front
 from mailwarden.analysis.files.names import hides_names, list_names
 
 _CHUNK = 262_144
@@ -53,15 +53,14 @@ def read_archive(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 def read_stream(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     """Yield the one file that is packed by itself, under the name that programs give it."""
     kind = archive_kind(file.content)
-    name = name_within(file.name)
+    names = names_within(file.name)
     for entry in read_entries(file.content, ("raw",), (STREAMS[kind],), file.place, opening):
         if entry.content == file.content:
             opening.damaged(file.place, f"it cannot be unpacked as {kind}")
             return
-        yield entry._replace(name=name)
         told = _name_in_gzip(file.content) if kind == "gzip" else ""
-        if told and told != name:
-            yield entry._replace(name=told)
+        for name in dict.fromkeys((names[0], names[-1], told or names[0])):
+            yield entry._replace(name=name)
 
 
 def read_entries(

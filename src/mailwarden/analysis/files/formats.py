@@ -134,6 +134,14 @@ def name_within(name: str) -> str:
     return stem + _UNPACKED_ENDINGS[ending.lower()]
 
 
+def names_within(name: str) -> tuple[str, ...]:
+    """Return the names of a file that may be packed several times: the reader unpacks all layers at once."""
+    names = [name_within(name)]
+    while names[-1] != (inner := name_within(names[-1])):
+        names.append(inner)
+    return tuple(names)
+
+
 def skip_front(name: str, content: bytes) -> bytes:
     """Return an archive from where it begins: archive programs skip other bytes before it, such as a stub."""
     if not is_archive_name(name) or archive_kind(content):
