@@ -104,3 +104,8 @@ def test_the_same_organisation_read_by_both_is_one_sender():
         "FROM_NEQ_ENVFROM": ("x@news.pass.example", "b@mail.pass.example"),
     }  # fmt: skip
     assert names(conclude(symbols, "x@news.pass.example", "b@mail.pass.example")) >= PASSES - {"dkim-pass"}
+
+
+def test_a_parent_domain_by_another_suffix_list_is_the_same_sender():
+    findings = conclude({"DMARC_NA": ("github.io",)}, "ada@north.github.io", "ada@north.github.io")
+    assert AMBIGUOUS_SENDER not in {finding.name for finding in findings}

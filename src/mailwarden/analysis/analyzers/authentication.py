@@ -111,7 +111,9 @@ def read_otherwise(known: Known, symbols: Symbols) -> str:
     """Say where Rspamd read another sender than we do, "" where it read the same or does not tell."""
     seen, envelope = domain_of(known.summary.from_address), domain_of(known.envelope.sender)
     checked = dmarc_domain(symbols)
-    if checked and _organisation(checked) != _organisation(seen):
+    # Rspamd names the organizational domain, by a public suffix list of its own: a parent domain is the same domain.
+    is_parent = f".{normalize_host(seen)}".endswith(f".{normalize_host(checked)}")
+    if checked and not is_parent and _organisation(checked) != _organisation(seen):
         return "the check of DMARC and the reader see different domains in the From field"
     if seen and "No From header" in symbols.get("DMARC_NA", ()):
         return "the check of DMARC sees no From field"
