@@ -26,7 +26,14 @@ from mailwarden.wire.lists import (
 )
 from mailwarden.wire.quarantine import Held, HeldMessages, HeldState, Listed, ReleaseOrder
 from mailwarden.wire.reports import Forgotten, Learning, Report, ReportKind, Reports
-from mailwarden.wire.scanning import ErrorBody, MessageAnalysisRequest, MessageAnalysisResult, SystemStatus
+from mailwarden.wire.scanning import (
+    RECIPIENT,
+    SENDER,
+    ErrorBody,
+    MessageAnalysisRequest,
+    MessageAnalysisResult,
+    SystemStatus,
+)
 
 Schema = dict[str, object]
 
@@ -100,7 +107,13 @@ def _schemas() -> dict[str, Schema]:
         assert isinstance(entries, dict)
         entries["maxItems"] = MAX_ENTRIES
     _properties(fixed["SystemStatus"])["messageQueueStatus"] = {"type": "string", "enum": _COLOURS}
-    _properties(fixed["BorderMtaData"])["remoteAddress"] = _ADDRESS
+    border = _properties(fixed["BorderMtaData"])
+    border["remoteAddress"] = _ADDRESS
+    sender, recipients = border["envelopeFrom"], border["envelopeRecipients"]
+    assert isinstance(sender, dict)
+    assert isinstance(recipients, dict)
+    sender["allOf"] = [{"pattern": SENDER}]
+    recipients["items"] = {**recipients["items"], "allOf": [{"pattern": RECIPIENT}]}
     return fixed
 
 

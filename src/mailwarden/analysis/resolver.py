@@ -7,6 +7,7 @@ Security: names come from hostile messages; each question has a deadline, what i
 """
 
 import asyncio
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -40,6 +41,7 @@ KEPT, FRESH = 10_000, 60.0
 OUTSIDE = "com."  # a random name below it is in no cache, so that an answer shows that the resolver reaches others
 OUTSIDE_PERIOD = 30.0
 SHAKY = 15.0  # seconds after an outage in which a temporary error of Rspamd is taken for a part of it
+_PLAIN_SENDER = re.compile(r"(?:[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]+)?", re.ASCII)
 TEMPORARY = frozenset({"R_SPF_DNSFAIL", "R_DKIM_TEMPFAIL", "DMARC_DNSFAIL"})
 UNVERIFIED = "dns.unverified-sender"
 
@@ -230,7 +232,8 @@ class Resolver:
             for name in dict.fromkeys((domain, normalize_host(dmarc_domain(symbols)))):
                 failed |= await self._require_none(f"_dmarc.{name}", "v=dmarc1", unsure) if name else False
         sender = normalize_host(spf_domain(known.envelope))
-        if "R_SPF_NA" in symbols and sender:
+        # Rspamd checks no SPF for an address that it cannot read, such as one of SMTPUTF8 (RFC 6531).
+        if "R_SPF_NA" in symbols and sender and _is_plain(known.envelope.sender):
             failed |= await self._require_none(sender, "v=spf1", unsure)
         return failed
 
@@ -240,6 +243,11 @@ class Resolver:
             sentence = f"Rspamd did not find the record {start} of {name[: SHOWN.fact]}: its resolver fails"
             raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")
         return answer.outcome is Outcome.FAILED
+
+
+def _is_plain(sender: str) -> bool:
+    """Tell whether an envelope sender is the null sender or a dot-atom (RFC 5321, section 4.1.2)."""
+    return _PLAIN_SENDER.fullmatch(sender) is not None
 
 
 def _has_policy(symbols: Mapping[str, tuple[str, ...]]) -> bool:

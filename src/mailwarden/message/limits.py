@@ -30,10 +30,10 @@ class Limits(Struct, frozen=True):
     addresses: int = 1_000
 
     # Text, pages and links.
-    text: int = 2 * MIB  # characters of readable text that analyzers search
+    text: int = 4 * MIB  # characters of readable text that analyzers search
     html: int = 16 * MIB  # characters of one page
     html_scripts: int = 4 * MIB  # characters of the scripts of one page
-    html_text: int = 2 * MIB  # characters of the text of one page
+    html_text: int = 4 * MIB  # characters of the text of one page
     html_nodes: int = 200_000  # elements of one page that one selector may find
     html_depth: int = 2_000  # elements inside each other; deeper ones cost the parser quadratic time
     link_text: int = 64 * KIB  # characters of the text of one link

@@ -12,6 +12,13 @@ MAX_RECIPIENTS = 1_000
 # The pattern ends in \Z: `$` would let one line break pass at the very end.
 _NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
 
+# What `wire.parameters` accepts as an address, for the published schema: one mailbox, bare or in angle brackets.
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
+_BLANK = rf"[^\S{_CONTROL}]*"
+_MAILBOX = rf'(?:"(?:[^"\\{_CONTROL}]|\\[^{_CONTROL}])*"|[^\s"<>@{_CONTROL}]+)(?:@[^\s"<>@{_CONTROL}]+)?'
+RECIPIENT = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}{_MAILBOX}{_BLANK}>|{_MAILBOX}){_BLANK}$"
+SENDER = rf"^{_BLANK}(?:(?:[^{_CONTROL}]*<)?{_BLANK}(?:{_MAILBOX})?{_BLANK}>|(?:{_MAILBOX})?){_BLANK}$"
+
 EnvelopeText = Annotated[str, Meta(max_length=1_024, pattern=_NO_CONTROL)]
 EnvelopeAddress = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=_NO_CONTROL)]
 
