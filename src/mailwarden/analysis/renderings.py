@@ -67,16 +67,18 @@ class Rendering(Struct, frozen=True):
 
 def render(source: Source, coverage: Coverage) -> Iterator[Rendering]:
     """Yield what clients make of a source, nothing where they show neither page nor text."""
+    entries = is_calendar(source.media_type, source.name, source.content)
+    rich = source.media_type in _RICH_TYPES or source.content[:5].lower() == b"{\\rtf"
+    page = is_page_type(source)
+    if not (entries or rich or page or _may_be_text(source, source.content)):
+        return  # a file that is neither text nor page has no characters to cut
     content = coverage.cut(source.content, "html", source.place)
-    if is_calendar(source.media_type, source.name, content):
+    if entries:
         yield from _render_calendar(source, content, coverage)
         return
-    if source.media_type in _RICH_TYPES or content[:5].lower() == b"{\\rtf":
+    if rich:
         text, links = read_rich_text(content, coverage, source.place)
         yield Rendering(source, text, is_page=False, links=links)
-        return
-    page = is_page_type(source)
-    if not page and not _may_be_text(source, content):
         return
     if label := unread_charset(content, source.charsets):
         coverage.unsupported(source.place, f"its charset {label} cannot be decoded")

@@ -31,7 +31,7 @@ class Limits(Struct, frozen=True):
 
     # Text, pages and links.
     text: int = 4 * MIB  # characters of readable text that analyzers search
-    html: int = 16 * MIB  # characters of one page
+    html: int = 64 * MIB  # characters of one page or text, attached ones too
     html_scripts: int = 4 * MIB  # characters of the scripts of one page
     html_text: int = 4 * MIB  # characters of the text of one page
     html_nodes: int = 200_000  # elements of one page that one selector may find
@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True):
     carried_depth: int = 4  # pages inside of data URIs, inside of each other
     texts: int = 50  # what some clients show in place of the text
     urls: int = 20_000  # different links of the message
-    urls_written: int = 200_000  # links of one text, repeated ones counted as often as they are written
+    urls_written: int = 1_000_000  # links of one text, repeated ones counted as often as they are written
     url: int = 64 * KIB  # characters
     redirections: int = 20  # addresses inside of one address
     calendar_fields: int = 50_000
