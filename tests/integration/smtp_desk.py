@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-from mailwarden.guard.smtp_config import Smtp, SmtpListen
-from mailwarden.guard.sources.smtp_commands import Refusal
-from mailwarden.guard.sources.smtp_listener import SmtpListener
-from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.guard.smtp.commands import Refusal
+from mailwarden.guard.smtp.config import Smtp, SmtpListen
+from mailwarden.guard.smtp.listener import SmtpListener
+from mailwarden.guard.smtp.session import Transaction
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.metrics import Metrics

@@ -14,7 +14,7 @@ from mailwarden.cli.doctor_scans import check_postfix
 from mailwarden.cli.doctor_services import check_database
 from mailwarden.guard.config import Clamav, GuardConfig, Rspamd, ScanSources
 from mailwarden.guard.config import Engines as EngineSettings
-from mailwarden.guard.smtp_config import Smtp
+from mailwarden.guard.smtp.config import Smtp
 from mailwarden.settings.shared import Database
 from rig.clamd import SETTINGS, Clamd
 from rig.engines import Engines

@@ -10,9 +10,8 @@ import pytest
 import uvloop
 
 from mailwarden.analysis.engine import EngineDoor, Exchange
-from mailwarden.guard.next_hop import NextHop, NotTaken
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.next_hop import NextHop, NotTaken
 
 MOMENT = 0.1
 

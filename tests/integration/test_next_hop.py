@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.delivery import Delivery, Part
 from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.next_hop import NextHop, NotTaken
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.delivery import Delivery, Part
+from mailwarden.guard.smtp.next_hop import NextHop, NotTaken
 from mailwarden.model.outcome import Decision
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.metrics import Metrics

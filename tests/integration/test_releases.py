@@ -11,8 +11,8 @@ import pytest
 from aiosmtpd.smtp import SMTP
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.releases import ReleaseInjector
+from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.bypass import BypassSeal
 from mailwarden.quarantine.held import HeldMessage, HeldRecipient

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.guard.sources.smtp_listener import SmtpListener
-from mailwarden.guard.sources.smtp_session import MAX_ERRORS
+from mailwarden.guard.smtp.listener import SmtpListener
+from mailwarden.guard.smtp.session import MAX_ERRORS
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.smtp_client import Talk
 from tests.integration.smtp_desk import Notebook, listening, talking

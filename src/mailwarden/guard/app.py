@@ -36,9 +36,9 @@ from mailwarden.guard.learning import Learning
 from mailwarden.guard.own_rules import check_rules, rules_folder
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.relationship import Relationship
+from mailwarden.guard.smtp.source import assembled_smtp
 from mailwarden.guard.sources.door_assembly import assembled_doors
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
-from mailwarden.guard.sources.smtp_assembly import assembled_smtp
 from mailwarden.history.acquaintance import Acquaintance
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore

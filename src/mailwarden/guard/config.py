@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from mailwarden.analysis.resolver import is_server
 from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
-from mailwarden.guard.smtp_config import Smtp
+from mailwarden.guard.smtp.config import Smtp
 from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
 

@@ -13,10 +13,9 @@ from datetime import UTC, date, datetime
 
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.guard.digest_mail import DigestWriter, Unwritable
-from mailwarden.guard.next_hop import NO_ANSWER, NextHop, NotTaken
 from mailwarden.guard.quarantine_config import DigestSettings
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import FIRST, Digest, Turn

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from mailwarden.guard.smtp_config import is_inside
+from mailwarden.guard.smtp.config import is_inside
 from mailwarden.settings.shared import PORTS, Listen
 
 MIN_SECRET = 16

@@ -6,8 +6,8 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.digest_mail import DigestWriter
 from mailwarden.guard.digests import Digests
 from mailwarden.guard.house import House
-from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
+from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.history.postgresql import PostgresqlHistoryStore
 from mailwarden.history.relationship_store import RelationshipStore
 from mailwarden.learning.contents import ContentsSeal

@@ -14,9 +14,8 @@ from uuid import uuid4
 
 from mailwarden.errors import MessageNotFound
 from mailwarden.guard.delivery_headers import Cleaned, clean
-from mailwarden.guard.next_hop import NO_ANSWER, NextHop, NotTaken
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
 from mailwarden.learning.contents import MessageIntake
 from mailwarden.learning.lesson import Kind
 from mailwarden.learning.teaching import Teaching

@@ -18,8 +18,8 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.guard.digest_mail import DigestWriter
 from mailwarden.guard.digests import Digests
-from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.quarantine_config import DigestSettings
+from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.digest_link import Link, LinkSeal

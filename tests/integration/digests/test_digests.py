@@ -8,7 +8,7 @@ import pytest
 
 from mailwarden.errors import TenantForbidden
 from mailwarden.guard.digests import TRIES
-from mailwarden.guard.next_hop import NextHop
+from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.digest import Turn
 from mailwarden.telemetry.metrics import Metrics

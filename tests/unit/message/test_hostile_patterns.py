@@ -19,7 +19,7 @@ from mailwarden.analysis import (
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
 from mailwarden.analysis.files import encoded, formats, mails, rtf
 from mailwarden.guard import delivery_headers
-from mailwarden.guard.sources import smtp_commands
+from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
 from mailwarden.message import charsets, decoding, encoded_files, fields, headers, media, page_links, preview, structure
 from mailwarden.message import html as message_html

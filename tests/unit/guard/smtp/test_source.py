@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.comparison import Compared
-from mailwarden.guard.delivery import Delivery
 from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.next_hop import NextHop
 from mailwarden.guard.processing import Examined, GuardRequest
-from mailwarden.guard.smtp_config import Smtp as Settings
-from mailwarden.guard.sources.smtp import Smtp
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.guard.smtp.commands import Recipient, Sender
+from mailwarden.guard.smtp.config import Smtp as Settings
+from mailwarden.guard.smtp.delivery import Delivery
+from mailwarden.guard.smtp.next_hop import NextHop
+from mailwarden.guard.smtp.session import Transaction
+from mailwarden.guard.smtp.source import Smtp
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mailwarden.guard.sources.smtp_commands import Refusal
-from mailwarden.guard.sources.smtp_xforward import Forwarded, decode_xtext
+from mailwarden.guard.smtp.commands import Forwarded, Refusal, decode_xtext
 
 
 def test_attributes_gather_over_several_commands() -> None:

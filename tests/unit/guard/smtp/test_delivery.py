@@ -6,11 +6,10 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.delivery import Delivery, Part, settle
 from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.next_hop import NextHop
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.delivery import Delivery, Part, settle
+from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.spool import Spooled

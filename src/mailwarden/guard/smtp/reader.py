@@ -8,7 +8,7 @@ import asyncio
 from typing import NoReturn
 
 from mailwarden.errors import Overloaded
-from mailwarden.guard.sources.smtp_commands import Refusal
+from mailwarden.guard.smtp.commands import Refusal
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger
 

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import cast
 
-from mailwarden.guard.sources.smtp_session import Desk, Greeting, SmtpSession
+from mailwarden.guard.smtp.session import Desk, Greeting, SmtpSession
 from mailwarden.serving.port import open_port
 from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger

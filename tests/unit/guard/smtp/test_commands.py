@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.guard.sources.smtp_commands import Recipient, Refusal, Sender, read_recipient, read_sender
+from mailwarden.guard.smtp.commands import Recipient, Refusal, Sender, read_recipient, read_sender
 
 SIZE = 1_000_000
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 
 MAX_IDLE = 20  # connections kept for the next message
 IDLE_SECONDS = 20.0

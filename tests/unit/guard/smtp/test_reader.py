@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from mailwarden.guard.sources.smtp_commands import Refusal
-from mailwarden.guard.sources.smtp_lines import Lines
+from mailwarden.guard.smtp.commands import Refusal
+from mailwarden.guard.smtp.reader import Lines
 from mailwarden.serving.spool import SpoolWriter
 
 MAX = 4_000_000
@@ -101,7 +101,7 @@ async def test_a_dot_with_company_is_text(odd: bytes, tmp_path: Path) -> None:
 
 
 async def test_a_client_that_takes_another_end_for_the_end_is_told_soon(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("mailwarden.guard.sources.smtp_lines.DOOMED_SECONDS", 0.1)
+    monkeypatch.setattr("mailwarden.guard.smtp.reader.DOOMED_SECONDS", 0.1)
     with pytest.raises(Refusal, match=r"550 5\.5\.2"):
         await message_in(fed(b"a: b\r\n\r\ntext\n.\n"), tmp_path, seconds=30.0)
 

@@ -1,10 +1,15 @@
-"""What follows MAIL FROM and RCPT TO: an address and its parameters, or the reply that refuses them.
+"""The arguments of MAIL, RCPT and XFORWARD: an address and its parameters, or the reply that rejects them.
 
-Security: reads what strangers wrote, which is said again to the next hop. An address that could end its command, or
-begin another, is refused and never mended. So is a recipient that the next hop would take for another than is written:
-whose tenant is taken for the message must be whose mailbox it goes to.
+MAIL and RCPT: RFC 5321, section 4.1.2; SIZE: RFC 1870; BODY: RFC 6152; SMTPUTF8: RFC 6531, section 3.4; RET, ENVID,
+NOTIFY and ORCPT: RFC 3461, section 4; XFORWARD: Postfix's XFORWARD_README.
+
+Security: hostile text, which guard repeats to the next hop. An address that could end its command, or begin another,
+is rejected and never repaired. So is a recipient that the next hop would read as another mailbox: the tenant that guard
+assigns must be the owner of that mailbox. XFORWARD is trusted, because only the networks of `clients` may connect, and
+still checked, because its values come from the client of Postfix.
 """
 
+import ipaddress
 import re
 from collections.abc import Mapping
 
@@ -24,6 +29,12 @@ _PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
 _OF_RECIPIENT = frozenset({"NOTIFY", "ORCPT"})
+ATTRIBUTES = ("NAME", "ADDR", "PORT", "PROTO", "HELO", "IDENT", "SOURCE")
+MAX_XFORWARD_VALUE = 255
+_UNAVAILABLE = frozenset({"[UNAVAILABLE]", "[TEMPUNAVAIL]"})
+# Postfix leaves an equals sign in a value as it is.
+_WORD = re.compile(r"([A-Za-z]{1,10})=([\x21-\x2a\x2c-\x7e\x80-\U0010ffff]|\+[0-9A-Fa-f]{2})*")
+_CODED = re.compile(r"\+([0-9A-Fa-f]{2})")
 
 
 class Refusal(Exception):
@@ -122,3 +133,56 @@ def _notification(given: Mapping[str, str]) -> tuple[str, ...]:
 def _require_ascii(address: str, utf8: bool) -> None:
     if not utf8 and not address.isascii():
         raise Refusal("553 5.6.7 An address outside ASCII needs SMTPUTF8")
+
+
+class Forwarded(Struct, frozen=True):
+    """What is known of the client; `words` are the attributes as they came, for the next hop."""
+
+    address: str | None = None
+    helo: str | None = None
+    words: tuple[tuple[str, str], ...] = ()
+
+    def extended_by(self, argument: str | None) -> "Forwarded":
+        """Return what is known after one more XFORWARD command."""
+        words = dict(self.words)
+        for word in (argument or "").split():
+            name, value = _read_word(word)
+            words[name] = value
+        if not argument or not argument.strip():
+            raise Refusal("501 5.5.4 Syntax: XFORWARD attribute=value ...")
+        address, helo = _value(words.get("ADDR")), _value(words.get("HELO"))
+        return Forwarded(_read_address(address), helo, tuple(words.items()))
+
+
+def _read_word(word: str) -> tuple[str, str]:
+    found = _WORD.fullmatch(word)
+    if found is None or found[1].upper() not in ATTRIBUTES or len(word) > 4 * MAX_XFORWARD_VALUE:
+        raise Refusal("501 5.5.4 An attribute of XFORWARD cannot be read")
+    value = word.partition("=")[2]
+    decoded = decode_xtext(value)
+    if len(decoded) > MAX_XFORWARD_VALUE or _CONTROL.search(decoded):
+        raise Refusal("501 5.5.4 An attribute of XFORWARD cannot be read")
+    return found[1].upper(), value
+
+
+def decode_xtext(value: str) -> str:
+    """Return what the text stands for (RFC 3461, section 4); bytes that are no UTF-8 stay recognisable as such."""
+    coded = _CODED.sub(
+        lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] >= "8" else chr(int(found[1], 16)), value
+    )
+    return coded.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
+def _value(text: str | None) -> str | None:
+    decoded = decode_xtext(text) if text else ""
+    return None if not decoded or decoded.upper() in _UNAVAILABLE else decoded
+
+
+def _read_address(text: str | None) -> str | None:
+    if text is None:
+        return None
+    bare = text[5:] if text[:5].upper() == "IPV6:" else text
+    try:
+        return str(ipaddress.ip_address(bare)) if "%" not in bare else None
+    except ValueError:
+        raise Refusal("501 5.5.4 ADDR of XFORWARD is not an address") from None

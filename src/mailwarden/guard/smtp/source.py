@@ -4,27 +4,37 @@ Security: reached by the networks of `clients` alone. On Overloaded the client i
 and whatever else fails 451, while guard stops 421: Postfix keeps the message each time and comes again.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
 from mailwarden.access.directory import TenantDirectory, grouped
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery import UNDECIDED, Delivery, Part, answered, settle
+from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.house import House
 from mailwarden.guard.passes import Passes, PassInUse
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
-from mailwarden.guard.smtp_config import Smtp as Settings
-from mailwarden.guard.sources.smtp_commands import Refusal
-from mailwarden.guard.sources.smtp_session import Transaction
+from mailwarden.guard.quarantine import start_quarantine
+from mailwarden.guard.smtp.commands import Refusal
+from mailwarden.guard.smtp.config import Smtp as Settings
+from mailwarden.guard.smtp.delivery import PATIENCE, UNDECIDED, Delivery, Part, answered, settle
+from mailwarden.guard.smtp.listener import SmtpListener, greeting_name
+from mailwarden.guard.smtp.next_hop import NextHop
+from mailwarden.guard.smtp.session import Transaction
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
+from mailwarden.quarantine.bypass import BypassSeal
+from mailwarden.quarantine.release_store import ReleaseStore
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
 BEING_DELIVERED = "451 4.3.0 This released message is being delivered at this moment; try again later"
+PASS_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 
 
@@ -126,3 +136,33 @@ def envelope_of(transaction: Transaction) -> Envelope:
 def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
     """Return the recipients by the tenant that each was assigned to at RCPT."""
     return grouped((assignment, address) for address, assignment in transaction.assigned.items())
+
+
+@asynccontextmanager
+async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[], None]]:
+    """Listen for Postfix until the block ends, where the configuration says so; yield what closes the doors."""
+    config = house.config
+    settings = config.scan_sources.smtp
+    if settings is None:
+        yield lambda: None
+        return
+    patience, name = config.analysis_timeout / 1000, greeting_name(guard)
+    async with AsyncExitStack() as stack:
+        hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
+        stack.callback(hop.close)
+        key = read_ring(house.folder / config.contents.key, "contents.key")
+        keeper = start_quarantine(house, key=key, hop=hop, stack=stack)
+        source = Smtp(
+            settings,
+            admission=house.admission,
+            processing=house.processing,
+            tenants=house.tenants,
+            delivery=Delivery(hop, ResultSeal(key), keeper, house.metrics),
+            passes=Passes(BypassSeal(key), ReleaseStore(house.database), PATIENCE * hop.timeout + PASS_MARGIN),
+            spool=house.spool,
+            analysis_timeout=patience,
+        )
+        listener = SmtpListener(source, name, patience, house.metrics)
+        stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
+        await listener.start()
+        yield listener.close_doors

@@ -16,10 +16,17 @@ from aiosmtpd.smtp import Envelope as AiosmtpdEnvelope
 from aiosmtpd.smtp import Session as AiosmtpdSession
 
 from mailwarden.errors import MailwardenError
-from mailwarden.guard.smtp_config import Smtp
-from mailwarden.guard.sources.smtp_commands import Recipient, Refusal, Sender, read_recipient, read_sender
-from mailwarden.guard.sources.smtp_lines import MAX_COMMAND, PIECE, Lines
-from mailwarden.guard.sources.smtp_xforward import ATTRIBUTES, Forwarded
+from mailwarden.guard.smtp.commands import (
+    ATTRIBUTES,
+    Forwarded,
+    Recipient,
+    Refusal,
+    Sender,
+    read_recipient,
+    read_sender,
+)
+from mailwarden.guard.smtp.config import Smtp
+from mailwarden.guard.smtp.reader import MAX_COMMAND, PIECE, Lines
 from mailwarden.model.tenant import Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
-from mailwarden.guard.next_hop import Connection, NextHop, NotTaken
-from mailwarden.guard.sources.smtp_commands import Recipient, Sender
-from mailwarden.guard.sources.smtp_xforward import Forwarded
+from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
+from mailwarden.guard.smtp.next_hop import Connection, NextHop, NotTaken
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.shared_answer import quarantined
