@@ -1,0 +1,1 @@
+"""Measures the source itself: its structure and its wording."""

@@ -1,0 +1,199 @@
+"""Prints the structure of the source: files, imports, cycles, duplicated lines and function lengths.
+
+Definitions:
+  files                 Python files under src
+  median, largest file  lines of a file, blank lines included
+  imported by one       modules that exactly one other module of the package imports; `__init__` files do not count
+  import cycles         groups of modules that import each other, directly or through others; imports inside functions
+                        count, imports under TYPE_CHECKING do not
+  duplicated lines      lines inside a run of 6 or more lines that occurs at least twice in src; blank lines, comments,
+                        docstrings, imports and lines of brackets alone are left out, indentation is ignored
+  longest function      lines from `def` to the end, docstring included
+"""
+
+import argparse
+import ast
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import grimp
+import msgspec
+
+PACKAGE = "mailwarden"
+WINDOW = 6
+
+
+class Structure(msgspec.Struct, frozen=True):
+    """The figures of one source tree."""
+
+    files: int
+    lines: int
+    median_file: int
+    largest_file: str
+    imported_by_one: int
+    import_cycles: int
+    cycles: tuple[tuple[str, ...], ...]
+    duplicated_lines: int
+    longest_function: str
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the figures of this checkout, of one commit, or of a commit and this checkout side by side."""
+    parser = argparse.ArgumentParser(
+        prog="python -m measure.structure", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--base", metavar="COMMIT", help="print this commit beside the checkout")
+    parser.add_argument("--commit", metavar="COMMIT", help="measure this commit instead of the checkout")
+    parser.add_argument("--source", type=Path, default=Path("src"), help="the folder that holds the package")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args(words)
+    now = of_commit(arguments.commit) if arguments.commit else measure(arguments.source)
+    if arguments.json:
+        print(msgspec.json.encode(now).decode())
+        return 0
+    columns = [("after" if arguments.base else "", now)]
+    if arguments.base:
+        columns.insert(0, ("before", of_commit(arguments.base)))
+    print_table(columns)
+    return 0
+
+
+def print_table(columns: Sequence[tuple[str, Structure]]) -> None:
+    """Print one row per figure, one column per tree, and name the modules of each cycle."""
+    rows: list[tuple[str, Callable[[Structure], str]]] = [
+        ("files", lambda tree: str(tree.files)),
+        ("lines of src", lambda tree: str(tree.lines)),
+        ("median file", lambda tree: str(tree.median_file)),
+        ("largest file", lambda tree: tree.largest_file),
+        ("imported by one", lambda tree: str(tree.imported_by_one)),
+        ("import cycles", lambda tree: str(tree.import_cycles)),
+        ("duplicated lines", lambda tree: str(tree.duplicated_lines)),
+        ("longest function", lambda tree: tree.longest_function),
+    ]
+    cells = [[name, *(read(tree) for _, tree in columns)] for name, read in rows]
+    if len(columns) > 1:
+        cells.insert(0, ["", *(title for title, _ in columns)])
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for cycle in columns[-1][1].cycles:
+        print(f"cycle: {', '.join(cycle)}")
+
+
+def of_commit(commit: str) -> Structure:
+    """Return the figures of a commit, measured in a fresh process on the files that git holds for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit, "src"], check=True, stdout=subprocess.PIPE)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        source = Path(folder) / "src"
+        done = subprocess.run(
+            [sys.executable, "-m", "measure.structure", "--json", "--source", str(source)],
+            env={**os.environ, "PYTHONPATH": str(source)},
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        return msgspec.json.decode(done.stdout, type=Structure)
+
+
+def measure(source: Path) -> Structure:
+    """Return the figures of the package in a folder; the folder must come first on the import path."""
+    files = sorted((source / PACKAGE).rglob("*.py"))
+    texts = {str(file.relative_to(source / PACKAGE)): file.read_text("utf-8") for file in files}
+    lengths = {name: len(text.splitlines()) for name, text in texts.items()}
+    largest = max(lengths, key=lambda name: lengths[name])
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    length, function = max(functions(trees))
+    imports = import_graph()
+    importers: dict[str, set[str]] = defaultdict(set)
+    for importer, imported in imports.items():
+        for module in imported:
+            importers[module].add(importer)
+    packages = {module for module in imports if (source / Path(*module.split(".")) / "__init__.py").exists()}
+    cycles = cycles_of(imports)
+    return Structure(
+        files=len(files),
+        lines=sum(lengths.values()),
+        median_file=round(statistics.median(lengths.values())),
+        largest_file=f"{lengths[largest]} {largest}",
+        imported_by_one=sum(1 for module in imports if module not in packages and len(importers[module]) == 1),
+        import_cycles=len(cycles),
+        cycles=cycles,
+        duplicated_lines=duplicated(texts, trees),
+        longest_function=f"{length} {function}",
+    )
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return, for every module of the package, the modules that it imports."""
+    graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=True, cache_dir=None)
+    return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+
+
+def cycles_of(imports: dict[str, set[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return the strongly connected groups of two or more modules."""
+    reached = {module: _reachable(module, imports) for module in imports}
+    groups = {
+        tuple(sorted({module} | {other for other in reached[module] if module in reached[other]}))
+        for module in imports
+        if module in reached[module]
+    }
+    return tuple(sorted(group for group in groups if len(group) > 1))
+
+
+def _reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(imports[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting.extend(imports.get(module, ()))
+    return seen
+
+
+def functions(trees: dict[str, ast.Module]) -> Iterator[tuple[int, str]]:
+    """Yield the length and the place of every function."""
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield (node.end_lineno or node.lineno) - node.lineno + 1, f"{name}:{node.name}"
+
+
+def duplicated(texts: dict[str, str], trees: dict[str, ast.Module]) -> int:
+    """Count the lines inside a run of WINDOW or more lines that occurs at least twice."""
+    places: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
+    lines = {name: list(_compared(text, trees[name])) for name, text in texts.items()}
+    for name, kept in lines.items():
+        for start in range(len(kept) - WINDOW + 1):
+            run = "\n".join(text for _, text in kept[start : start + WINDOW])
+            places[hashlib.blake2b(run.encode(), digest_size=16).digest()].append((name, start))
+    found: set[tuple[str, int]] = set()
+    for at in places.values():
+        if len(at) > 1:
+            found.update((name, lines[name][start + step][0]) for name, start in at for step in range(WINDOW))
+    return len(found)
+
+
+def _compared(text: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the number and the stripped text of the lines that are compared."""
+    left_out: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Expr | ast.Import | ast.ImportFrom):
+            continue
+        if not isinstance(node, ast.Expr) or isinstance(node.value, ast.Constant):
+            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if number not in left_out and stripped.strip("()[]{},:") and not stripped.startswith("#"):
+            yield number, stripped
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

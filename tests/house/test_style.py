@@ -1,0 +1,45 @@
+"""Wording: enforced scopes hold no word of the table in `measure/style.toml`, and every row of the table works."""
+
+import pytest
+
+from measure.style import Text, Word, findings_in, is_in, load_table, texts
+from tests.house.tree import ROOT
+
+TABLE = load_table()
+
+
+EVERY = list(texts(ROOT))
+
+
+def test_enforced_scopes_have_no_finding() -> None:
+    inside = [text for text in EVERY if any(is_in(scope, text) for scope in TABLE.enforced)]
+    assert [str(finding) for text in inside for finding in findings_in(TABLE, text)] == []
+
+
+def test_every_enforced_scope_holds_text() -> None:
+    assert [scope for scope in TABLE.enforced if not any(is_in(scope, text) for text in EVERY)] == []
+
+
+@pytest.mark.parametrize("word", TABLE.words, ids=lambda word: word.example)
+def test_a_row_finds_its_example(word: Word) -> None:
+    text = Text("docs", "page.md", 1, word.example)
+    assert word.better in [finding.better for finding in findings_in(TABLE, text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "guard returns 503 while PostgreSQL is down.",
+        "The report shows what is wrong.",
+        "What is a tenant?",
+        "DKIM signs the message; sign in to the console.",
+        "In-house mail is delivered right away.",
+    ],
+)
+def test_plain_wording_is_no_finding(text: str) -> None:
+    assert list(findings_in(TABLE, Text("docs", "page.md", 1, text))) == []
+
+
+def test_every_kind_of_text_is_read() -> None:
+    kinds = {"docs", "decisions", "help", "errors", "strings", "docstrings", "comments", "templates", "rules"}
+    assert {text.kind for text in EVERY} == kinds
