@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -110,6 +110,9 @@ screens: ## Pictures of every screen and the search for barriers, both widths, l
 docs: ## Write the pages that are made from the code
 	@$(BIN)/python -m mailwarden.cli.reference
 
+site: ## Build the documentation site with search into run/site; dead links fail
+	@$(BIN)/zensical build --strict --clean
+
 structure: ## Figures of the source: files, imports, cycles, duplicates (BASE=commit prints before and after)
 	@$(BIN)/python -m measure.structure $(if $(BASE),--base $(BASE))
 
@@ -117,4 +120,4 @@ style: ## Wording that readers cannot search for, with better words (MORE="--cou
 	@$(BIN)/python -m measure.style $(MORE)
 
 clean: ## Remove what running left behind
-	@rm -rf run dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf run dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
