@@ -83,7 +83,7 @@ async def _enter(house: House, name: str, position: Position) -> tuple[str, str]
     try:
         scope, place = Scope.deployment(), Place(house.product.url, "127.0.0.1", "tests")
         user = await registry.users.create(scope, NewUser(name, position), Actor("tests"))
-        visit, _ = await registry.sessions.visit(place)
+        visit, _ = registry.sessions.visit()
         session, cookie = await registry.sessions.log_in(visit, user, "tests", place)
         return cookie, session.csrf
     finally:

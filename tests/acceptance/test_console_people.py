@@ -12,7 +12,7 @@ from tests.acceptance.client import Answer
 from tests.acceptance.console_client import Person, invite, make_link, text_of
 from tests.acceptance.house import House, Town, open_house
 
-LINK = re.compile(r'id="setup-link"[^>]*>https://[^/]+(/console/setup/[A-Za-z0-9_-]{43})<')
+LINK = re.compile(r'id="setup-link"[^>]*>https://[^/]+(/console/setup/[A-Za-z0-9_-]{88})<')
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from mailwarden.cli.main import main
 
-LINK = r"https://localhost:9081/console/setup/[A-Za-z0-9_-]{43}"
+LINK = r"https://localhost:9081/console/setup/[A-Za-z0-9_-]{88}"
 
 
 @pytest.fixture
@@ -21,6 +21,8 @@ def run(database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "abby" / "abby" / "abby.yml"
     file.parent.mkdir(parents=True)
     file.write_text("serviceProviders: {core: {hosts: ['https://127.0.0.1:9785']}}\n")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "pepper").write_text("p" * 32)
     return run_command
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mailwarden.access import sessions
 from mailwarden.access.account import Account
 from mailwarden.access.login import Logins
 from mailwarden.access.passwords import Passwords
@@ -44,7 +45,7 @@ async def test_a_password_and_a_code_let_in_however_the_name_is_written(office: 
     found = await office.registry.sessions.find(value)
     assert found is not None
     assert (found.user is not None, found.address, found.agent) == (True, "192.0.2.7", "Testfox 1.0")
-    visit, _ = await office.registry.sessions.visit(PLACE)
+    visit, _ = office.registry.sessions.visit()
     await office.logins.check_password(visit, " aDA ", PASSWORD, PLACE)
 
 
@@ -53,7 +54,7 @@ async def test_a_step_is_accepted_once_even_by_two_at_once(office: Office) -> No
     office.clock.pass_steps()
     visits = []
     for _ in range(2):
-        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = office.registry.sessions.visit()
         visits.append((await office.logins.check_password(visit, "ada", PASSWORD, PLACE))[0])
     code = office.code("ada")
     tries = [office.logins.check_code(visit, code, PLACE) for visit in visits]
@@ -65,7 +66,7 @@ async def test_codes_of_the_step_before_and_after_are_good_and_no_others(office:
     await office.hire("ada", ROOT)
     office.clock.pass_steps(10)
     for late, good in ((-3, False), (2, False), (1, True)):
-        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = office.registry.sessions.visit()
         visit, _ = await office.logins.check_password(visit, "ada", PASSWORD, PLACE)
         office.clock.pass_steps(late)
         code = office.code("ada")
@@ -80,7 +81,7 @@ async def test_codes_of_the_step_before_and_after_are_good_and_no_others(office:
 async def test_a_code_without_a_password_is_nothing(office: Office) -> None:
     await office.hire("ada", ROOT)
     office.clock.pass_steps()
-    visit, _ = await office.registry.sessions.visit(PLACE)
+    visit, _ = office.registry.sessions.visit()
     with pytest.raises(LoginFailed):
         await office.logins.check_code(visit, office.code("ada"), PLACE)
 
@@ -89,7 +90,7 @@ async def test_a_hash_of_other_parameters_is_made_anew_at_the_login(office: Offi
     await office.hire("ada", ROOT)
     _, before = await office.registry.users.find_name(ALL, "ada") or (None, None)
     later = build_registry(office.database, PEPPER, passwords=Passwords(rounds=2, memory=64), now=office.clock)
-    visit, _ = await later.sessions.visit(PLACE)
+    visit, _ = later.sessions.visit()
     await Logins(later).check_password(visit, "ada", PASSWORD, PLACE)
     _, after = await later.users.find_name(ALL, "ada") or (None, None)
     assert before is not None
@@ -153,22 +154,43 @@ async def test_what_is_shown_once_is_shown_to_one_of_two_requests(office: Office
 
 
 async def test_notes_of_one_session_are_not_anothers(office: Office) -> None:
-    one, _ = await office.registry.sessions.visit(PLACE, Notes(name="one"))
-    two, value = await office.registry.sessions.visit(PLACE, Notes(name="two"))
+    one, _ = await office.registry.sessions.link_visit(PLACE, Notes(name="one"))
+    two, value = await office.registry.sessions.link_visit(PLACE, Notes(name="two"))
     async with office.database.connection() as connection:
         await connection.execute("UPDATE sessions SET notes = $1 WHERE digest = $2", one.sealed, two.digest)
     found = await office.registry.sessions.find(value)
     assert found is not None
     assert found.notes == Notes()
-    other = Sessions(SessionStore(office.database), Seal(KeyRing.of(b"q" * 32), CONSOLE_SEAL), SessionLimits())
-    stranger = await other.find(value)
-    assert stranger is not None
-    assert stranger.notes == Notes()
+    ring = KeyRing.of(b"q" * 32)
+    other = Sessions(SessionStore(office.database), Seal(ring, CONSOLE_SEAL), ring, SessionLimits())
+    assert await other.find(value) is None
 
 
-async def test_visits_of_one_address_stay_few(office: Office) -> None:
+async def test_a_visit_is_in_its_cookie_alone_until_it_ends(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    visit, value = office.registry.sessions.visit(Notes(goal="/console/lists"))
+    found = await office.registry.sessions.find(value)
+    assert found == visit
+    assert not visit.stored
+    noted, changed = await office.registry.sessions.note(visit, Notes(goal="/console/"))
+    assert changed is not None
+    assert await office.registry.sessions.find(changed) == noted
+    assert noted.csrf == visit.csrf
+    assert await office.registry.sessions.find(value[:-1] + ("A" if value[-1] != "A" else "B")) is None
+    monkeypatch.setattr(sessions, "VISIT_SECONDS", -1.0)
+    assert await office.registry.sessions.find(office.registry.sessions.visit()[1]) is None
+    async with office.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM sessions") == 0
+
+
+async def test_what_a_visit_holds_is_spent_once(office: Office) -> None:
+    visit, _ = office.registry.sessions.visit()
+    done = await asyncio.gather(*(office.registry.sessions.spend(visit) for _ in range(5)))
+    assert sorted(done) == [False] * 4 + [True]
+
+
+async def test_stored_visits_of_one_address_stay_few(office: Office) -> None:
     for _ in range(205):
-        await office.registry.sessions.visit(PLACE)
+        await office.registry.sessions.link_visit(PLACE, Notes())
     async with office.database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM sessions") == 200
 
@@ -204,7 +226,7 @@ async def test_a_wait_doubles_up_to_its_limit_ends_and_is_forgotten(office: Offi
 async def test_guesses_at_many_names_from_one_address_are_slowed_down(office: Office) -> None:
     outcomes = []
     for number in range(ADDRESS.free + 2):
-        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = office.registry.sessions.visit()
         with pytest.raises((LoginFailed, RateLimited)) as caught:
             await office.logins.check_password(visit, f"name{number}", PASSWORD, PLACE)
         outcomes.append(caught.type)
@@ -215,7 +237,7 @@ async def test_guesses_at_many_names_from_one_address_are_slowed_down(office: Of
 async def test_a_right_password_does_not_wash_an_address_clean(office: Office) -> None:
     await office.hire("ada", ROOT)
     for number in range(10):
-        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = office.registry.sessions.visit()
         with pytest.raises(LoginFailed):
             await office.logins.check_password(visit, f"name{number}", PASSWORD, PLACE)
     await office.log_in("ada")
@@ -247,7 +269,7 @@ async def test_a_login_clears_the_failures_of_its_own_name_alone(office: Office)
     await office.hire("ada", ROOT)
     await office.hire("bob", ROOT)
     for name in ("ada", "bob", "bob"):
-        visit, _ = await office.registry.sessions.visit(PLACE)
+        visit, _ = office.registry.sessions.visit()
         with pytest.raises(LoginFailed):
             await office.logins.check_password(visit, name, "wrong horse battery", PLACE)
     await office.log_in("ada")

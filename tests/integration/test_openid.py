@@ -55,8 +55,9 @@ def openid(office: Office, settings: OpenIdSettings, http: aiohttp.ClientSession
 
 async def leave(office: Office, openid: OpenId, provider: SmallProvider) -> tuple[Session, dict[str, str]]:
     """Go to the provider and return the visit, and what the browser comes back with."""
-    visit, value = await office.registry.sessions.visit(PLACE)
-    back = provider.authorize(await openid.begin(visit))
+    visit, _ = office.registry.sessions.visit()
+    address, value = await openid.begin(visit)
+    back = provider.authorize(address)
     found = await office.registry.sessions.find(value)
     assert found is not None
     return found, back
@@ -170,18 +171,22 @@ async def test_a_token_of_a_strange_key_lets_nobody_in_and_keys_are_asked_for_ra
 
 
 @pytest.mark.parametrize("state", ["", "another", None])
-async def test_an_answer_to_another_visit_lets_nobody_in(
-    office: Office, openid: OpenId, provider: SmallProvider, state: str | None
+async def test_an_answer_to_another_visit_is_rejected_without_a_query(
+    office: Office, openid: OpenId, provider: SmallProvider, state: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visit, back = await leave(office, openid, provider)
     wrong = {**back, "state": state} if state is not None else {"code": back["code"]}
+    monkeypatch.setattr(office.database, "connection", None)
     with pytest.raises(LoginFailed):
         await openid.finish(visit, wrong, PLACE)
-    # And the visit takes no second answer.
-    fresh = await office.registry.sessions._store.find(visit.digest, 1800)
-    assert fresh is not None
+
+
+async def test_a_visit_takes_one_answer_with_its_state(office: Office, openid: OpenId, provider: SmallProvider) -> None:
+    visit, back = await leave(office, openid, provider)
     with pytest.raises(LoginFailed):
-        await openid.finish(office.registry.sessions._session(fresh), back, PLACE)
+        await openid.finish(visit, {**back, "code": "wrong"}, PLACE)
+    with pytest.raises(LoginFailed):
+        await openid.finish(visit, back, PLACE)
 
 
 async def test_a_code_that_was_used_lets_nobody_in(office: Office, openid: OpenId, provider: SmallProvider) -> None:
@@ -224,14 +229,14 @@ async def test_a_provider_that_describes_itself_wrongly_is_not_used(
     office: Office, openid: OpenId, provider: SmallProvider, description: dict[str, object]
 ) -> None:
     provider.description = description
-    visit, _ = await office.registry.sessions.visit(PLACE)
+    visit, _ = office.registry.sessions.visit()
     with pytest.raises(LoginFailed):
         await openid.begin(visit)
 
 
 async def test_a_provider_that_is_away_is_told_so(office: Office, openid: OpenId, provider: SmallProvider) -> None:
     await provider.stop()
-    visit, _ = await office.registry.sessions.visit(PLACE)
+    visit, _ = office.registry.sessions.visit()
     with pytest.raises(ProviderUnreachable):
         await openid.begin(visit)
 

@@ -68,6 +68,6 @@ class Office:
 
     async def log_in(self, name: str, password: str = PASSWORD) -> tuple[Session, str]:
         self.clock.pass_steps()
-        visit, _ = await self.registry.sessions.visit(PLACE)
+        visit, _ = self.registry.sessions.visit()
         visit, _ = await self.logins.check_password(visit, name, password, PLACE)
         return await self.logins.check_code(visit, self.code(name), PLACE)

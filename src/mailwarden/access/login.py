@@ -70,19 +70,24 @@ class Logins:
         await self._throttle.give_back(by_address)
         return await self.complete(visit, user, method, place)
 
-    async def offer_passkey(self, visit: Session, place: Place) -> tuple[Session, str]:
-        """Return what a browser is asked for a passkey, and the visit that remembers the challenge."""
+    async def offer_passkey(self, visit: Session, place: Place) -> tuple[Session, str | None, str]:
+        """Return the visit that remembers the challenge, its cookie's new value or None, and the browser's options."""
         challenge = secrets.token_bytes(32)
         options = ask_for_known(place, challenge)
-        return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
+        notes = msgspec.structs.replace(visit.notes, challenge=challenge)
+        return *await self._sessions.note(visit, notes), options
 
     async def check_passkey(self, visit: Session, answer: str, place: Place) -> tuple[Session, str]:
         """Return the session of the person whose passkey answered the visit's challenge, which is good once.
 
-        Nobody guesses a signature, so attempts are not counted: whoever guesses passwords shuts no passkey out.
+        Attempts are counted apart from passwords, so that guesses at passwords lock no passkey out.
         """
+        credential = credential_in(answer)
+        if visit.notes.challenge is None:
+            raise LoginFailed("This passkey was not accepted; try again.")
+        (attempt,) = await self._throttle.take(("passkey:" + address_subject(place.address), ADDRESS))
         challenge = await self._sessions.take_challenge(visit)
-        passkey = await self._factors.find_passkey(credential_in(answer))
+        passkey = await self._factors.find_passkey(credential)
         user = None if passkey is None else await self._users.find(_ALL, passkey.person)
         if passkey is None or user is None or user.disabled:
             _log.info("login_refused", step="passkey", address=place.address)
@@ -92,6 +97,7 @@ class Logins:
         counter = read_known(place, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
+        await self._throttle.give_back(attempt)
         return await self.complete(visit, user, "passkey", place)
 
     async def complete(

@@ -40,12 +40,12 @@ class OpenId:
         self._registry = registry
         self._logins = logins
 
-    async def begin(self, visit: Session) -> str:
-        """Return where to send the browser; what must come back is remembered with the visit."""
+    async def begin(self, visit: Session) -> tuple[str, str]:
+        """Return where to send the browser, and the cookie of a visit that remembers what must come back."""
         description = await self._provider.describe()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         notes = Notes(state=state, nonce=nonce, verifier=verifier, goal=visit.notes.goal)
-        await self._registry.sessions.remember(visit, notes)
+        _, value = self._registry.sessions.visit(notes)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         query = {
             "response_type": "code",
@@ -58,15 +58,19 @@ class OpenId:
             "code_challenge_method": "S256",
         }
         mark = "&" if "?" in description.authorization_endpoint else "?"
-        return f"{description.authorization_endpoint}{mark}{urlencode(query)}"
+        return f"{description.authorization_endpoint}{mark}{urlencode(query)}", value
 
     async def finish(self, visit: Session, query: Mapping[str, str], place: Place) -> tuple[Session, str]:
-        """Return the session of whoever the provider vouches for; a visit takes one answer, right or wrong."""
+        """Return the session of the person that the provider names; a visit takes one answer with its state.
+
+        A made-up state is rejected before any query.
+        """
+        notes = visit.notes
+        if visit.stored or not notes.state or not _same(query.get("state", ""), notes.state):
+            raise refused()
         counted = "openid:" + address_subject(place.address)  # apart from passwords: each has its own patience
         (attempt,) = await self._registry.throttle.take((counted, ADDRESS))
-        notes = visit.notes
-        kept = await self._registry.sessions.remember(visit, Notes(goal=notes.goal))
-        if kept is visit or not notes.state or not _same(query.get("state", ""), notes.state):
+        if not await self._registry.sessions.spend(visit):
             raise refused()
         if query.get("error") or not query.get("code"):
             raise refused()
@@ -76,7 +80,7 @@ class OpenId:
         claims = await self._provider.verify(token, notes.nonce)
         user = await self._person(claims, place)
         await self._registry.throttle.give_back(attempt)
-        return await self._logins.complete(kept, user, METHOD, place)
+        return await self._logins.complete(visit, user, METHOD, place)
 
     async def _person(self, claims: Mapping[str, object], place: Place) -> User:
         """Return the person of the claims: made at their first login, with the role that they have now."""

@@ -1,4 +1,4 @@
-"""Which keys of the pepper the rows of API keys, recovery codes and authenticators were made with, in PostgreSQL."""
+"""Which keys of the pepper API keys, recovery codes, setup links and authenticators need, in PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -15,6 +15,8 @@ SELECT what, key, count(*) AS rows FROM (
     SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
     WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
     UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
+    UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
+    WHERE expires > now() AND length(digest) = $1 + 32
     UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
 ) AS uses GROUP BY what, key ORDER BY what
 """

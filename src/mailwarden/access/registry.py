@@ -46,8 +46,8 @@ def build_registry(
     return Registry(
         users=UserStore(database),
         factors=FactorStore(database),
-        links=LinkStore(database),
-        sessions=Sessions(SessionStore(database), seal, limits),
+        links=LinkStore(database, pepper),
+        sessions=Sessions(SessionStore(database), seal, pepper, limits),
         throttle=ThrottleStore(database),
         passwords=passwords or Passwords(),
         pepper=pepper,

@@ -34,6 +34,10 @@ WHERE person = $1 AND expires > now() AND last_seen > now() - make_interval(secs
 ORDER BY last_seen DESC LIMIT {MAX_SESSIONS}
 """  # noqa: S608
 _TOUCH = "UPDATE sessions SET last_seen = now() WHERE digest = $1"
+# No address: `_CROWD` must not delete it before the visit ends.
+_SPEND = """
+INSERT INTO sessions (digest, csrf, expires) VALUES ($1, '', $2) ON CONFLICT (digest) DO NOTHING RETURNING true
+"""
 _CROWD = """
 DELETE FROM sessions WHERE digest IN (
     SELECT digest FROM sessions WHERE person IS NULL AND address = $1::text::inet ORDER BY created DESC OFFSET $2
@@ -92,6 +96,11 @@ class SessionStore:
             self._calls += 1
             if self._calls % _PURGE_EVERY == 0:
                 await connection.execute(_PURGE)
+
+    async def spend(self, digest: bytes, expires: datetime) -> bool:
+        """Record that what a visit's cookie holds was used; False where it was before."""
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_SPEND, digest, expires))
 
     async def find(self, digest: bytes, idle: float) -> SessionRow | None:
         """Return the session and the person as they are now, unless it has ended."""

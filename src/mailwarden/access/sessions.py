@@ -1,23 +1,29 @@
 """Sessions of the console: a random value in a cookie, its digest in PostgreSQL, a new one at every login.
 
+A visit, which has not logged in, is sealed into its cookie and has no row. It gets one after the first proof: a setup
+link or a right password. So a request without a valid credential causes no query.
+
 Security: secrets pass through here. The value is never stored or logged; a session that has not logged in never
 becomes one that has: its place is taken by another with another value and another CSRF token.
 """
 
+import base64
+import binascii
 import hashlib
 import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import Struct
 
 from mailwarden.access.people import User
 from mailwarden.access.place import Place
+from mailwarden.access.proven_token import ProvenTokens
 from mailwarden.access.session_store import SessionRow, SessionStore
-from mailwarden.crypto.keyring import BrokenSeal
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.crypto.mac import equal
 from mailwarden.crypto.seal import Seal
 
@@ -26,7 +32,11 @@ COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
 VISIT_SECONDS = 30 * 60.0  # for a login or a setup, from its first page to its last
 TOUCH_SECONDS = 60.0
 MAX_AGENT = 200
-_VALUE = re.compile(r"[A-Za-z0-9_-]{43}")
+MAX_GOAL = 1_500  # bytes; browsers drop a cookie beyond 4,096
+_COOKIE_PURPOSE = b"mailwarden console cookies 1"
+_VISIT_PURPOSE = b"mailwarden console visits 1"
+_CLOCKS = timedelta(minutes=5)  # how far the clocks of abby and PostgreSQL may differ
+_VISIT = re.compile(r"v\.([A-Za-z0-9_-]{1,4096})")
 
 
 class SessionLimits(Struct, frozen=True):
@@ -68,26 +78,55 @@ class Session(Struct, frozen=True):
     notes: Notes
     sealed: bytes
     user: User | None
+    stored: bool = True  # False: a visit that only its cookie holds
 
     def admits(self, csrf: str) -> bool:
         """Tell whether this is the session's CSRF token, in constant time."""
         return equal(self.csrf.encode(), csrf.encode("utf-8", "replace"))
 
 
+class _Carried(Struct, frozen=True):
+    """A visit as its cookie holds it, sealed."""
+
+    visit_id: UUID
+    csrf: str
+    created: datetime
+    expires: datetime
+    notes: Notes
+
+
 class Sessions:
     """Begins, finds, and ends sessions."""
 
-    def __init__(self, store: SessionStore, seal: Seal, limits: SessionLimits | None = None) -> None:
+    def __init__(self, store: SessionStore, seal: Seal, pepper: KeyRing, limits: SessionLimits | None = None) -> None:
         self._store = store
         self._seal = seal
+        self._tokens = ProvenTokens(pepper, _COOKIE_PURPOSE)
+        self._visits = Seal(pepper, _VISIT_PURPOSE)
         self.limits = limits or SessionLimits()
 
-    async def visit(self, place: Place, notes: Notes | None = None) -> tuple[Session, str]:
-        """Begin a session that has not logged in; return it and its cookie's value."""
+    def visit(self, notes: Notes | None = None) -> tuple[Session, str]:
+        """Begin a session that has not logged in; return it and its cookie's value, which holds all of it."""
+        now = datetime.now(UTC)
+        expires = now + timedelta(seconds=VISIT_SECONDS)
+        return self._carry(_Carried(uuid4(), secrets.token_urlsafe(32), now, expires, notes or Notes()))
+
+    async def link_visit(self, place: Place, notes: Notes) -> tuple[Session, str]:
+        """Begin the visit of a valid setup link, which is stored."""
         return await self._open(None, place, notes)
 
+    async def note(self, visit: Session, notes: Notes) -> tuple[Session, str | None]:
+        """Keep other notes with a visit; return it, and its cookie's new value where the cookie holds it."""
+        if visit.stored:
+            return await self.remember(visit, notes), None
+        return self._carry(_Carried(uuid4(), visit.csrf, visit.created, visit.expires, notes))
+
+    async def spend(self, visit: Session) -> bool:
+        """Tell whether this is the first use of what a visit's cookie holds; of two requests at once one is first."""
+        return await self._store.spend(visit.digest, visit.expires + _CLOCKS)
+
     async def renew(self, visit: Session, place: Place, notes: Notes) -> tuple[Session, str]:
-        """Put another visit in the place of one that has come a step further."""
+        """Put another visit, which is stored, in the place of one that has come a step further."""
         return await self._open(None, place, notes, instead_of=visit)
 
     async def log_in(
@@ -97,10 +136,16 @@ class Sessions:
         return await self._open(user.uid, place, notes, method=method, instead_of=visit)
 
     async def find(self, value: str) -> Session | None:
-        """Return the session of a cookie's value with its person as they are now; None where it has ended."""
-        if not _VALUE.fullmatch(value):
+        """Return the session of a cookie's value with its person as they are now; None where it has ended.
+
+        Only a value that was issued here is searched for in the database.
+        """
+        if (carried := _VISIT.fullmatch(value)) is not None:
+            return self._carried(carried.group(1))
+        digest = self._tokens.digest(value)
+        if digest is None:
             return None
-        row = await self._store.find(_digest(value), self.limits.idle)
+        row = await self._store.find(digest, self.limits.idle)
         if row is None:
             return None
         now = datetime.now(UTC)
@@ -135,6 +180,8 @@ class Sessions:
         challenge = session.notes.challenge
         if challenge is None:
             return None
+        if not session.stored:
+            return challenge if await self.spend(session) else None
         kept = await self.remember(session, msgspec.structs.replace(session.notes, challenge=None))
         return challenge if kept is not session else None
 
@@ -165,8 +212,9 @@ class Sessions:
         method: str = "",
         instead_of: Session | None = None,
     ) -> tuple[Session, str]:
-        value = secrets.token_urlsafe(32)
-        digest = _digest(value)
+        value = self._tokens.new()
+        digest = self._tokens.digest(value)
+        assert digest is not None
         await self._store.create(
             digest,
             person,
@@ -176,12 +224,26 @@ class Sessions:
             address=place.address,
             agent="".join(letter for letter in place.agent if letter.isprintable())[:MAX_AGENT],
             seconds=VISIT_SECONDS if person is None else self.limits.absolute,
-            instead_of=None if instead_of is None else instead_of.digest,
+            instead_of=instead_of.digest if instead_of is not None and instead_of.stored else None,
         )
         row = await self._store.find(digest, self.limits.idle)
         if row is None:  # disabled between two statements
             raise LookupError("the session ended at once")
         return self._session(row), value
+
+    def _carry(self, carried: _Carried) -> tuple[Session, str]:
+        sealed = self._visits.close(msgspec.json.encode(carried), b"visit")
+        value = "v." + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
+        return _visit(carried, sealed), value
+
+    def _carried(self, text: str) -> Session | None:
+        """Return the visit that a cookie holds, if it was sealed here and its time is not over."""
+        try:
+            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            carried = msgspec.json.decode(self._visits.open(sealed, b"visit"), type=_Carried)
+        except (binascii.Error, BrokenSeal, msgspec.MsgspecError):
+            return None
+        return _visit(carried, sealed) if datetime.now(UTC) < carried.expires else None
 
     def _sealed(self, digest: bytes, notes: Notes) -> bytes:
         return self._seal.close(msgspec.json.encode(notes), b"session:" + digest)
@@ -217,5 +279,19 @@ def end_cookie_header() -> str:
     return f"{COOKIE}=; {COOKIE_ATTRIBUTES}; Max-Age=0"
 
 
-def _digest(value: str) -> bytes:
-    return hashlib.sha256(value.encode("ascii")).digest()
+def _visit(carried: _Carried, sealed: bytes) -> Session:
+    return Session(
+        session_id=carried.visit_id,
+        digest=hashlib.sha256(sealed).digest(),
+        csrf=carried.csrf,
+        method="",
+        created=carried.created,
+        last_seen=carried.created,
+        expires=carried.expires,
+        address=None,
+        agent="",
+        notes=carried.notes,
+        sealed=sealed,
+        user=None,
+        stored=False,
+    )

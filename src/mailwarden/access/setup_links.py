@@ -1,12 +1,9 @@
 """Setup links in PostgreSQL: each lets one person in once, to choose a name, a password and a second factor.
 
 Security: secrets pass through here. Of a link only a digest is kept; it is spent in the transaction that makes the
-person, so that of two who open it at once one gets in.
+person, so that of two who open it at once one gets in. A token that was not issued here causes no query.
 """
 
-import hashlib
-import re
-import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -18,8 +15,10 @@ from msgspec import Struct
 from mailwarden.access.audit import record_deed
 from mailwarden.access.factor_store import NewPasskey, insert_passkey, insert_recovery_codes
 from mailwarden.access.people import Position, Role, User
+from mailwarden.access.proven_token import ProvenTokens
 from mailwarden.access.scope_value import uids_of
 from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, locked, user_of
+from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
 from mailwarden.model.actor import Actor
@@ -28,7 +27,7 @@ from mailwarden.model.scope import Scope
 FIRST_RUN_HOURS = 24
 INVITE_HOURS = 72
 MAX_LINKS = 200
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+_PURPOSE = b"mailwarden setup links 1"
 _ALL = Scope.deployment()
 
 _COLUMNS = "link_id, digest, purpose, person, email, role, tenants, created, created_by, expires"
@@ -90,8 +89,9 @@ class Credentials(Struct, frozen=True):
 class LinkStore:
     """All SQL about setup links."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, pepper: KeyRing) -> None:
         self._database = database
+        self._tokens = ProvenTokens(pepper, _PURPOSE)
 
     async def create_first(self, scope: Scope, actor: Actor) -> str:
         """Return the token of a link for the first person; those before it are good no longer."""
@@ -100,7 +100,7 @@ class LinkStore:
         position = Position(Role.DEPLOYMENT_ADMINISTRATOR)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("DELETE FROM setup_links WHERE purpose = 'first-run'")
-            return await _insert(connection, Purpose.FIRST_RUN, position, actor, hours=FIRST_RUN_HOURS)
+            return await self._insert(connection, Purpose.FIRST_RUN, position, actor, hours=FIRST_RUN_HOURS)
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
         """Return the token of a link for somebody new; nobody invites to more than they may themselves."""
@@ -109,7 +109,7 @@ class LinkStore:
             raise Forbidden("You may invite people to your own tenants only.")
         async with self._database.connection() as connection, connection.transaction():
             await check_tenants(connection, position)
-            return await _insert(connection, Purpose.INVITE, position, actor, email=email)
+            return await self._insert(connection, Purpose.INVITE, position, actor, email=email)
 
     async def renew(self, scope: Scope, user: User, actor: Actor) -> str:
         """Return the token of a link that lets a person choose everything anew; an older one is good no longer."""
@@ -119,7 +119,7 @@ class LinkStore:
             if not position.is_within(scope):
                 raise PersonNotFound("There is no such person.")
             await connection.execute("DELETE FROM setup_links WHERE person = $1", user.uid)
-            return await _insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
+            return await self._insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
 
     async def list(self, scope: Scope) -> Sequence[SetupLink]:
         """Return the links of the scope that nobody has used yet, newest first."""
@@ -134,6 +134,10 @@ class LinkStore:
                 return False
             await record_deed(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
         return True
+
+    async def find(self, scope: Scope, token: str) -> SetupLink:
+        """Return the link of a token, or raise LinkSpent; a token that was not issued here causes no query."""
+        return await self.open(scope, self._digest(token))
 
     async def open(self, scope: Scope, digest: bytes) -> SetupLink:
         """Return the link, or raise LinkSpent; whoever holds it may, whatever the scope, and it stays good."""
@@ -166,41 +170,36 @@ class LinkStore:
         assert row is not None
         return user_of(row)
 
+    def _digest(self, token: str) -> bytes:
+        digest = self._tokens.digest(token)
+        if digest is None:
+            raise _spent()
+        return digest
 
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def token_digest(token: str) -> bytes:
-    """Return what is kept of a link's token, or raise LinkSpent where it cannot be one."""
-    if not _TOKEN.fullmatch(token):
-        raise _spent()
-    return hashlib.sha256(token.encode("ascii")).digest()
-
-
-async def _insert(
-    connection: Connection,
-    purpose: Purpose,
-    position: Position,
-    actor: Actor,
-    *,
-    email: str = "",
-    user: User | None = None,
-    hours: int = INVITE_HOURS,
-) -> str:
-    await connection.execute("DELETE FROM setup_links WHERE expires <= now()")
-    token = new_token()
-    tenants = sorted(position.tenants)
-    person = None if user is None else user.uid
-    await connection.execute(
-        _INSERT, token_digest(token), purpose.value, person, email, position.role.value, tenants, actor.name, hours
-    )
-    details = {"after": {"purpose": purpose.value, "role": position.role.value, "tenants": tenants, "email": email}}
-    subject = "first person" if purpose is Purpose.FIRST_RUN else email or "somebody"
-    tenant = tenants[0] if len(tenants) == 1 else None
-    subject = subject if user is None else f"user:{user.name}"
-    await record_deed(connection, actor, "people.link", subject, details, tenant=tenant)
-    return token
+    async def _insert(
+        self,
+        connection: Connection,
+        purpose: Purpose,
+        position: Position,
+        actor: Actor,
+        *,
+        email: str = "",
+        user: User | None = None,
+        hours: int = INVITE_HOURS,
+    ) -> str:
+        await connection.execute("DELETE FROM setup_links WHERE expires <= now()")
+        token = self._tokens.new()
+        tenants = sorted(position.tenants)
+        person = None if user is None else user.uid
+        await connection.execute(
+            _INSERT, self._digest(token), purpose.value, person, email, position.role.value, tenants, actor.name, hours
+        )
+        details = {"after": {"purpose": purpose.value, "role": position.role.value, "tenants": tenants, "email": email}}
+        subject = "first person" if purpose is Purpose.FIRST_RUN else email or "somebody"
+        tenant = tenants[0] if len(tenants) == 1 else None
+        subject = subject if user is None else f"user:{user.name}"
+        await record_deed(connection, actor, "people.link", subject, details, tenant=tenant)
+        return token
 
 
 async def _renewed(connection: Connection, person: UUID, position: Position, actor: Actor) -> User:

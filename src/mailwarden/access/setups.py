@@ -18,7 +18,7 @@ from mailwarden.access.people import checked_name
 from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import Notes, Session
-from mailwarden.access.setup_links import Credentials, SetupLink, token_digest
+from mailwarden.access.setup_links import Credentials, SetupLink
 from mailwarden.errors import LinkSpent, LoginFailed, NameTaken
 from mailwarden.model.scope import Scope
 
@@ -41,9 +41,9 @@ class Setups:
 
     async def open(self, token: str, place: Place) -> tuple[Session, str]:
         """Begin a visit that remembers the link; the link itself is not spent by looking at it."""
-        link = await self._links.open(_ALL, token_digest(token))
+        link = await self._links.find(_ALL, token)
         notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
-        return await self._sessions.visit(place, notes)
+        return await self._sessions.link_visit(place, notes)
 
     async def link_of(self, visit: Session) -> SetupLink:
         """Return the link that the visit came by, as long as it is good."""

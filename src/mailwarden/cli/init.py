@@ -21,6 +21,7 @@ from mailwarden.cli.config import check
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.people import by_name, setup_link
 from mailwarden.cli.secret_files import new_key, write_ring
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
@@ -168,7 +169,7 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
     try:
         applied = asyncio.run(migrate(arguments.database_url))
         print(f"database       {len(applied)} migrations applied")
-        _print_setup_link(arguments)
+        _print_setup_link(folder, arguments)
     except StorageUnavailable as error:
         raise CommandError(
             f"{said_by_driver(error)} Everything else is made. With the right address in database.url of both files: "
@@ -177,15 +178,16 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
         ) from None
 
 
-def _print_setup_link(arguments: argparse.Namespace) -> None:
+def _print_setup_link(folder: Path, arguments: argparse.Namespace) -> None:
     """Print the link by which the first person gets in, where there is none yet."""
+    pepper = read_ring(folder / PEPPER, "apiKeyPepper")
 
     async def make() -> str | None:
         database = Database(arguments.database_url, pool_size=1)
         try:
             if not await UserStore(database).is_empty(Scope.deployment()):
                 return None
-            return await LinkStore(database).create_first(Scope.deployment(), operator())
+            return await LinkStore(database, pepper).create_first(Scope.deployment(), operator())
         finally:
             await database.close()
 

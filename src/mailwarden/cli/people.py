@@ -16,6 +16,7 @@ from mailwarden.cli.address import abby_url
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.printing import table
+from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.model.scope import Scope
@@ -71,7 +72,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _new_link(database: Database, options: argparse.Namespace) -> str:
-    links = LinkStore(database)
+    config = read(options.config / PATH, AbbyConfig)
+    links = LinkStore(database, read_ring(options.config / config.api_key_pepper, "apiKeyPepper"))
     if options.action == "invite":
         position = Position(Role(options.role), frozenset(options.tenant))
         return await links.invite(ALL, position, checked_email(options.email), operator())

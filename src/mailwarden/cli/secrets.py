@@ -273,7 +273,7 @@ def _tell_current(place: Place, key: Key) -> None:
 _REMEDIES = {
     "contents": "Run `mailwarden secrets reseal contents` on every host with a vault.",
     "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
-    "(`mailwarden keys rotate`); people make new recovery codes in the console.",
+    "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
 }
 
 COMMAND = Command(

@@ -4,6 +4,8 @@ Security: strangers talk to this. A visit is found by its cookie or made anew, n
 form is read only with the token of its visit.
 """
 
+import time
+
 from aiohttp import web
 
 from mailwarden.access.login import Logins
@@ -11,12 +13,15 @@ from mailwarden.access.openid import OpenId
 from mailwarden.access.openid_provider import OpenIdSettings, Provider
 from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
-from mailwarden.access.sessions import COOKIE, Notes, Session, cookie_header, end_cookie_header
+from mailwarden.access.sessions import COOKIE, MAX_GOAL, Notes, Session, cookie_header, end_cookie_header
 from mailwarden.access.setups import Setups
 from mailwarden.console.forms import CSRF_FIELD, untrusted
 from mailwarden.console.visit import Guest
 from mailwarden.errors import NotFound
+from mailwarden.model.scope import Scope
 from mailwarden.serving.front_door import Call
+
+ASK_SECONDS = 5.0  # between two questions whether somebody exists, until somebody does
 
 
 class Reception:
@@ -28,6 +33,7 @@ class Reception:
         self.setups = Setups(registry, self.logins)
         self.organisation = ""  # what the button of the organisation's login says; without one there is none
         self._openid: OpenId | None = None
+        self._nobody, self._ask_again = True, 0.0
         self._public_url = public_url.lower().removesuffix(":443")  # as browsers write an origin
 
     def offer_openid(self, settings: OpenIdSettings, provider: Provider, title: str) -> None:
@@ -56,12 +62,20 @@ class Reception:
 
     async def greet(self, guest: Guest, goal: str = "") -> tuple[Session, str | None]:
         """Return the visit of a guest, and the cookie's value where it is new."""
+        goal = goal if len(goal.encode()) <= MAX_GOAL else ""
         found = await self.session(guest)
         if found is not None and found.user is None and found.notes.link is None:
             if not goal or goal == found.notes.goal:
                 return found, None
-            return await self.registry.sessions.remember(found, Notes(goal=goal)), None
-        return await self.registry.sessions.visit(self.place(guest.call), Notes(goal=goal))
+            return await self.registry.sessions.note(found, Notes(goal=goal))
+        return self.registry.sessions.visit(Notes(goal=goal))
+
+    async def nobody_exists(self) -> bool:
+        """Tell whether the deployment has no users yet; asked again after a while, and never once there is one."""
+        if self._nobody and time.monotonic() >= self._ask_again:
+            self._nobody = await self.registry.users.is_empty(Scope.deployment())
+            self._ask_again = time.monotonic() + ASK_SECONDS
+        return self._nobody
 
     async def trusted(self, guest: Guest) -> Session:
         """Return the visit that a form belongs to, which shows by its token."""

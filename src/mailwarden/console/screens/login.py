@@ -13,7 +13,6 @@ from mailwarden.console.rights import Right
 from mailwarden.console.templating import HEADERS
 from mailwarden.console.visit import Guest, Visit, see_other
 from mailwarden.errors import LoginFailed, MailwardenError, ProviderUnreachable, RateLimited
-from mailwarden.model.scope import Scope
 from mailwarden.serving.errors import STATUS_OF
 
 CODE = LOGIN + "/code"
@@ -44,7 +43,7 @@ class LoginScreen:
         if found is not None and found.user is not None:
             return see_other(way_back(goal))
         visit, value = await self._reception.greet(guest, goal)
-        nobody = await self._reception.registry.users.is_empty(Scope.deployment())
+        nobody = await self._reception.nobody_exists()
         return with_cookie(self._render(guest, visit, nobody=nobody), value)
 
     async def take_password(self, guest: Guest) -> web.StreamResponse:
@@ -76,8 +75,9 @@ class LoginScreen:
 
     async def offer_passkey(self, guest: Guest) -> web.StreamResponse:
         visit = await self._reception.trusted(guest)
-        _, options = await self._reception.logins.offer_passkey(visit, self._reception.place(guest.call))
-        return web.Response(text=options, content_type="application/json", headers=dict(HEADERS))
+        _, value, options = await self._reception.logins.offer_passkey(visit, self._reception.place(guest.call))
+        response = web.Response(text=options, content_type="application/json", headers=dict(HEADERS))
+        return with_cookie(response, value)
 
     async def take_passkey(self, guest: Guest) -> web.StreamResponse:
         visit = await self._reception.trusted(guest)
@@ -90,8 +90,8 @@ class LoginScreen:
 
     async def leave(self, guest: Guest) -> web.StreamResponse:
         """Send the browser to the organisation's own login."""
-        visit, value = await self._reception.greet(guest)
-        address = await self._reception.openid().begin(visit)
+        visit, _ = await self._reception.greet(guest)
+        address, value = await self._reception.openid().begin(visit)
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
         return with_cookie(response, value)
 
