@@ -3,11 +3,14 @@
 import asyncio
 import io
 import multiprocessing
+import os
 import statistics
 import time
+import zipfile
 from base64 import encodebytes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -102,23 +105,38 @@ def tripping_bombs() -> list[tuple[Bomb, bytes]]:
     return [(bomb, message) for bomb, message in made if len(message) <= SMALL]
 
 
-def pictures_message(pictures: int, form: str) -> bytes:
-    """Return a message with pictures of 16 megapixels each: PNG of some kilobytes, JPEG of some hundred."""
+@cache
+def picture(form: str) -> bytes:
+    """Return a picture of 16 megapixels: PNG of some kilobytes, JPEG of some hundred."""
     out = io.BytesIO()
     if form == "PNG":
         Image.new("L", (SIDE, SIDE), 200).save(out, form)
     else:
         Image.effect_noise((SIDE // 16, SIDE // 16), 60).resize((SIDE, SIDE)).save(out, form, quality=5)
-    part = b"--p\r\nContent-Type: image/%s\r\nContent-Transfer-Encoding: base64\r\n\r\n" % form.lower().encode()
-    body = (part + encodebytes(out.getvalue()).replace(b"\n", b"\r\n")) * pictures
+    return out.getvalue()
+
+
+def pictures_message(pictures: int, form: str, *, zipped: bool = False) -> bytes:
+    """Return a message with pictures that no engine has seen before: bytes behind a picture change its digest."""
+    files = [picture(form) + os.urandom(16) for _ in range(pictures)]
+    media_type = b"application/zip" if zipped else b"image/" + form.lower().encode()
+    if zipped:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number, content in enumerate(files):
+                archive.writestr(f"{number}.{form.lower()}", content)
+        files = [out.getvalue()]
+    part = b"--p\r\nContent-Type: %s\r\nContent-Transfer-Encoding: base64\r\n\r\n" % media_type
+    body = b"".join(part + encodebytes(content).replace(b"\n", b"\r\n") for content in files)
     return HEAD + b"Content-Type: multipart/mixed; boundary=p\r\n\r\n" + body + b"--p--\r\n"
 
 
-# Each attack: its messages, and how many of them are in the air at once.
+# Each attack: its messages, made anew for every round, and how many of them are in the air at once.
 ATTACKS: dict[str, tuple[Callable[[], list[bytes]], int]] = {
-    "bombs": (lambda: [message for _, message in tripping_bombs()], 1),
+    "bombs": (cache(lambda: [message for _, message in tripping_bombs()]), 1),
     "large pictures": (lambda: [pictures_message(8, "JPEG")], 6),
     "small files of large pictures": (lambda: [pictures_message(8, "PNG")], 6),
+    "zipped pictures": (lambda: [pictures_message(8, "PNG", zipped=True)], 6),
 }
 
 
@@ -127,12 +145,13 @@ def keep_attacking(
 ) -> None:
     """Submit one message after the other whenever it is time for the attack."""
     make, at_once = ATTACKS[attack]
-    messages = make()
+    make()
+    os.nice(19)  # the attacker computes on a machine of its own
 
-    async def keep_on(number: int) -> None:
+    async def keep_on() -> None:
         async with Caller(port, caller_context(ca), token) as caller:
             while not over.is_set():
-                for message in messages[number % len(messages) :]:
+                for message in make():
                     while not attacking.is_set() and not over.is_set():
                         await asyncio.sleep(0.02)
                     if over.is_set():
@@ -147,6 +166,6 @@ def keep_attacking(
                     sent.value += 1  # type: ignore[attr-defined]
 
     async def attack_all() -> None:
-        await asyncio.gather(*map(keep_on, range(at_once)))
+        await asyncio.gather(*(keep_on() for _ in range(at_once)))
 
     asyncio.run(attack_all())

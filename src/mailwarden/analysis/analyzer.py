@@ -72,6 +72,7 @@ class EngineAnalyzer(Protocol):
     bears_any_structure: ClassVar[bool]  # False: not asked about a message that trips a structure limit
     learns: ClassVar[bool]  # True: what it says may depend on what a tenant taught it
     reads_contents: ClassVar[bool]  # True: asked about the decoded parts too, where the message is ambiguous
+    unpacks: ClassVar[bool]  # True: opens archives and pictures, which may take long for few bytes
 
     @property
     def timeout(self) -> float:

@@ -16,8 +16,8 @@ from mailwarden.analysis.analyzer import (
     RawMessage,
 )
 from mailwarden.analysis.examination import Frame, report_of
-from mailwarden.analysis.fair_queue import NO_FLOW, Flow
-from mailwarden.analysis.heaviness import HEAVY_BYTES
+from mailwarden.analysis.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.analysis.heaviness import HEAVY_BYTES, Weight
 from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.resolver import Resolver
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
@@ -29,8 +29,8 @@ from mailwarden.model.summary import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
 _CRASHES_ALLOWED = 1
-# A message that is heavy by its size waits for a worker first: engines are asked about as few at once as workers are.
-_LARGE = HEAVY_BYTES
+# Seconds from the structure check on; a message that is not weighed by then is treated as heavy.
+_WEIGHING_TIMEOUT = 2.0
 
 Observer = Callable[[Report], None]
 
@@ -97,10 +97,17 @@ class Examination:
         self.contents: tuple[bytes, ...] = ()
         self.sound = False
         self.bearable = True
+        self.heavy = False
         self.structure_known = asyncio.Event()
+        self.parsed = asyncio.Event()
+        self.weighed = asyncio.Event()  # also by the files inside its files
         self.done = asyncio.Event()
 
     def take(self, frame: Frame) -> None:
+        if frame.weight is not None:
+            self._weigh(frame.weight)
+        if frame.handed_over:
+            return
         if frame.group:
             self._again[frame.group - 1][frame.report.analyzer] = frame.report
             return
@@ -114,8 +121,8 @@ class Examination:
 
     def finish(self, failure: WorkerFailed | None) -> None:
         """Account for every step: what did not come is a failure, unless a tripped limit made it needless."""
-        self.structure_known.set()
-        self.done.set()
+        for event in (self.structure_known, self.parsed, self.weighed, self.done):
+            event.set()
         tripped = STRUCTURE in self.reports and not self.sound
         for step in (*_WORKER_STEPS, SIGHTINGS) if self.wanted else _WORKER_STEPS:
             if step not in self.reports:
@@ -131,6 +138,12 @@ class Examination:
         again = self._again[group - 1] if group else {}
         return tuple(again.get(name, report) for name, report in self.reports.items())
 
+    def _weigh(self, weight: Weight) -> None:
+        self.heavy = self.heavy or weight.heavy
+        self.parsed.set()
+        if self.heavy or not weight.has_files:
+            self.weighed.set()
+
     def _note(self, report: Report) -> None:
         self.reports[report.analyzer] = report
         self._observe(report)
@@ -145,6 +158,7 @@ class Collector:
         self._workers = workers
         self._engines = tuple(engines)
         self._resolver = resolver
+        self._turns = {engine.name: EngineTurns(engine, workers.heavy_count) for engine in engines}
 
     async def collect(
         self,
@@ -181,7 +195,7 @@ class Collector:
 
         async def ask(engine: EngineAnalyzer, learner: str) -> tuple[Report, EngineAnswer | None]:
             question = _question(engine, learner, audiences, message)
-            report, answer = await _ask(engine, question, examination, until)
+            report, answer = await _ask(engine, question, examination, until, self._turns[engine.name])
             if learner == _learner(engine, first):
                 observe(report)
             return report, answer
@@ -250,50 +264,80 @@ def _question(engine: EngineAnalyzer, learner: str, audiences: Sequence[Audience
     if len(audiences) == 1 or not engine.learns:
         return replace(message, learner=learner)
     recipients = (address for each in audiences if each.learner == learner for address in each.recipients)
-    return Question(message.raw, replace(message.envelope, recipients=tuple(recipients)), learner)
+    return replace(message, envelope=replace(message.envelope, recipients=tuple(recipients)), learner=learner)
+
+
+class EngineTurns:
+    """How many heavy messages one engine is asked about at once; an engine has no priorities of its own."""
+
+    def __init__(self, engine: EngineAnalyzer, count: int) -> None:
+        self._engine = engine
+        self._turns = FairQueue([Turn() for _ in range(max(1, count))])
+
+    async def ask(self, question: Question, raw: RawMessage, until: float, *, heavy: bool) -> EngineAnswer:
+        """Ask the engine within its timeout, about a heavy message once it has a turn; raise EngineFailed otherwise."""
+        if not heavy:
+            return await self._ask(question, raw, until)
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                turn = await self._turns.take(question.flow)
+        except TimeoutError:
+            sentence = f"{self._engine.name} was not asked in time, because other heavy messages came first."
+            raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
+        try:
+            return await self._ask(question, raw, until)
+        finally:
+            self._turns.give(turn)
+
+    async def _ask(self, question: Question, raw: RawMessage, until: float) -> EngineAnswer:
+        patience = min(self._engine.timeout, until - time.monotonic())
+        try:
+            async with asyncio.timeout(patience):
+                return await self._engine.examine(raw, question.envelope, question.learner)
+        except TimeoutError:
+            sentence = f"{self._engine.name} did not answer within {max(patience, 0):.0f} s."
+            raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
 
 
 async def _ask(
-    engine: EngineAnalyzer, question: Question, examination: Examination, until: float
+    engine: EngineAnalyzer, question: Question, examination: Examination, until: float, turns: EngineTurns
 ) -> tuple[Report, EngineAnswer | None]:
-    """Ask one engine; one that cannot bear any structure waits for the check and is not asked where it trips."""
-    if not engine.bears_any_structure or question.raw.size > _LARGE:
-        await examination.structure_known.wait()
-        if not (examination.sound or (engine.bears_any_structure and examination.bearable)):
-            return _skipped(engine.name), None
+    """Ask one engine once the worker has weighed the message; not about a structure that the engine cannot bear."""
+    await examination.structure_known.wait()
+    if not (examination.sound or (engine.bears_any_structure and examination.bearable)):
+        return _skipped(engine.name), None
+    heavy = await _is_heavy(engine, question.raw, examination)
     started = time.perf_counter()
-    patience = min(engine.timeout, until - time.monotonic())
+    required = is_required(engine.name)
     try:
-        async with asyncio.timeout(patience):
-            answer = await engine.examine(question.raw, question.envelope, question.learner)
-            took = _milliseconds(started)
-            if engine.reads_contents and not answer.findings:
-                await examination.done.wait()
-                if examination.contents:
-                    answer = await _ask_about_contents(engine, answer, question.envelope, examination.contents)
-                    took = _milliseconds(started)
+        answer = await turns.ask(question, question.raw, until, heavy=heavy)
+        took = _milliseconds(started)
+        if engine.reads_contents and not answer.findings:
+            await examination.done.wait()
+            # The engine's own reader may have missed the decoded parts of an ambiguous message.
+            for content in examination.contents:
+                answer = await turns.ask(question, Content(content), until, heavy=examination.heavy)
+                took = _milliseconds(started)
+                if answer.findings:
+                    break
     except EngineFailed as error:
         failure = Failure(engine.name, error.kind, error.sentence)
+        return Report(engine.name, required, Status.FAILED, _milliseconds(started), (), failure), None
+    rest = Failure(engine.name, FailureKind.UNFINISHED, answer.unfinished) if answer.unfinished else None
+    return Report(engine.name, required, Status.FINISHED, took, answer.findings, rest, answer.engine), answer
+
+
+async def _is_heavy(engine: EngineAnalyzer, raw: RawMessage, examination: Examination) -> bool:
+    """Wait until the worker has weighed the message, for an engine that unpacks files also what is inside them."""
+    if raw.size > HEAVY_BYTES:
+        return True
+    event = examination.weighed if engine.unpacks else examination.parsed
+    try:
+        async with asyncio.timeout(_WEIGHING_TIMEOUT):
+            await event.wait()
     except TimeoutError:
-        sentence = f"{engine.name} did not answer within {max(patience, 0):.0f} s."
-        failure = Failure(engine.name, FailureKind.TIMEOUT, sentence)
-    else:
-        required = is_required(engine.name)
-        rest = Failure(engine.name, FailureKind.UNFINISHED, answer.unfinished) if answer.unfinished else None
-        report = Report(engine.name, required, Status.FINISHED, took, answer.findings, rest, answer.engine)
-        return report, answer
-    return Report(engine.name, is_required(engine.name), Status.FAILED, _milliseconds(started), (), failure), None
-
-
-async def _ask_about_contents(
-    engine: EngineAnalyzer, answer: EngineAnswer, envelope: Envelope, contents: Sequence[bytes]
-) -> EngineAnswer:
-    """Ask about the decoded parts of an ambiguous message: the engine's own reader may have missed them."""
-    for content in contents:
-        about_part = await engine.examine(Content(content), envelope)
-        if about_part.findings:
-            return about_part
-    return answer
+        return True
+    return examination.heavy
 
 
 def _conclude(known: Known, *, sound: bool) -> list[Report]:

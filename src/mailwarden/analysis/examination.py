@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from mailwarden.analysis.heaviness import LIGHT_SECONDS, is_heavy
+from mailwarden.analysis.heaviness import LIGHT_SECONDS, Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
 from mailwarden.analysis.sightings import find_sightings
@@ -57,6 +57,7 @@ class Frame(Struct, frozen=True, array_like=True):
     sightings: Sightings | None = None
     last: bool = False
     handed_over: bool = False  # the worker stops here: the message is too heavy for it, and another begins anew
+    weight: Weight | None = None  # what is known of it so far
     group: int = 0  # of recipients: 0 are those of the envelope, the rest are `others` of the job
 
 
@@ -83,8 +84,9 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     contents = _contents((part.content for part in message.parts), coverage) if shown else ()
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     summary = summarize(message)
-    yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents)
-    if job.light and is_heavy(message):
+    weight = weigh(message)
+    yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents, weight=weight)
+    if job.light and weight.heavy:
         yield HANDED_OVER
         return
     view = View(message, job.envelope, coverage)
@@ -131,9 +133,10 @@ def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:
         summary = with_links(summary, view)
         # An engine cannot unpack these files by itself.
         contents = _contents((file.content for file in view.opened_files if file.was_hidden), view.coverage)
+        weight = Weight(has_heavy_pictures(file.content for file in view.opened_files if file.inside))
     except Exception as error:  # no other step needs them, so that this is a failure like any other
         return Frame(_broken(COVERAGE, started, error), last=last)
-    return Frame(_coverage_of(view), summary=summary, contents=contents, last=last)
+    return Frame(_coverage_of(view), summary=summary, contents=contents, weight=weight, last=last)
 
 
 def _coverage_of(view: View) -> Report:
@@ -144,7 +147,7 @@ def _out_of_time() -> Iterable[Finding]:
     raise TimeoutError(f"looking at it for the recipients of each tenant took longer than {SECOND_LOOKS:g} s")
 
 
-HANDED_OVER = Frame(Report(MESSAGE, True, Status.SKIPPED, 0.0), last=True, handed_over=True)
+HANDED_OVER = Frame(Report(MESSAGE, True, Status.SKIPPED, 0.0), weight=Weight(heavy=True), last=True, handed_over=True)
 
 
 def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -52,11 +53,17 @@ class Usable(Protocol):
 W = TypeVar("W", bound=Usable)
 
 
+class Turn:
+    """The right to ask an engine; there are as many as may ask at once."""
+
+    usable = True
+
+
 class FairQueue(Generic[W]):
     """Idle workers and the requests that wait for one."""
 
-    def __init__(self) -> None:
-        self._idle: list[W] = []
+    def __init__(self, idle: Iterable[W] = ()) -> None:
+        self._idle: list[W] = list(idle)
         self._waiting: RoundRobin[asyncio.Future[W]] = RoundRobin()
 
     @property

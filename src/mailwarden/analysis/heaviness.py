@@ -1,15 +1,17 @@
-"""Which messages are heavy: told by their size before they are read, by their parts once they are parsed.
+"""Which messages are heavy: known by the size before parsing, by the parts after it, by unpacked pictures at the end.
 
-Heavy messages have workers of their own, at a lower priority, so that they cannot keep others waiting. The rule must be
-cheap and must not trust declared media types: it looks at sizes, and at the first bytes of parts and pictures.
+Heavy messages have workers of their own, at a lower priority, and few turns at an engine, so that other messages do not
+wait for them. The rule must be cheap and must not trust declared media types: it looks at sizes and first bytes.
 """
 
 import io
 import warnings
+from collections.abc import Iterable
 
+from msgspec import Struct
 from PIL import Image
 
-from mailwarden.message.message import Message, Part
+from mailwarden.message.message import Message
 
 HEAVY_BYTES = 1024 * 1024  # a message above this is heavy whatever it holds
 HEAVY_PACKED_BYTES = 256 * 1024  # of archives, documents and programs in a message
@@ -21,26 +23,39 @@ _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"M
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 
 
-def is_heavy(message: Message) -> bool:
-    """Tell by the decoded parts of a message whether analyzers may take long."""
+class Weight(Struct, frozen=True, array_like=True):
+    """What a message may cost: analyzers and engines take long, or files must be unpacked before that is known."""
+
+    heavy: bool = False
+    has_files: bool = False
+
+
+def weigh(message: Message) -> Weight:
+    """Return what a message may cost, by its decoded parts."""
     packed = pixels = pictures = 0
     for part in message.parts:
         if part.content.startswith(_PICTURES):
             pictures += 1
-            pixels += _pixels(part)
+            pixels += _pixels(part.content)
         elif (
             not part.media_type.startswith("text/") or b"\0" in part.content[:4096]
         ):  # not inspection: chooses a worker
             packed += len(part.content)
-    return packed > HEAVY_PACKED_BYTES or pixels > HEAVY_PIXELS or pictures > HEAVY_PICTURES
+    heavy = packed > HEAVY_PACKED_BYTES or pixels > HEAVY_PIXELS or pictures > HEAVY_PICTURES
+    return Weight(heavy, has_files=packed > 0)
 
 
-def _pixels(part: Part) -> int:
+def has_heavy_pictures(files: Iterable[bytes]) -> bool:
+    """Return whether unpacked files are pictures of many pixels: an engine that unpacks them takes long."""
+    return sum(_pixels(file) for file in files if file.startswith(_PICTURES)) > HEAVY_PIXELS
+
+
+def _pixels(content: bytes) -> int:
     """Return the pixels that a picture's header declares, of all its frames where it may have several."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(part.content), formats=_FORMATS) as picture:
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
                 width, height = picture.size
                 return width * height * (8 if picture.format in {"GIF", "WEBP", "TIFF"} else 1)
     except Exception:  # a picture that cannot be opened costs nothing

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mailwarden.analysis.examination import Job, Started, examine
-from mailwarden.analysis.registry import YARA
+from mailwarden.analysis.registry import MESSAGE, STRUCTURE, YARA
 from mailwarden.analysis.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
 from mailwarden.errors import CommandError
@@ -24,6 +24,7 @@ from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
 _LENGTH = struct.Struct(">I")
 _FLUSH_EVERY = 0.005
+_QUICK_TO_PARSE = 65_536  # bytes; the structure's frame of such a message is sent with the next one
 _FIRST = (
     b"From: =?utf-8?B?QWTQsCBOb3J0aA==?= <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n"
     b"MIME-Version: 1.0\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
@@ -82,14 +83,16 @@ def _read_job(parent: socket.socket) -> Job | None:
 
 
 def _serve(job: Job, parent: socket.socket) -> None:
-    """Send each frame: at once at the start and where a step takes long, together with the next otherwise."""
-    sent = 0.0
+    """Send the frame of the parse at once, as engines wait for it; others with the next, unless a step takes long."""
+    sent = time.monotonic()
     waiting: list[bytes] = []
     for frame in examine(job):
         body = msgspec.msgpack.encode(frame)
         waiting += (_LENGTH.pack(len(body)), body)
         now = time.monotonic()
-        if frame.last or now - sent > _FLUSH_EVERY:
+        step = frame.report.analyzer
+        awaited = step == MESSAGE or (step == STRUCTURE and len(job.raw) > _QUICK_TO_PARSE)
+        if frame.last or awaited or now - sent > _FLUSH_EVERY:
             parent.sendall(b"".join(waiting))
             waiting.clear()
             sent = now

@@ -226,8 +226,7 @@ class Worker(asyncio.Protocol):
         except msgspec.DecodeError:
             self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
             return None
-        if not frame.handed_over:
-            self._on_frame(frame)
+        self._on_frame(frame)
         if frame.last:
             self._done.set_result(not frame.handed_over)
         return frame
@@ -342,6 +341,11 @@ class WorkerPool:
 
     async def start(self) -> None:
         await asyncio.gather(*(self._add(lane) for lane in self.lanes for _ in range(lane.count)))
+
+    @property
+    def heavy_count(self) -> int:
+        """Return how many workers take heavy messages."""
+        return self._heavy.count
 
     @property
     def layers(self) -> tuple[str, ...]:

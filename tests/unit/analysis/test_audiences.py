@@ -70,6 +70,8 @@ def test_tenants_beyond_the_time_for_second_looks_are_a_failure_and_never_clean(
 class InProcess:
     """Examines without a worker process; `stop_at` is the frame of the second look at which it dies."""
 
+    heavy_count = 1
+
     def __init__(self, stop_at: int | None = None) -> None:
         self.stop_at = stop_at
         self.calls = 0
@@ -94,6 +96,7 @@ class Engine:
 
     timeout = 5.0
     bears_any_structure: ClassVar[bool] = True
+    unpacks: ClassVar[bool] = False
     reads_contents: ClassVar[bool] = False
 
     def __init__(self, name: str, *, learns: bool, fails_for: str = "nobody") -> None:

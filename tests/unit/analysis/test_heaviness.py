@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.heaviness import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_heavy
+from mailwarden.analysis.heaviness import HEAVY_PACKED_BYTES, HEAVY_PICTURES, weigh
 from mailwarden.message.message import Message, Part
 
 SMALL = (200, 100)
@@ -38,7 +38,7 @@ def message(*contents: bytes, media_type: str = "text/plain") -> Message:
     ids=["png labelled text", "jpeg", "frames", "many", "archive", "archive labelled text"],
 )
 def test_a_heavy_message_is_recognised(heavy: Message):
-    assert is_heavy(heavy)
+    assert weigh(heavy).heavy
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_heavy_message_is_recognised(heavy: Message):
     ids=["text", "logos", "short document", "no picture"],
 )
 def test_ordinary_mail_is_light(light: Message):
-    assert not is_heavy(light)
+    assert not weigh(light).heavy
 
 
 def test_a_worker_for_light_messages_hands_a_heavy_one_over():

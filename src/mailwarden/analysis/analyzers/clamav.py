@@ -29,6 +29,7 @@ class ClamavAnalyzer:
     bears_any_structure: ClassVar[bool] = True
     learns: ClassVar[bool] = False
     reads_contents: ClassVar[bool] = True
+    unpacks: ClassVar[bool] = True
 
     def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:
         self.timeout = timeout

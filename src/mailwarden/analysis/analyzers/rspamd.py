@@ -70,6 +70,7 @@ class RspamdAnalyzer:
     bears_any_structure: ClassVar[bool] = False
     learns: ClassVar[bool] = True
     reads_contents: ClassVar[bool] = False
+    unpacks: ClassVar[bool] = False
 
     def __init__(self, address: str, timeout: float, max_concurrency: int) -> None:
         self.timeout = timeout
