@@ -75,7 +75,7 @@ class ActingLists:
         values = values_of(seen, address, in_use, lengths)
         keys = keys_of(values, in_use)
         found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
-        listing = _listing(values, found, sightings, in_use)
+        listing = _listing(values, found, sightings)
         more = (*relays, *self._impersonation.find(tenant, seen, in_use))
         return replace(listing, acting=(*listing.acting, *more))
 
@@ -121,9 +121,7 @@ def _urls_of(evidence: Evidence) -> Iterable[str]:
             yield url
 
 
-def _listing(
-    values: Iterable[Value], found: list[tuple[Value, ListHit]], sightings: Sightings, in_use: frozenset[str]
-) -> Listing:
+def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], sightings: Sightings) -> Listing:
     """Sort what was found: what acts, what would for a proved sender, and what is allowed."""
     acting: dict[tuple[str, str, UUID | None, str], ListHit] = {}
     for value, hit in found:
@@ -139,5 +137,4 @@ def _listing(
         unproved=tuple(hit for value, hit in found if not value.proved),
         allowed_urls=frozenset(value.shown for value, hit in found if hit.list_name == "url-allow"),
         allowed_files=frozenset(v.shown for v, hit in found if hit.list_name == "file-hash-allow" and v.shown in top),
-        urls_cut=sightings.urls_cut and "url-block" in in_use,
     )

@@ -42,8 +42,6 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
         told[hit.list_name] += 1
         if told[hit.list_name] <= MAX_TOLD:
             findings.append(_finding_of(hit))
-    if listing.urls_cut:
-        findings.append(Finding("lists.too-many-links"))
     return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)
 
 
@@ -67,7 +65,7 @@ def without_allowed_links(evidence: Evidence, listing: Listing, sightings: Sight
     """Return the evidence without the findings about links that a list allows."""
     if not listing.allowed_urls:
         return evidence
-    urls = () if sightings.urls_cut else sightings.urls
+    urls = sightings.urls
     told = Counter((finding.name, finding.place) for _, finding in evidence.findings)
     return _without(evidence, lambda f: told[f.name, f.place] < _TOLD_OF_A_KIND and _is_allowed(f, listing, urls))
 

@@ -27,7 +27,6 @@ class Listing(Struct, frozen=True):
     unproved: tuple[ListHit, ...] = ()  # let through only an authenticated sender, and this one is not
     allowed_urls: frozenset[str] = frozenset()
     allowed_files: frozenset[str] = frozenset()  # the SHA-256 of each
-    urls_cut: bool = False  # the message has more links than are compared
 
     def of(self, *names: str) -> tuple[ListHit, ...]:
         return tuple(hit for hit in self.acting if hit.list_name in names)

@@ -43,7 +43,6 @@ class SightedFile(Struct, frozen=True, array_like=True):
 class Sightings(Struct, frozen=True, array_like=True):
     senders: tuple[str, ...] = ()  # every address of every From
     urls: tuple[str, ...] = ()
-    urls_cut: bool = False  # there are more than are listed here
     files: tuple[SightedFile, ...] = ()
     relays: tuple[str, ...] = ()  # the address each Received hop took the message from, the latest first
     subjects: tuple[str, ...] = ()  # every Subject

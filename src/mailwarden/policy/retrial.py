@@ -137,7 +137,6 @@ class Retrial:
         report = next((each for each in request.evidence.reports if each.analyzer == ANALYZER), None)
         self.failed = report is not None and report.status is not Status.FINISHED
         self._said = [] if report is None else [*hits_told(report.findings, request.tenant)]
-        self._cut = report is not None and any(each.name == "lists.too-many-links" for each in report.findings)
         self._rest = Evidence(tuple(each for each in request.evidence.reports if each.analyzer != ANALYZER))
         told = tuple(hit.value for hit in self._said if hit.list_name in ("url-block", "url-allow"))
         self._sightings = _sightings_of(request, (*told, *_urls_of(request)))
@@ -211,10 +210,10 @@ class Retrial:
             or (_match(hit) not in seen and (self._edit.adds or not self._edit.concerns(hit)))
         ]
         acting = (*kept, *found.acting)
-        return Listing(acting, found.unproved, found.allowed_urls, self._allowed_files(acting), self._cut), found
+        return Listing(acting, found.unproved, found.allowed_urls, self._allowed_files(acting)), found
 
     def _old_listing(self) -> Listing:
-        return Listing(tuple(self._said), allowed_files=self._allowed_files(self._said), urls_cut=self._cut)
+        return Listing(tuple(self._said), allowed_files=self._allowed_files(self._said))
 
     def _allowed_files(self, acting: Iterable[ListHit]) -> frozenset[str]:
         """Return the files of the message itself that are allowed; what is inside another is not a file by itself."""
