@@ -26,6 +26,13 @@ from mailwarden.policy.rules import load_policy
 UNPACKED = Path("run/ham")
 GOOD_MAIL = Path("tests/good_mail")
 RECIPIENT = "bob@company.example"
+# Labelled ham by their collection, and not ham by their own content.
+MISLABELLED = {
+    "fixture-329d44deb384": "its subject says [SPAM], its text is a lottery",
+    "fixture-738611b46e28": "a test of address spoofing, by its subject",
+    "fixture-8618a74b81c9": "an advance-fee loan, SCL 9 in its header",
+    "fixture-bea2027a6fb3": "X-Spam-Flag: YES in its header",
+}
 
 
 class Result(Struct, frozen=True):
@@ -94,7 +101,9 @@ def _table(results: list[Result], before: list[Result]) -> Iterator[str]:
         for result in results:
             if _held(result) and result.path not in known:
                 yield f"newly held: {result.path}: {result.verdict} by {', '.join(result.rules)}"
-        yield _change("ham held", results, before)
+        yield _change("ham held, labels as they come", results, before)
+        good = [[each for each in group if Path(each.path).stem not in MISLABELLED] for group in (results, before)]
+        yield _change(f"ham held without {len(results) - len(good[0])} messages that are not ham", *good)
         yield _change(
             "ham held without fixtures", *([r for r in each if r.group == r.collection] for each in (results, before))
         )
