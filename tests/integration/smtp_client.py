@@ -23,6 +23,10 @@ class Talk:
     ) -> None:
         self._writer.close()
 
+    async def hang_up(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
     async def say(self, *pieces: bytes) -> None:
         for piece in pieces:
             self._writer.write(piece)

@@ -164,6 +164,70 @@ async def test_a_client_of_errors_is_sent_away(tmp_path: Path) -> None:
         assert await talk.reply() == ""
 
 
+async def test_five_unrecognised_commands_end_the_session(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, _):
+        await talk.hello()
+        assert [(await talk.ask("GET / HTTP/1.1"))[:9] for _ in range(5)] == ["500 5.5.2"] * 4 + ["421 4.7.0"]
+        assert await talk.reply() == ""
+
+
+async def test_commands_behind_the_last_reply_are_not_executed(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        assert (await talk.ask("DATA")).startswith("354")
+        await talk.say(MESSAGE + b".\r\nQUIT\r\nMAIL FROM:<a@b.example>\r\nRSET\r\n")
+        assert await talk.reply() == "250 2.0.0 Taken"
+        assert await talk.reply() == "221 2.0.0 Bye"
+        with suppress(ConnectionResetError):  # bytes were left unread, and the kernel says so
+            assert await talk.reply() == ""
+        assert len(desk.taken) == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n"])
+async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: bytes) -> None:
+    desk = Notebook(tmp_path)
+    metrics = Metrics()
+    listener = SmtpListener(desk, "guard.example", 1.0, metrics)
+    await listener.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(sent)
+        writer.write_eof()
+        async with asyncio.timeout(5.0):
+            await reader.read()  # up to the end, which the server makes
+        assert desk.taken == []
+        writer.close()
+        async with asyncio.timeout(5.0):
+            while b"smtp_sessions 0.0" not in metrics.page():
+                await asyncio.sleep(0.01)
+    finally:
+        await listener.stop(0.1)
+
+
+async def test_a_client_that_hangs_up_before_the_reply_cancels_the_analysis(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        desk.hold.clear()
+        assert (await talk.ask("DATA")).startswith("354")
+        await talk.say(MESSAGE + b".\r\n")
+        await asyncio.sleep(0.05)
+        await talk.hang_up()
+        desk.hold.set()
+        await asyncio.sleep(0.05)
+        assert desk.taken == [], "Postfix still has the message, and sends it again"
+
+
+async def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None:
+    async with talking(tmp_path, command_timeout=300) as (talk, _):
+        await talk.hello()
+        async with asyncio.timeout(10.0):
+            with suppress(ConnectionError):
+                while True:
+                    await talk.say(b"EHLO x\r\n" * 1_000)
+
+
 async def test_a_slow_client_is_sent_away(tmp_path: Path) -> None:
     async with talking(tmp_path, command_timeout=1_000, data_timeout=1_000) as (talk, _):
         await talk.hello()

@@ -1,13 +1,13 @@
-"""The port of the scan source `smtp`: who may connect, how many at once, and an orderly stop."""
+"""The port of the scan source `smtp`: the clients that may connect, how many at once, and an orderly stop."""
 
 import asyncio
-import logging
 import socket
 import time
 from contextlib import suppress
 from typing import cast
 
-from mailwarden.guard.smtp.session import Desk, Greeting, SmtpSession
+from mailwarden.guard.smtp.reader import PIECE
+from mailwarden.guard.smtp.session import STOPPING, Receiver, SmtpSession
 from mailwarden.serving.port import open_port
 from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
@@ -19,21 +19,21 @@ log = get_logger(__name__)
 
 
 class SmtpListener:
-    def __init__(self, source: Desk, hostname: str, patience: float, metrics: Metrics) -> None:
-        settings = source.settings
-        self._source = source
-        self._hostname = hostname
-        self._greeting = Greeting(hostname, settings.max_message_size)
-        self._networks = Networks.of(settings.clients)
-        # aiosmtpd's own timer, should all others fail: longer than everything that one command may take.
+    def __init__(self, receiver: Receiver, hostname: str, patience: float, metrics: Metrics) -> None:
+        """Serve on behalf of the receiver, whose analysis of a message takes up to `patience` seconds."""
+        settings = receiver.settings
+        self.receiver = receiver
+        self.hostname = hostname
+        # Longer than all that one command may take together: for the case that another timeout fails.
         waits = settings.command_timeout + settings.data_timeout + 4 * settings.next_hop_timeout
-        self._backstop = waits / 1000 + patience + SLACK_SECONDS
-        self._sessions: set[DoorSession] = set()
+        self.deadline = waits / 1000 + patience + SLACK_SECONDS
+        self._networks = Networks.of(settings.clients)
+        self._connections: set[SmtpConnection] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._stopped_at = 0.0
         self._server: asyncio.Server | None = None
-        metrics.gauge("smtp_sessions", "SMTP sessions open.").set_function(lambda: len(self._sessions))
+        metrics.gauge("smtp_sessions", "SMTP sessions open.").set_function(lambda: len(self._connections))
 
     @property
     def port(self) -> int:
@@ -41,87 +41,107 @@ class SmtpListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self) -> None:
-        logging.getLogger("mail.log").setLevel(logging.CRITICAL)  # aiosmtpd writes addresses there
-        listen = self._source.settings.listen
-        self._server = await open_port(self._make, listen)
-        log.info("listening", host=listen.host, port=self.port, source=self._source.name)
+        listen = self.receiver.settings.listen
+        self._server = await open_port(lambda: SmtpConnection(self), listen)
+        log.info("listening", host=listen.host, port=self.port, source=self.receiver.name)
 
     def close_doors(self) -> None:
-        """Take no new message; who waits for nothing is sent away, and messages in hand are finished."""
-        if self._source.stopping:
+        """Accept no new message: idle clients get 421, and messages in hand are finished."""
+        if self.receiver.stopping:
             return
-        self._source.stopping = True
+        self.receiver.stopping = True
         self._stopped_at = time.monotonic()
         if self._server is not None:
             self._server.close()
-        for session in tuple(self._sessions):
-            session.leave()
+        for connection in tuple(self._connections):
+            connection.leave()
 
     async def stop(self, grace: float) -> None:
-        """Wait for the messages in hand until the grace period is over, counted from when the doors were closed."""
+        """Wait for the messages in hand until the grace period is over, counted from `close_doors`."""
         self.close_doors()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(self._stopped_at + grace - time.monotonic(), 0.0)):
                 await self._empty.wait()
-        for session in tuple(self._sessions):
-            session.abort()
+        for connection in tuple(self._connections):
+            connection.abort()
 
-    def refusal(self, session: "DoorSession", address: str) -> bytes | None:
-        """Return why a client is not let in, or None where it is."""
+    def admit(self, connection: "SmtpConnection", address: str) -> str | None:
+        """Count a connection and return None, or return the reply that rejects it."""
         client = peer_address(address)
         if client is None or client not in self._networks:
             log.warning("smtp_client_refused", client=address)
-            return b"554 5.7.1 Not from here\r\n"
-        if self._source.stopping:
-            return b"421 4.3.2 guard is stopping; try again\r\n"
-        if len(self._sessions) >= self._source.settings.max_connections:
-            return b"421 4.3.2 Too many sessions; try again\r\n"
-        self._sessions.add(session)
+            return "554 5.7.1 Not from here"  # RFC 5321, section 3.1: 554 in place of 220
+        if self.receiver.stopping:
+            return STOPPING
+        if len(self._connections) >= self.receiver.settings.max_connections:
+            return "421 4.3.2 Too many sessions; try again"
+        self._connections.add(connection)
         self._empty.clear()
         return None
 
-    def forget(self, session: "DoorSession") -> None:
-        self._sessions.discard(session)
-        if not self._sessions:
+    def forget(self, connection: "SmtpConnection") -> None:
+        self._connections.discard(connection)
+        if not self._connections:
             self._empty.set()
 
-    def _make(self) -> "DoorSession":
-        return DoorSession(self, self._source, self._greeting, self._hostname, self._backstop)
 
+class SmtpConnection(asyncio.StreamReaderProtocol):
+    """One connection: its session runs while the client is there, and is cancelled once it is gone.
 
-class DoorSession(SmtpSession):
-    """A session that begins only if the door lets it in."""
+    A client that hangs up before the reply still has the message and sends it again (RFC 5321, section 4.5.4.1), so
+    guard stops working on it.
+    """
 
-    def __init__(self, door: SmtpListener, source: Desk, greeting: Greeting, hostname: str, backstop: float) -> None:
-        super().__init__(source, greeting, hostname, backstop)
-        self._door = door
-        self._refused = False
+    def __init__(self, listener: SmtpListener) -> None:
+        super().__init__(asyncio.StreamReader(limit=PIECE), self._begin)
+        self._listener = listener
+        self._admitted = False
+        self._session: SmtpSession | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._running: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername") or ("",)
-        refusal = self._door.refusal(self, str(peer[0]))
+        refusal = self._listener.admit(self, str(peer[0]))
         if refusal is None:
+            self._admitted = True
             super().connection_made(transport)
             return
-        self._refused = True
-        cast("asyncio.Transport", transport).write(refusal)
+        cast("asyncio.Transport", transport).write(f"{refusal}\r\n".encode())
         transport.close()
 
     def data_received(self, data: bytes) -> None:
-        if not self._refused:
+        if self._admitted:
             super().data_received(data)
 
     def eof_received(self) -> bool | None:
-        return None if self._refused else super().eof_received()
+        """End the session; returning False closes the connection, also where the session has not begun to run."""
+        self._cancel()
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._door.forget(self)
-        if not self._refused:
+        self._listener.forget(self)
+        self._cancel()
+        if self._admitted:
             super().connection_lost(error)
 
+    def leave(self) -> None:
+        if self._session is not None:
+            self._session.leave()
+
     def abort(self) -> None:
-        if self.transport is not None:
-            cast("asyncio.Transport", self.transport).abort()
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        listener = self._listener
+        self._writer = writer
+        self._session = SmtpSession(listener.receiver, listener.hostname, listener.deadline, reader, writer)
+        self._running = asyncio.get_running_loop().create_task(self._session.run())
+
+    def _cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
 
 
 def greeting_name(name: str) -> str:

@@ -1,20 +1,20 @@
-"""The bytes of one SMTP session: commands line by line, and messages up to the one true end of data.
+"""The bytes of one SMTP session: commands line by line, and messages up to the end of data.
 
-Security: only CR LF ends a line and only CR LF dot CR LF ends a message. A CR or LF by itself is refused wherever it
-stands, because two programs that disagree about it can be made to see two messages where there is one (smuggling).
+Security: only CR LF ends a line (RFC 5321, section 2.3.8) and only CR LF dot CR LF ends a message (section 4.1.1.4). A
+bare CR or LF is rejected anywhere, because two programs that disagree about it see two messages where there is one
+(SMTP smuggling).
 """
 
 import asyncio
-from typing import NoReturn
 
 from mailwarden.errors import Overloaded
 from mailwarden.guard.smtp.commands import Refusal
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger
 
-MAX_COMMAND = 2_048
+MAX_COMMAND = 2_048  # bytes; clients may count on 512 and what the extensions add (RFC 5321, section 4.5.3.1.4)
 PIECE = 65_536
-# A message that is refused already is read to its end for so long, because clients hear the reply only then.
+# A message that is rejected already is read to its end for so long: clients read the reply only then.
 DOOMED_SECONDS = 5.0
 END = b"\r\n.\r\n"
 
@@ -27,28 +27,25 @@ SLOW_COMMAND = "421 4.4.2 No command came in time"
 log = get_logger(__name__)
 
 
-class Lines:
-    """Stands where aiosmtpd has its reader, and is stricter than it."""
+class ClientGone(Exception):
+    """The connection is lost: nothing more can be read from the client, or sent to it."""
+
+
+class SmtpReader:
+    """Reads commands and messages from one client, each within its deadline."""
 
     def __init__(self, reader: asyncio.StreamReader, command_seconds: float) -> None:
         self._reader = reader
         self._command_seconds = command_seconds
         self._held = bytearray()
-        self._shut = False
 
     @property
     def pending(self) -> bool:
-        """Tell whether the client has said more than it was asked for so far."""
+        """Tell whether the client has sent more than was read so far."""
         return bool(self._held)
 
-    def shut(self) -> None:
-        """Take nothing more from this client: the session ends."""
-        self._shut = True
-
-    async def readuntil(self) -> bytes:
-        """Return one command with its CR LF; this is how aiosmtpd asks for it."""
-        if self._shut:
-            await self._wait_for_the_end()
+    async def read_command(self) -> bytes:
+        """Return one command with its CR LF, or raise the Refusal that ends the session."""
         try:
             async with asyncio.timeout(self._command_seconds):
                 while (end := self._held.find(b"\n")) < 0 and len(self._held) <= MAX_COMMAND:
@@ -64,7 +61,7 @@ class Lines:
         return line
 
     async def read_message(self, writer: SpoolWriter, max_size: int, seconds: float) -> Spooled:
-        """Return the message that follows; what comes after it stays for the next command."""
+        """Return the message that follows; the bytes behind its end stay for the next command."""
         message = _Message(writer, max_size)
         tail = bytearray(b"\r\n")  # the end of the command: a message may be a lone dot
         try:
@@ -88,19 +85,17 @@ class Lines:
             writer.discard()
 
     async def _more(self) -> bytes:
-        found = await self._reader.read(PIECE)
+        try:
+            found = await self._reader.read(PIECE)
+        except OSError as error:
+            raise ClientGone from error
         if not found:
-            await self._wait_for_the_end()
+            raise ClientGone
         return found
-
-    async def _wait_for_the_end(self) -> NoReturn:
-        """Wait until aiosmtpd ends this session, as it does when the connection is gone."""
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError("nobody sets this future")
 
 
 class _Message:
-    """Takes the pieces of a message, looks for stray line ends, and undoes the doubling of dots."""
+    """Takes the pieces of a message, looks for bare CR and LF, and removes doubled dots (RFC 5321, section 4.5.2)."""
 
     def __init__(self, writer: SpoolWriter, max_size: int) -> None:
         self._writer = writer

@@ -1,19 +1,21 @@
-"""One SMTP session with Postfix: aiosmtpd's command loop, with commands, replies and reading of our own.
+"""One SMTP session with Postfix: the greeting, the command loop, and one reply to each command.
 
-Security: hostile bytes by way of a client that is believed about its own client only. Every wait is bounded, every
-reply has its enhanced code, and a client that talks before it is answered loses the session.
+RFC 5321 is the protocol; each command names its section. Every reply but those to the greeting, EHLO, HELO and DATA
+has an enhanced code (RFC 2034, section 4; RFC 3463). guard offers PIPELINING (RFC 2920), SIZE (RFC 1870), 8BITMIME
+(RFC 6152), SMTPUTF8 (RFC 6531), ENHANCEDSTATUSCODES (RFC 2034), DSN (RFC 3461) and XFORWARD of Postfix. It does not
+offer CHUNKING (RFC 3030), STARTTLS (RFC 3207) or AUTH (RFC 4954): it serves the Postfix beside it, and nobody else.
+
+Security: hostile bytes, by way of a client that is trusted about its own client only. Every wait has a deadline, a
+client that makes too many errors or sends data before 354 loses the session, and nothing that it sent behind the reply
+that ends the session is executed.
 """
 
 import asyncio
-import re
-from collections import defaultdict
-from typing import AnyStr, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 from uuid import UUID
 
 import structlog
-from aiosmtpd.smtp import SMTP
-from aiosmtpd.smtp import Envelope as AiosmtpdEnvelope
-from aiosmtpd.smtp import Session as AiosmtpdSession
 
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.smtp.commands import (
@@ -26,251 +28,297 @@ from mailwarden.guard.smtp.commands import (
     read_sender,
 )
 from mailwarden.guard.smtp.config import Smtp
-from mailwarden.guard.smtp.reader import MAX_COMMAND, PIECE, Lines
+from mailwarden.guard.smtp.reader import ClientGone, SmtpReader
 from mailwarden.model.tenant import Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger
 
 MAX_ERRORS = 20
+MAX_UNRECOGNISED = 5  # of the errors: commands that no SMTP client sends, such as those of HTTP
 MAX_TENANTS = 20  # in one message; each has a connection of its own to the next hop
-_ENHANCED = re.compile(r"[245]\.\d{1,3}\.\d{1,3} ")
-_PLAIN_CODES = {"500": "5.5.2", "501": "5.5.4", "502": "5.5.1", "503": "5.5.1", "421": "4.4.2"}
+STOPPING = "421 4.3.2 guard is stopping; try again"
+FAILED = "451 4.3.0 Something went wrong here; try again later"
+_NO_HELLO = "503 5.5.1 Error: send HELO first"
+_SYNTAX = "500 5.5.2 Error: bad syntax"
 
 log = get_logger(__name__)
 
 
-class Transaction(AiosmtpdEnvelope):
-    """One message on its way in; begun anew by EHLO, RSET and the end of every message."""
+class Transaction:
+    """One message on its way in; begun anew by EHLO, HELO, RSET and the end of every message (RFC 5321, 4.1.4)."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.forwarded = Forwarded()
         self.sender: Sender | None = None
-        self.refusal: Refusal | None = None  # of MAIL; what was said behind it at once hears the same
+        self.refusal: Refusal | None = None  # of MAIL; the commands pipelined behind it get the same reply
         self.recipients: list[Recipient] = []
         self.assigned: dict[str, Assignment] = {}  # the tenant of each address
         self.tenants: dict[UUID, list[Recipient]] = {}
 
 
-class Desk(Protocol):
-    """Where sessions hand in what they have received."""
+class Receiver(Protocol):
+    """What sessions pass their messages to."""
 
     name: str
     settings: Smtp
     stopping: bool
 
     def require_room(self) -> None:
-        """Raise Refusal where a message would be refused at once: to MAIL already, as every further word costs."""
+        """Raise Refusal while messages are rejected for load: at MAIL already, before the client sends more."""
 
     def assign(self, recipient: str) -> Assignment: ...
 
     def spool(self) -> SpoolWriter: ...
 
     async def take(self, transaction: Transaction, raw: Spooled) -> str:
-        """Return the reply; 250 only once the decision has been carried out."""
+        """Return the reply; 250 only once the decision has been carried out (RFC 5321, section 4.2.5)."""
 
 
-class Greeting:
-    """What aiosmtpd asks a handler for: the answers to EHLO and HELO."""
+class SmtpSession:
+    """One client, from the greeting to the last reply."""
 
-    def __init__(self, hostname: str, max_size: int) -> None:
-        offers = ("PIPELINING", f"SIZE {max_size}", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "DSN")
-        lines = [hostname, *offers, f"XFORWARD {' '.join(ATTRIBUTES)}"]
-        # As bytes, which `push` leaves alone: these replies have no enhanced code (RFC 2034). In one piece: each costs
-        # a packet.
-        self._lines = ["\r\n".join([*(f"250-{line}" for line in lines[:-1]), f"250 {lines[-1]}"]).encode("ascii")]
+    def __init__(
+        self,
+        receiver: Receiver,
+        hostname: str,
+        deadline: float,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """Take the streams of one connection; `deadline` bounds a whole command, should every other timeout fail."""
+        self._receiver = receiver
         self._hostname = hostname
-
-    def __dir__(self) -> list[str]:
-        return ["handle_EHLO", "handle_HELO"]
-
-    async def handle_EHLO(  # noqa: N802 - aiosmtpd's names
-        self, _: SMTP, session: AiosmtpdSession, __: AiosmtpdEnvelope, hostname: str, ___: list[str]
-    ) -> list[bytes]:
-        session.host_name = hostname
-        return self._lines
-
-    async def handle_HELO(  # noqa: N802
-        self, _: SMTP, session: AiosmtpdSession, __: AiosmtpdEnvelope, hostname: str
-    ) -> bytes:
-        session.host_name = hostname
-        return f"250 {self._hostname}".encode("ascii")
-
-
-class SmtpSession(SMTP):
-    line_length_limit = PIECE  # of the reader's buffer; what a line may hold is for `Lines` to say
-
-    def __init__(self, desk: Desk, greeting: Greeting, hostname: str, backstop: float) -> None:
-        super().__init__(
-            greeting,
-            data_size_limit=desk.settings.max_message_size,
-            enable_SMTPUTF8=True,
-            hostname=hostname,
-            ident="Mailwarden guard",
-            timeout=backstop,
-            loop=asyncio.get_running_loop(),
-        )
-        self.command_size_limits = defaultdict(lambda: MAX_COMMAND)
-        self._desk = desk
-        self._lines: Lines
-        self._errors = 0
-        self._hanging_up = False
-        self.busy = False  # with a message whose end has come, or is coming
-
-    def __dir__(self) -> list[str]:
-        """Name the commands alone: aiosmtpd looks at every name at the start of every session, and has no other use."""
-        return _COMMANDS
-
-    def transaction(self) -> Transaction:  # no property: aiosmtpd looks at each before there is an envelope
-        assert isinstance(self.envelope, Transaction)
-        return self.envelope
-
-    def _create_envelope(self) -> Transaction:
-        return Transaction()
-
-    def _cb_client_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._lines = Lines(reader, self._desk.settings.command_timeout / 1000)
-        self._reader = self._lines  # type: ignore[assignment]  # it has all that the command loop asks for
+        self._deadline = deadline
+        self._reply_seconds = receiver.settings.command_timeout / 1000
+        self._reader = SmtpReader(reader, self._reply_seconds)
         self._writer = writer
+        self._transaction = Transaction()
+        self._greeted = False  # by EHLO or HELO
+        self._errors = 0
+        self._unrecognised = 0
+        self._ending = False
+        self.busy = False  # with a message that the client is sending, or waits for
 
-    async def push(self, status: AnyStr) -> None:
-        """Send a reply with its enhanced code; the one that ends the session is the last."""
+    async def run(self) -> None:
+        """Serve the client until one of both ends the session."""
         try:
-            async with asyncio.timeout(self._desk.settings.command_timeout / 1000):
-                await super().push(self._finished(status) if isinstance(status, str) else status)
-        except TimeoutError:  # it asks and never listens
-            self._hang_up_next()
-        if self._hanging_up and self.transport is not None:
-            self.transport.close()
-
-    def _finished(self, status: str) -> str:
-        status = _enhance(status)
-        if status.startswith(("50", "555")):
-            self._errors += 1
-        if self._errors <= MAX_ERRORS or self._hanging_up:
-            return status
-        self._hang_up_next()
-        return "421 4.7.0 Too many errors"
-
-    async def handle_exception(self, error: Exception) -> str:
-        """Return the reply to a command that failed; what is no refusal is a bug, and costs no message."""
-        if isinstance(error, Refusal):
-            if error.hang_up:
-                self._hang_up_next()
-            return error.reply
-        if isinstance(error, MailwardenError):
-            log.warning("smtp_command_failed", error=error.code, sentence=error.message)
-        else:
-            log.error("smtp_command_failed", exc_info=error)
-        return "451 4.3.0 Something went wrong here; try again later"
+            await self._send(f"220 {self._hostname} Mailwarden guard")
+            while not self._ending:
+                await self._send(self._checked(await self._next_reply()))
+                if self._receiver.stopping:
+                    self.leave()
+        except ClientGone:
+            log.debug("smtp_client_gone")
+        finally:
+            self._writer.close()
 
     def leave(self) -> None:
-        """Say that guard stops, to a client that waits for nothing."""
-        if not self.busy and self.transport is not None and not self._hanging_up:
-            self._hang_up_next()
-            self._writer.write(b"421 4.3.2 guard is stopping; try again\r\n")
-            self.transport.close()
+        """Tell the client that guard stops (RFC 5321, section 3.8), unless it waits for the reply to a message."""
+        if not self.busy and not self._ending and not self._writer.is_closing():
+            self._ending = True
+            self._writer.write(f"{STOPPING}\r\n".encode())
+            self._writer.close()
 
-    async def smtp_XFORWARD(self, argument: str | None) -> None:  # noqa: N802 - aiosmtpd finds commands by name
-        if await self.check_helo_needed():
-            return
-        transaction = self.transaction()
-        if transaction.sender is not None:
+    async def _next_reply(self) -> str:
+        """Read one command, execute it, and return its reply; a bug costs the client no message."""
+        try:
+            verb, argument = _split(await self._reader.read_command())
+            async with asyncio.timeout(self._deadline):
+                return await _COMMANDS.get(verb, SmtpSession._unknown)(self, argument)
+        except Refusal as refusal:
+            self._ending |= refusal.hang_up
+            return refusal.reply
+        except ClientGone:
+            raise
+        except MailwardenError as error:
+            log.warning("smtp_command_failed", error=error.code, sentence=error.message)
+        except Exception:
+            log.exception("smtp_command_failed")
+        return FAILED
+
+    def _checked(self, reply: str) -> str:
+        """Count errors of syntax and order, and return the reply that ends the session where they are too many.
+
+        A server ends a session with 421 and no other code (RFC 5321, sections 3.8 and 4.2.1).
+        """
+        if reply.startswith(("50", "555")):
+            self._errors += 1
+        if not self._ending and (self._errors > MAX_ERRORS or self._unrecognised >= MAX_UNRECOGNISED):
+            self._ending = True
+            return "421 4.7.0 Too many errors"
+        return reply
+
+    async def _send(self, reply: str) -> None:
+        if self._writer.is_closing():  # uvloop takes it for a bug to write now
+            raise ClientGone
+        self._writer.write(f"{reply}\r\n".encode())
+        try:
+            async with asyncio.timeout(self._reply_seconds):
+                await self._writer.drain()
+        except OSError as error:  # lost, or too slow: a client that never reads, for which closing would wait
+            self._writer.transport.abort()
+            raise ClientGone from error
+
+    async def _ehlo(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.1; the reply has no enhanced code (RFC 2034, section 4)."""
+        if not argument:
+            raise Refusal("501 5.5.4 Syntax: EHLO hostname")
+        self._greet()
+        size = self._receiver.settings.max_message_size
+        offers = ("PIPELINING", f"SIZE {size}", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "DSN")
+        first = "".join(f"250-{line}\r\n" for line in (self._hostname, *offers))
+        return f"{first}250 XFORWARD {' '.join(ATTRIBUTES)}"  # in one piece: each costs a packet
+
+    async def _helo(self, argument: str | None) -> str:
+        if not argument:
+            raise Refusal("501 5.5.4 Syntax: HELO hostname")
+        self._greet()
+        return f"250 {self._hostname}"
+
+    def _greet(self) -> None:
+        """EHLO and HELO also do what RSET does (RFC 5321, section 4.1.4)."""
+        self._greeted = True
+        self._transaction = Transaction()
+
+    async def _xforward(self, argument: str | None) -> str:
+        """Postfix's XFORWARD_README: before MAIL, for the one message that follows."""
+        self._require_hello()
+        if self._transaction.sender is not None:
             raise Refusal("503 5.5.1 XFORWARD comes before MAIL")
-        transaction.forwarded = transaction.forwarded.extended_by(argument)
-        await self.push("250 2.0.0 Ok")
+        self._transaction.forwarded = self._transaction.forwarded.extended_by(argument)
+        return "250 2.0.0 Ok"
 
-    async def smtp_MAIL(self, argument: str | None) -> None:  # noqa: N802
-        if await self.check_helo_needed():
-            return
-        if self._desk.stopping:
-            raise Refusal("421 4.3.2 guard is stopping; try again", hang_up=True)
-        transaction = self.transaction()
+    async def _mail(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.2."""
+        self._require_hello()
+        transaction = self._transaction
         if transaction.sender is not None:
             raise Refusal("503 5.5.1 One MAIL for one message")
-        sender = read_sender(argument, self._desk.settings.max_message_size)
+        sender = read_sender(argument, self._receiver.settings.max_message_size)
         try:
-            self._desk.require_room()
+            self._receiver.require_room()
         except Refusal as refusal:
             transaction.refusal = refusal
             raise
         transaction.sender, transaction.refusal = sender, None
-        await self.push("250 2.1.0 Ok")
+        return "250 2.1.0 Ok"
 
-    async def smtp_RCPT(self, argument: str | None) -> None:  # noqa: N802
-        transaction = self.transaction()
+    async def _rcpt(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.3; 452 for too many recipients: section 4.5.3.1.10."""
+        transaction = self._transaction
         if transaction.sender is None:
             raise transaction.refusal or Refusal("503 5.5.1 MAIL comes before RCPT")
-        if len(transaction.recipients) >= self._desk.settings.max_recipients:
-            raise Refusal(f"452 4.5.3 At most {self._desk.settings.max_recipients} recipients at once")
+        if len(transaction.recipients) >= self._receiver.settings.max_recipients:
+            raise Refusal(f"452 4.5.3 At most {self._receiver.settings.max_recipients} recipients at once")
         recipient = read_recipient(argument, utf8=transaction.sender.utf8)
-        # An address named twice stays with the tenant it had first, whatever has become of its domain since.
-        assignment = transaction.assigned.get(recipient.address) or self._desk.assign(recipient.address)
+        # An address that is named twice keeps its first tenant, even if the domain has changed hands since.
+        assignment = transaction.assigned.get(recipient.address) or self._receiver.assign(recipient.address)
         tenants = transaction.tenants
         if assignment.tenant not in tenants and len(tenants) >= MAX_TENANTS:
             raise Refusal(f"452 4.5.3 Recipients of at most {MAX_TENANTS} tenants at once")
         transaction.assigned[recipient.address] = assignment
         tenants.setdefault(assignment.tenant, []).append(recipient)
         transaction.recipients.append(recipient)
-        await self.push("250 2.1.5 Ok")
+        return "250 2.1.5 Ok"
 
-    async def smtp_DATA(self, argument: str | None) -> None:  # noqa: N802
-        transaction = self.transaction()
-        if not transaction.recipients:
-            raise transaction.refusal or Refusal("503 5.5.1 RCPT comes before DATA")
+    async def _data(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.4."""
+        if not self._transaction.recipients:
+            raise self._transaction.refusal or Refusal("503 5.5.1 RCPT comes before DATA")
         if argument:
             raise Refusal("501 5.5.4 Syntax: DATA")
-        if self._lines.pending:  # RFC 2920, section 3.1: what follows DATA waits for 354
+        if self._reader.pending:  # DATA ends a pipelined group: the client waits for 354 (RFC 2920, section 3.1)
             raise Refusal("503 5.5.1 DATA is not answered yet, and more has come", hang_up=True)
         self.busy = True
         try:
-            self._desk.require_room()  # what there was at MAIL may be gone
-            await self.push("354 End data with <CR><LF>.<CR><LF>")
-            reply = await self._receive(transaction)
+            self._receiver.require_room()  # there may be no room left since MAIL
+            await self._send("354 End data with <CR><LF>.<CR><LF>")
+            return await self._receive()
         finally:
             self.busy = False
-            self.envelope = self._create_envelope()
+            self._transaction = Transaction()
             structlog.contextvars.unbind_contextvars("ggrid")
-        await self.push(reply)
-        if self._desk.stopping:
-            self.leave()
 
-    async def _receive(self, transaction: Transaction) -> str:
-        settings = self._desk.settings
-        raw = await self._lines.read_message(
-            self._desk.spool(), settings.max_message_size, settings.data_timeout / 1000
+    async def _receive(self) -> str:
+        settings = self._receiver.settings
+        raw = await self._reader.read_message(
+            self._receiver.spool(), settings.max_message_size, settings.data_timeout / 1000
         )
         try:
             if raw.size == 0:
                 raise Refusal("554 5.6.0 The message is empty")
-            return await self._desk.take(transaction, raw)
+            return await self._receiver.take(self._transaction, raw)
         finally:
             raw.close()
 
-    async def smtp_VRFY(self, _: str | None) -> None:  # noqa: N802
-        await self.push("252 2.5.2 Who receives mail is for the next hop to say")
+    async def _rset(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.5."""
+        if argument:
+            raise Refusal("501 5.5.4 Syntax: RSET")
+        self._transaction = Transaction()
+        return "250 2.0.0 OK"
 
-    async def smtp_HELP(self, _: str | None) -> None:  # noqa: N802
-        await self.push("214 2.0.0 docs/smtp.md")
+    async def _vrfy(self, _: str | None) -> str:
+        """RFC 5321, section 3.5.3: 252 where the server cannot verify the address."""
+        return "252 2.5.2 The next hop knows the mailboxes"
 
-    async def smtp_AUTH(self, _: str | None) -> None:  # noqa: N802
-        await self.push("502 5.5.1 AUTH is not offered")
+    async def _expn(self, _: str | None) -> str:
+        raise Refusal("502 5.5.1 EXPN is not offered")
 
-    async def smtp_STARTTLS(self, _: str | None) -> None:  # noqa: N802
-        await self.push("502 5.5.1 STARTTLS is not offered")
+    async def _help(self, _: str | None) -> str:
+        return "214 2.0.0 docs/smtp.md"
 
-    def _hang_up_next(self) -> None:
-        """Make the next reply the last one; nothing that was sent behind it is taken for a command."""
-        self._hanging_up = True
-        self._lines.shut()
+    async def _noop(self, _: str | None) -> str:
+        """RFC 5321, section 4.1.1.9: an argument is ignored."""
+        return "250 2.0.0 OK"
+
+    async def _quit(self, argument: str | None) -> str:
+        """RFC 5321, section 4.1.1.10."""
+        if argument:
+            raise Refusal("501 5.5.4 Syntax: QUIT")
+        self._ending = True
+        return "221 2.0.0 Bye"
+
+    async def _auth(self, _: str | None) -> str:
+        raise Refusal("502 5.5.1 AUTH is not offered")
+
+    async def _starttls(self, _: str | None) -> str:
+        raise Refusal("502 5.5.1 STARTTLS is not offered")
+
+    async def _unknown(self, _: str | None) -> str:
+        """RFC 5321, section 4.2.4: 500 for a command that the server does not recognise."""
+        self._unrecognised += 1
+        raise Refusal("500 5.5.2 Error: command not recognized")
+
+    def _require_hello(self) -> None:
+        if not self._greeted:
+            raise Refusal(_NO_HELLO)
 
 
-_COMMANDS = [name for name in dir(SmtpSession) if name.startswith("smtp_")]
+_COMMANDS: Mapping[str, Callable[[SmtpSession, str | None], Awaitable[str]]] = {
+    "EHLO": SmtpSession._ehlo,
+    "HELO": SmtpSession._helo,
+    "XFORWARD": SmtpSession._xforward,
+    "MAIL": SmtpSession._mail,
+    "RCPT": SmtpSession._rcpt,
+    "DATA": SmtpSession._data,
+    "RSET": SmtpSession._rset,
+    "NOOP": SmtpSession._noop,
+    "QUIT": SmtpSession._quit,
+    "VRFY": SmtpSession._vrfy,
+    "EXPN": SmtpSession._expn,
+    "HELP": SmtpSession._help,
+    "AUTH": SmtpSession._auth,
+    "STARTTLS": SmtpSession._starttls,
+}
 
 
-def _enhance(status: str) -> str:
-    """Give aiosmtpd's own replies the code that ENHANCEDSTATUSCODES promises."""
-    code, text = status[:3], status[4:]
-    if code[:1] not in "245" or _ENHANCED.match(text) or status.startswith("220"):
-        return status
-    return f"{code} {_PLAIN_CODES.get(code, f'{code[0]}.0.0')} {text}"
+def _split(line: bytes) -> tuple[str, str | None]:
+    """Return the verb in upper case and its argument (RFC 5321, section 2.4): a verb is ASCII, an address may be UTF-8.
+
+    Bytes that are no UTF-8 stay recognisable, so that the argument's own reader rejects them.
+    """
+    verb, _, argument = line.removesuffix(b"\r\n").partition(b" ")
+    if not verb or not verb.isascii():
+        raise Refusal(_SYNTAX)
+    return verb.decode("ascii").upper(), argument.strip().decode("utf-8", "surrogateescape") or None

@@ -8,13 +8,13 @@ import pytest
 import structlog
 
 from mailwarden.guard.smtp.commands import Refusal
-from mailwarden.guard.smtp.reader import Lines
+from mailwarden.guard.smtp.reader import ClientGone, SmtpReader
 from mailwarden.serving.spool import SpoolWriter
 
 MAX = 4_000_000
 
 
-def fed(*pieces: bytes, seconds: float = 5.0) -> Lines:
+def fed(*pieces: bytes, seconds: float = 5.0) -> SmtpReader:
     """Return lines whose client has said these pieces, each on its own."""
     reader = asyncio.StreamReader()
 
@@ -23,12 +23,12 @@ def fed(*pieces: bytes, seconds: float = 5.0) -> Lines:
             reader.feed_data(piece)
             await asyncio.sleep(0)
 
-    lines = Lines(reader, seconds)
+    lines = SmtpReader(reader, seconds)
     lines.feeding = asyncio.create_task(feed())  # type: ignore[attr-defined]
     return lines
 
 
-async def message_in(lines: Lines, tmp_path: Path, *, max_size: int = MAX, seconds: float = 5.0) -> bytes:
+async def message_in(lines: SmtpReader, tmp_path: Path, *, max_size: int = MAX, seconds: float = 5.0) -> bytes:
     spooled = await lines.read_message(SpoolWriter(tmp_path), max_size, seconds)
     try:
         return spooled.data()
@@ -54,7 +54,7 @@ async def test_a_message_ends_at_its_end_however_it_is_cut(sent: bytes, message:
         pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
         lines = fed(*pieces, b"QUIT\r\n")
         assert await message_in(lines, tmp_path) == message
-        assert await lines.readuntil() == b"QUIT\r\n", "what follows is the next command"
+        assert await lines.read_command() == b"QUIT\r\n", "what follows is the next command"
 
 
 async def test_a_large_message_comes_through_byte_for_byte(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_a_message_that_is_too_large_is_read_to_its_end_and_refused(tmp_pa
     with pytest.raises(Refusal, match=r"552 5\.3\.4") as caught:
         await message_in(lines, tmp_path, max_size=100_000)
     assert not caught.value.hang_up
-    assert await lines.readuntil() == b"RSET\r\n"
+    assert await lines.read_command() == b"RSET\r\n"
 
 
 @pytest.mark.parametrize("more", [0, 1_000_000])
@@ -120,7 +120,7 @@ async def test_a_message_that_finds_no_room_is_read_to_its_end_and_put_off(tmp_p
     with structlog.testing.capture_logs() as logs, pytest.raises(Refusal, match=r"452 4\.3\.1") as caught:
         await message_in(lines, tmp_path / "away")
     assert not caught.value.hang_up
-    assert await lines.readuntil() == b"RSET\r\n"
+    assert await lines.read_command() == b"RSET\r\n"
     assert [(line["event"], line["log_level"]) for line in logs] == [("no_room_in_spool", "warning")]
 
 
@@ -149,15 +149,16 @@ async def test_a_slow_message_is_given_up(tmp_path: Path) -> None:
 )
 async def test_a_command_is_one_short_line_that_ends_with_cr_lf(sent: bytes, code: str) -> None:
     with pytest.raises(Refusal, match=code) as caught:
-        await fed(sent, seconds=0.2).readuntil()
+        await fed(sent, seconds=0.2).read_command()
     assert caught.value.hang_up
 
 
-async def test_nothing_is_read_from_a_client_that_was_sent_away() -> None:
-    lines = fed(b"NOOP\r\nNOOP\r\n")
-    assert await lines.readuntil() == b"NOOP\r\n"
+async def test_a_client_that_hangs_up_is_a_lost_connection() -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(b"NOOP\r\nNO")
+    reader.feed_eof()
+    lines = SmtpReader(reader, 5.0)
+    assert await lines.read_command() == b"NOOP\r\n"
     assert lines.pending
-    lines.shut()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await lines.readuntil()
+    with pytest.raises(ClientGone):
+        await lines.read_command()
