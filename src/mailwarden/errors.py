@@ -272,6 +272,12 @@ class StorageUnavailable(MailwardenError):
     code = "storage_unavailable"
 
 
+class UnknownRecordVersion(MailwardenError):
+    """A stored record was written by another version of Mailwarden."""
+
+    code = "unknown_record_version"
+
+
 class ShuttingDown(MailwardenError):
     code = "shutting_down"
 

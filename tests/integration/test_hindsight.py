@@ -17,6 +17,7 @@ from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -50,8 +51,17 @@ async def acme(database: Database) -> UUID:
 
 
 async def keep(database: Database, tenant: UUID, *requests: FinishedRequest) -> None:
-    kept = [msgspec.structs.replace(each, tenant=tenant, ggrid=new_ggrid()) for each in requests]
+    kept = [
+        msgspec.structs.replace(each, tenant=tenant, ggrid=new_ggrid(), listing=_of_tenant(each.listing, tenant))
+        for each in requests
+    ]
     assert await PostgresqlHistoryStore(database).save(Scope.deployment(), kept) == len(kept)
+
+
+def _of_tenant(listing: Listing, tenant: UUID) -> Listing:
+    """Return the listing with the entries of the sample's tenant as entries of another one."""
+    hits = (hit if hit.tenant is None else msgspec.structs.replace(hit, tenant=tenant) for hit in listing.acting)
+    return msgspec.structs.replace(listing, acting=tuple(hits))
 
 
 @pytest.mark.parametrize(("name", "entries"), ENTRIES, ids=[name for name, _ in ENTRIES])

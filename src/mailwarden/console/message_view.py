@@ -15,7 +15,7 @@ from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import LinkSummary, PartSummary
-from mailwarden.policy.counterfactual import Counterfactual, listed, what_would_change
+from mailwarden.policy.counterfactual import Counterfactual, what_would_change
 from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import Policy
 from mailwarden.wire.explanation import explanation_of
@@ -120,7 +120,7 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
         links=links,
         attachments=attachments,
         bodies=tuple(part for part in summary.parts if part not in attachments),
-        hits=tuple(listed(request.evidence, request.tenant)),
+        hits=request.listing.acting,
         notes=tuple(filter(_is_note, request.judgement.reasons)),
         unspoken=tuple(_unspoken(request, policy)),
         handles=tuple(handles_of(request, links, attachments)),

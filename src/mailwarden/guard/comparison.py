@@ -18,7 +18,7 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.model.envelope import Envelope, domain_of
-from mailwarden.model.evidence import Evidence, Finding
+from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.sightings import Sight, Sightings
 
@@ -32,6 +32,13 @@ class Compared(Struct, frozen=True):
     sightings: Sightings
     listing: Listing
     evidence: Evidence
+
+
+class Eased(Struct, frozen=True):
+    """The evidence as it would be without allowed files, and those files if the engines clear the rest."""
+
+    evidence: Evidence
+    cleared_files: frozenset[str]
 
 
 class Comparison:
@@ -60,30 +67,29 @@ class Comparison:
         except StorageUnavailable as error:
             report = failed_report(error.message, _milliseconds(started))
             return Compared(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
-        reports = without_allowed_links(collected.evidence, listing, sightings).reports
-        report = report_of(listing, _milliseconds(started))
         domain = domain_of(collected.summary.from_address)
         if domain and collected.evidence.has(UNVERIFIED) and self._lists.protects(tenant, domain):
-            protected = Finding("lists.protected-sender", "From", {"domain": domain[:200]})
-            report = replace(report, findings=(*report.findings, protected))
-        evidence = Evidence((*reports, report))
+            listing = replace(listing, protected_sender=domain)
+        reports = without_allowed_links(collected.evidence, listing, sightings).reports
+        evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
         return Compared(envelope, sightings, listing, evidence)
 
     def count(self, compared: Compared) -> None:
         """Count the entries that acted, so that a list tells which of its entries are still of use."""
         self._lists.count(compared.listing)
 
-    async def without_allowed_files(self, raw: RawMessage, compared: Compared, deadline: float) -> Evidence | None:
-        """Return the evidence as it were without allowed files, or None where there are none.
+    async def without_allowed_files(self, raw: RawMessage, compared: Compared, deadline: float) -> Eased | None:
+        """Return the evidence as it would be without allowed files, or None if there are none.
 
-        What an engine said of the message goes only where it says so of those files and clears the rest.
+        An engine's findings about the message go only if it reports the same of those files and clears the rest.
         """
         allowed, evidence = compared.listing.allowed_files, compared.evidence
         if not allowed:
             return None
         accused = any(report.analyzer == CLAMAV and report.findings for report in evidence.reports)
         clear = accused and await self._clearance.is_given(raw, compared.envelope, evidence, allowed, deadline)
-        return without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
+        rest = without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
+        return Eased(rest, allowed if clear else frozenset())
 
 
 def _milliseconds(started: float) -> float:

@@ -149,7 +149,7 @@ class Processing:
         # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
         patience = case.until - time.monotonic()
         rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
-        eased = judge(rest, policy) if rest else None
+        eased = judge(rest.evidence, policy) if rest else None
         ruling = decide(
             judgement,
             assignment,
@@ -173,6 +173,10 @@ class Processing:
             ruling=ruling,
             profile=assignment.profile,
             weights=assignment.weights,
+            assigned_by=assignment.by,
+            session_open=request.session_open,
+            listing=compared.listing.recorded(),
+            cleared_files=rest.cleared_files if rest else frozenset(),
         )
         return Examined(finished, compared, request.stored)
 

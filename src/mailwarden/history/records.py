@@ -1,4 +1,4 @@
-"""A finished guard request as bytes and back, and strings as PostgreSQL can hold them.
+"""A finished guard request as bytes and back, with a version, and strings as PostgreSQL can hold them.
 
 Security: the strings come from hostile messages. NUL and lone surrogates are replaced, and never an error.
 """
@@ -6,32 +6,61 @@ Security: the strings come from hostile messages. NUL and lone surrogates are re
 import re
 
 import msgspec
+from msgspec import Raw, Struct
 
+from mailwarden.errors import UnknownRecordVersion
 from mailwarden.model.record import FinishedRequest
 
+VERSION = 1  # of a stored record; raise it, with a migration, when a stored field changes its meaning or its form
 MAX_TEXT = 2_000  # a column for searching; the record beside it holds the whole
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SEPARATOR = "\x1f"
 
+
+class _Record(Struct, frozen=True):
+    """What is stored: the version, and the request in the form of that version."""
+
+    request: Raw
+    version: int = 0
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(FinishedRequest)
+_record_decoder = msgspec.json.Decoder(_Record)
 
 
 def encode(request: FinishedRequest) -> bytes:
     """Return the request as JSON in UTF-8; what UTF-8 cannot say is replaced."""
     try:
-        return _encoder.encode(request)
+        encoded = _encoder.encode(request)
     except UnicodeEncodeError:
-        return _encoder.encode(_cleaned(msgspec.to_builtins(request)))
+        encoded = _encoder.encode(_cleaned(msgspec.to_builtins(request)))
+    return _encoder.encode(_Record(Raw(encoded), VERSION))
 
 
 def decode(record: bytes) -> FinishedRequest:
-    """Return the request that `encode` wrote, also one whose facts held a number JSON cannot say."""
+    """Return the request that `encode` wrote, also one whose facts held a number JSON cannot say.
+
+    A record of another version is an error: its fields may mean something else.
+    """
     try:
-        return _decoder.decode(record)
+        stored = _record_decoder.decode(record)
     except msgspec.ValidationError:
-        return msgspec.convert(_without_missing_facts(msgspec.json.decode(record)), FinishedRequest)
+        raise UnknownRecordVersion(_unknown("no version")) from None
+    if stored.version != VERSION:
+        raise UnknownRecordVersion(_unknown(f"version {stored.version}"))
+    try:
+        return _decoder.decode(stored.request)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_missing_facts(msgspec.json.decode(stored.request)), FinishedRequest)
+
+
+def _unknown(found: str) -> str:
+    return (
+        f"A stored record has {found}, and this Mailwarden reads version {VERSION}. "
+        "Run the same version of abby and guard everywhere, and `mailwarden database migrate`."
+    )
 
 
 def as_text(text: str) -> str:

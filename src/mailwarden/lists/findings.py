@@ -5,8 +5,7 @@ Security: options of Rspamd hold names that strangers chose; a finding is droppe
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from uuid import UUID
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from mailwarden.model.sightings import SightedFile, Sightings
 
 ANALYZER = "lists"
 ENGINE = "replica"
+PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
 MAX_TOLD = 20  # findings about one list; each list tells its own, so that none crowds another out
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
 _LINK_FINDINGS = frozenset(
@@ -42,17 +42,14 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
         told[hit.list_name] += 1
         if told[hit.list_name] <= MAX_TOLD:
             findings.append(_finding_of(hit))
+    if listing.protected_sender:
+        findings.append(Finding(PROTECTED_SENDER, "From", {"domain": listing.protected_sender[:200]}))
     return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)
 
 
-def hits_told(findings: Iterable[Finding], tenant: UUID) -> Iterator[ListHit]:
-    """Yield the entries that such findings tell of, as far as they do: texts are cut there."""
-    for finding in findings:
-        facts = finding.facts
-        if "list" in facts and "entry" in facts:
-            owner = tenant if facts.get("scope") == "tenant" else None
-            said = str(facts["list"]), str(facts["entry"])
-            yield ListHit(*said, owner, str(facts.get("comment", "")), str(facts.get("value", "")), finding.place)
+def finding_name(hit: ListHit) -> str:
+    """Return the name of the finding that an entry makes."""
+    return f"{ANALYZER}.{_NAMES.get(hit.list_name, hit.list_name)}"
 
 
 def failed_report(sentence: str, milliseconds: float) -> Report:
@@ -111,12 +108,11 @@ def _without(evidence: Evidence, is_dropped: Callable[[Finding], bool]) -> Evide
 
 
 def _finding_of(hit: ListHit) -> Finding:
-    name = _NAMES.get(hit.list_name, hit.list_name)
     facts: dict[str, Fact] = {"list": hit.list_name, "entry": hit.entry[:200], "scope": hit.scope}
     facts["value"] = hit.value[:200]
     if hit.comment:
         facts["comment"] = hit.comment[:200]
-    return Finding(f"{ANALYZER}.{name}", hit.place, facts)
+    return Finding(finding_name(hit), hit.place, facts)
 
 
 def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bool:

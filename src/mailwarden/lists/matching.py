@@ -18,6 +18,7 @@ from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
 from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.senders import candidates_for_address, candidates_for_recipient
+from mailwarden.lists.kinds.text import MAX_ENTRY
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.lists.precedence import RIVALS, Match, winner
 from mailwarden.model.envelope import Envelope, domain_of
@@ -25,6 +26,7 @@ from mailwarden.model.listing import ListHit
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
 
+_VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
 _RIVAL = {name: pair[0] for pair in RIVALS for name in pair}
 
 # What a worker has to look for, so that a list can be met; the envelope and the summary are there anyway.
@@ -135,7 +137,7 @@ def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple
 
 
 def hit_of(match: Match, shown: str, place: str = "") -> ListHit:
-    return ListHit(match.list_name, match.entry, match.tenant, match.comment, shown[:500], place)
+    return ListHit(match.list_name, match.entry, match.tenant, match.comment, shown[:_VALUE], place)
 
 
 def _senders(seen: Seen) -> Iterator[Value]:

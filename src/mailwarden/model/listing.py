@@ -1,12 +1,16 @@
-"""What the lists say of one message: the entries that won, and those that would have counted for a proved sender."""
+"""The list entries that act on one message, and the entries that would act for an authenticated sender."""
 
+from collections import Counter
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+RECORDED = 100  # entries of one list that history stores for a message
 
 
 class ListHit(Struct, frozen=True):
-    """An entry that a message met, with the value that met it; without a tenant the entry is a global one."""
+    """An entry that matched a message, with the value that it matched; without a tenant the entry is a global one."""
 
     list_name: str
     entry: str
@@ -27,6 +31,24 @@ class Listing(Struct, frozen=True):
     unproved: tuple[ListHit, ...] = ()  # let through only an authenticated sender, and this one is not
     allowed_urls: frozenset[str] = frozenset()
     allowed_files: frozenset[str] = frozenset()  # the SHA-256 of each
+    protected_sender: str = ""  # the domain of From, if it is protected and could not be authenticated
+    shortened: bool = False  # more entries acted than are recorded here
 
     def of(self, *names: str) -> tuple[ListHit, ...]:
         return tuple(hit for hit in self.acting if hit.list_name in names)
+
+    def recorded(self) -> "Listing":
+        """Return what history stores: the first entries of each list; findings about allowed URLs are gone by then."""
+        count: Counter[str] = Counter()
+        kept: list[ListHit] = []
+        for hit in self.acting:
+            count[hit.list_name] += 1
+            if count[hit.list_name] <= RECORDED:
+                kept.append(hit)
+        return replace(
+            self,
+            acting=tuple(kept),
+            unproved=self.unproved[:RECORDED],
+            allowed_urls=frozenset(),
+            shortened=len(kept) < len(self.acting),
+        )

@@ -1,4 +1,4 @@
-"""A finished guard request, as history keeps it."""
+"""A finished guard request as history stores it: what was found, what was decided, and the inputs of the decision."""
 
 from datetime import datetime
 from uuid import UUID
@@ -8,11 +8,15 @@ from msgspec import Struct
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.judgement import Judgement, Ruling
+from mailwarden.model.listing import Listing
+from mailwarden.model.outcome import Decision
 from mailwarden.model.summary import MessageSummary
-from mailwarden.model.tenant import Profile
+from mailwarden.model.tenant import AssignedBy, Profile
 
 
 class FinishedRequest(Struct, frozen=True):
+    """One tenant's part of a guard request. Nothing about the decision has to be read from its texts or tags."""
+
     ggrid: UUID
     tenant: UUID
     created: datetime
@@ -24,8 +28,13 @@ class FinishedRequest(Struct, frozen=True):
     evidence: Evidence
     judgement: Judgement
     ruling: Ruling
-    profile: Profile = Profile.BALANCED  # under which it was decided
-    weights: dict[str, int] = {}  # of the tenant's own, by which it was judged
+    profile: Profile = Profile.BALANCED  # the tenant's, when the message was decided
+    weights: dict[str, int] = {}  # the tenant's own, when the message was judged
+    assigned_by: AssignedBy = AssignedBy.REQUEST
+    session_open: bool = False  # the sender waited for an SMTP reply, so that a bounce was possible
+    listing: Listing = Listing()  # the list entries that acted, as `Listing.recorded` bounds them
+    cleared_files: frozenset[str] = frozenset()  # SHA-256 of allowed files that alone made the engines convict
+    unshared: tuple[Decision, ...] = ()  # became `quarantine`: other recipients do not share them
 
     @property
     def tags(self) -> tuple[str, ...]:

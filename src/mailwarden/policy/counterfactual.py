@@ -4,20 +4,18 @@ Pure: the findings behind a reason are taken out of the evidence, and policy jud
 """
 
 from collections.abc import Iterable, Iterator
-from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.lists.findings import ANALYZER, hits_told
+from mailwarden.lists.findings import PROTECTED_SENDER, finding_name
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.judgement import Judgement, Reason
-from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import AssignedBy, Assignment
-from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
-from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
+from mailwarden.policy.judge import CONVICTIONS, THREATS
+from mailwarden.policy.retrial import judge_again, without_lists
 from mailwarden.policy.rule import CONVICTION, SUSPICION
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
@@ -62,33 +60,32 @@ class _Trial:
     """One message, judged again with less."""
 
     def __init__(self, request: FinishedRequest, policy: Policy) -> None:
+        self._request = request
         self._policy = policy
-        by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in request.ruling.tags else AssignedBy.REQUEST
-        self._assignment = Assignment(request.tenant, by, request.profile)
-        self._session_open = request.ruling.decision is Decision.BOUNCE
-        self.needs = {rule.id: rule.needs[0] for rule in policy.rules}
-        self.evidence = request.evidence
+        self._needs = {rule.id: rule.needs[0] for rule in policy.rules}
+        self._rest = without_lists(request.evidence)
 
-    def judge(self, evidence: Evidence) -> tuple[Judgement, Decision]:
-        judgement = judge(evidence, self._policy)
-        listing = Listing(acting=tuple(listed(evidence, self._assignment.tenant)))
-        ruling = decide(judgement, self._assignment, self._policy, session_open=self._session_open, listing=listing)
-        return judgement, ruling.decision
-
-    def without_rules(self, rules: Iterable[str]) -> Evidence:
-        """Return the evidence without what makes these rules speak."""
-        names = {self.needs[rule] for rule in rules if rule in self.needs}
-        return without_findings(self.evidence, names)
+    def judge(self, without: Iterable[str] = (), entry: ListHit | None = None) -> tuple[Judgement, Decision | None]:
+        """Judge without the findings that these rules need, and without an entry; the decision may be unknown."""
+        names = {self._needs[rule] for rule in without if rule in self._needs}
+        listing = self._request.listing
+        acting = tuple(hit for hit in listing.acting if finding_name(hit) not in names and not _is_same(hit, entry))
+        allowed = {hit.value for hit in acting if hit.list_name == "file-hash-allow"}
+        left = replace(listing, acting=acting, allowed_files=listing.allowed_files & allowed)
+        if PROTECTED_SENDER in names:
+            left = replace(left, protected_sender="")
+        rest = without_findings(self._rest, names)
+        return judge_again(self._request, self._policy, rest, left)
 
 
 def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactual:
     policy = for_tenant(policy, request.weights)
     trial = _Trial(request, policy)
-    judgement, decision = trial.judge(request.evidence)
+    judgement, decision = trial.judge()
     if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
         return Counterfactual(judgement.verdict, None, rules_changed=True)
-    # Where it comes out differently something counted that history does not hold, such as a file that was cleared.
-    told = decision is request.ruling.decision
+    # If the decision differs, the rules about decisions changed since, or only an engine could tell.
+    told = decision is not None and decision is request.ruling.decision
     alone = tuple(_alone(trial, judgement, decision, told=told))
     entry = request.ruling.entry
     return Counterfactual(
@@ -98,14 +95,14 @@ def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactua
         together=None if alone else _together(trial, judgement, told=told),
         nearest=nearest_verdict(judgement),
         entry=entry,
-        without_entry=_without_entry(trial, entry) if entry and told else None,
+        without_entry=trial.judge(entry=entry)[1] if entry and told else None,
     )
 
 
-def _alone(trial: _Trial, judgement: Judgement, decision: Decision, *, told: bool) -> Iterator[Without]:
+def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, told: bool) -> Iterator[Without]:
     for rule, reasons in list(by_rule(judgement).items())[:MAX_TRIED]:
-        left, then = trial.judge(trial.without_rules((rule,)))
-        if left.verdict is not judgement.verdict or (told and then is not decision):
+        left, then = trial.judge((rule,))
+        if left.verdict is not judgement.verdict or (told and then not in (None, decision)):
             yield Without(reasons, left.verdict, then if told else None)
 
 
@@ -116,30 +113,15 @@ def _together(trial: _Trial, judgement: Judgement, *, told: bool) -> Without | N
     for rule, spoken in list(by_rule(judgement).items())[:MAX_TRIED]:
         taken.append(rule)
         reasons += spoken
-        left, then = trial.judge(trial.without_rules(taken))
+        left, then = trial.judge(taken)
         if left.verdict is not judgement.verdict:
             return Without(tuple(reasons), left.verdict, then if told else None)
     return None
 
 
-def _without_entry(trial: _Trial, entry: ListHit) -> Decision:
-    """Return what would have happened, had the entry not been in its list."""
-    reports = tuple(
-        replace(
-            report,
-            findings=tuple(
-                finding
-                for finding in report.findings
-                if not (
-                    finding.facts.get("list") == entry.list_name and finding.facts.get("entry") == entry.entry[:200]
-                )
-            ),
-        )
-        if report.analyzer == ANALYZER
-        else report
-        for report in trial.evidence.reports
-    )
-    return trial.judge(Evidence(reports))[1]
+def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
+    """Return whether two hits are of one entry."""
+    return entry is not None and (hit.list_name, hit.entry, hit.tenant) == (entry.list_name, entry.entry, entry.tenant)
 
 
 def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
@@ -162,13 +144,6 @@ def nearest_verdict(judgement: Judgement) -> Distance | None:
         if threat:
             found.append(Distance(Verdict.SUSPICIOUS, threat, SUSPICION))
     return min(found, key=lambda distance: distance.missing, default=None)
-
-
-def listed(evidence: Evidence, tenant: UUID) -> Iterator[ListHit]:
-    """Yield the entries that acted, as the evidence tells them."""
-    for report in evidence.reports:
-        if report.analyzer == ANALYZER:
-            yield from hits_told(report.findings, tenant)
 
 
 def without_findings(evidence: Evidence, names: set[str]) -> Evidence:

@@ -131,7 +131,7 @@ def _unproved(case: Case) -> tuple[Case, str]:
 
 
 def _blocked_address(case: Case) -> tuple[Case, str]:
-    blocked = case.verdict is Verdict.BLOCKED and "list.ip-block" in case.judgement.tags
+    blocked = case.verdict is Verdict.BLOCKED and bool(case.listing.of("ip-block"))
     if blocked and case.decision is Decision.QUARANTINE:
         return replace(case, decision=Decision.BOUNCE), "the sending address is blocked: bounce"
     return case, "no blocked address decides"

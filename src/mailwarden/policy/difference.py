@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.judgement import Judgement
-from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.counterfactual import listed
-from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
+from mailwarden.model.tenant import Assignment, Profile
+from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
-from mailwarden.policy.retrial import NO_EDIT, Retrial
+from mailwarden.policy.retrial import judge_again, without_lists
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
 
@@ -71,8 +70,7 @@ class Point(Struct, frozen=True):
 
 
 def stored_of(request: FinishedRequest) -> Stored:
-    by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in request.ruling.tags else AssignedBy.REQUEST
-    assignment = Assignment(request.tenant, by, request.profile, request.weights)
+    assignment = Assignment(request.tenant, request.assigned_by, request.profile, request.weights)
     return Stored(str(request.ggrid), request.evidence, assignment, request)
 
 
@@ -105,16 +103,12 @@ def compare(messages: Iterable[Stored], before: Point, after: Point) -> Differen
 
 def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
     policy = for_tenant(point.policy, message.assignment.weights)
-    judgement = judge(message.evidence, policy)
     profile = point.profile or message.assignment.profile
-    if message.request:
-        trial = Retrial(message.request, NO_EDIT)
-        if not trial.failed:
-            decision = trial.decide_anew(point.policy, profile)
-            return None if decision is None else (judgement, decision)
-    assignment = Assignment(message.assignment.tenant, message.assignment.by, profile)
-    listing = Listing(acting=tuple(listed(message.evidence, assignment.tenant)))
-    return judgement, decide(judgement, assignment, policy, listing=listing).decision
+    if (request := message.request) is not None:
+        judgement, decision = judge_again(request, policy, without_lists(request.evidence), request.listing, profile)
+        return (judgement, decision) if decision else None
+    judgement = judge(message.evidence, policy)
+    return judgement, decide(judgement, replace(message.assignment, profile=profile), policy).decision
 
 
 def _rules_between(left: Judgement, right: Judgement) -> tuple[RuleChange, ...]:

@@ -23,7 +23,6 @@ from mailwarden.lists.scope import ListScope
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import Profile
 from mailwarden.policy.reach import Reach, reach_of
 from mailwarden.policy.retrial import Edit, Outcome, Retrial
 from mailwarden.policy.rules import Policy
@@ -96,7 +95,6 @@ class Hindsight:
         entries: Sequence[str],
         *,
         adds: bool = True,
-        profiles: Mapping[UUID, Profile] | None = None,
     ) -> Impact:
         """Tell what these entries, in stored form, would have done; or what would have been without them."""
         began = time.monotonic()
@@ -124,7 +122,7 @@ class Hindsight:
             others, asked = await self._others(edit, trials, began + ASK_SECONDS)
             left, trials = trials[asked:], trials[:asked]
         until = max(began + JUDGE_SECONDS, time.monotonic() + LEAST_SECONDS)
-        outcomes = await self._judge(trials, others, profiles or {}, until)
+        outcomes = await self._judge(trials, others, until)
         looked_at = len(requests) - len(left) - (len(trials) - len(outcomes))
         return _told(since, reach, count, looked_at, outcomes)
 
@@ -132,14 +130,13 @@ class Hindsight:
         self,
         trials: Sequence[Retrial],
         others: Mapping[UUID | None, Sequence[Match]],
-        profiles: Mapping[UUID, Profile],
         until: float,
     ) -> list[ChangedMessage]:
         """Judge the newest first, for as long as there is time."""
         outcomes: list[ChangedMessage] = []
         for number, trial in enumerate(trials, 1):
             extra = (*others.get(trial.request.tenant, ()), *others.get(None, ()))
-            outcomes.append(ChangedMessage(trial.request, trial.judge(self._policy, extra, profiles)))
+            outcomes.append(ChangedMessage(trial.request, trial.judge(self._policy, extra)))
             if number % _TURN == 0:
                 await asyncio.sleep(0)
                 if time.monotonic() > until:

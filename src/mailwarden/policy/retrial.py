@@ -1,10 +1,9 @@
-"""Judges a finished guard request once more with other entries in the lists. Pure: the evidence is the one it had.
+"""Judges a finished guard request again from its recorded facts, also with other entries in the lists. Pure.
 
-Of the lists that a change does not touch, what they said then stands. The list that changes, and its rival, are asked
-again about what history keeps of the message; entries that acted on something history does not keep go on acting.
+Entries of lists that a change does not affect act as recorded. The list that changes, and its rival, are matched again
+against what history stores of the message; entries that matched something history does not store go on acting.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
@@ -13,25 +12,25 @@ from msgspec.structs import replace
 
 from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.findings import ANALYZER, hits_told, report_of, without_allowed_files, without_allowed_links
+from mailwarden.lists.findings import ANALYZER, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.precedence import RIVALS, Match
 from mailwarden.message.urls import find_urls, host_of
-from mailwarden.model.evidence import Evidence, Status
+from mailwarden.model.evidence import Evidence, Report, Status
+from mailwarden.model.judgement import Judgement
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
-from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.decide import DEFAULT_TENANT_TAG, decide
+from mailwarden.model.tenant import Assignment, Profile
+from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
 
-ENGINES = frozenset({"clamav"})  # convict a message; only they can tell whether one file was why
+ENGINES = frozenset({"clamav"})  # the engines that convict files
 _BODIES = frozenset({"text/plain", "text/html"})
-_PROFILE = re.compile(r"under the profile (\w+):")
 _BY_ADDRESS = frozenset({"ip-block", "ip-allow", "simulation-senders"})
 _RELAYS = frozenset({"trusted-relays"})
 _TOGETHER = (*map(frozenset, RIVALS), frozenset({"protected-domains", "lookalike-ignore"}))
@@ -54,15 +53,8 @@ class Edit(Struct, frozen=True):
         return names if names.isdisjoint(_BY_ADDRESS) else names | _RELAYS
 
     def concerns(self, hit: ListHit | Match) -> bool:
-        """Tell whether this is one of the entries; history keeps the first 200 characters of one."""
-        named = hit.list_name == self.list_name and hit.tenant == self.tenant
-        return named and (
-            hit.entry in self.entries
-            or (len(hit.entry) == 200 and any(entry.startswith(hit.entry) for entry in self.entries))
-        )
-
-
-NO_EDIT = Edit("", frozenset())
+        """Return whether this is one of the entries."""
+        return hit.list_name == self.list_name and hit.tenant == self.tenant and hit.entry in self.entries
 
 
 class Outcome(Struct, frozen=True):
@@ -134,12 +126,11 @@ class Retrial:
     def __init__(self, request: FinishedRequest, edit: Edit) -> None:
         self.request = request
         self._edit = edit
-        report = next((each for each in request.evidence.reports if each.analyzer == ANALYZER), None)
-        self.failed = report is not None and report.status is not Status.FINISHED
-        self._said = [] if report is None else [*hits_told(report.findings, request.tenant)]
-        self._rest = Evidence(tuple(each for each in request.evidence.reports if each.analyzer != ANALYZER))
-        told = tuple(hit.value for hit in self._said if hit.list_name in ("url-block", "url-allow"))
-        self._sightings = _sightings_of(request, (*told, *_urls_of(request)))
+        self.failed = lists_failed(request.evidence)
+        self._said = request.listing.acting
+        self._rest = without_lists(request.evidence)
+        matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
+        self._sightings = sightings_of(request, (*matched, *_urls_of(request)))
         # Whether all pages of a host are allowed cannot be told from some of them: then what engines said stands.
         pages = edit.list_name == "url-allow" and any("/" in entry for entry in edit.entries)
         self._links = replace(self._sightings, urls=()) if pages else self._sightings
@@ -156,7 +147,7 @@ class Retrial:
         self._look_up(lists)
         return lists.asked
 
-    def judge(self, policy: Policy, others: Iterable[Match], profiles: Mapping[UUID, Profile]) -> Outcome:
+    def judge(self, policy: Policy, others: Iterable[Match]) -> Outcome:
         """Return what would have been; `others` are entries of the affected lists that may have lost then."""
         verdict, decision = self.request.judgement.verdict, self.request.ruling.decision
         same = Outcome(verdict, decision, verdict, decision)
@@ -167,19 +158,14 @@ class Retrial:
         if not touched:
             unproved = any(self._edit.concerns(hit) for hit in found.unproved)
             return Outcome(verdict, decision, verdict, decision, unproved=unproved) if unproved else same
-        profile = self._profile(profiles)
-        before = self._decided(policy, self._old_listing(), profile)
-        after = self._decided(policy, listing, profile)
-        if before is None or after is None:
+        before = self._decided(policy, self.request.listing)
+        after = self._decided(policy, listing)
+        unrecorded = self.request.listing.shortened and not self._edit.adds
+        if before is None or after is None or unrecorded:
             return Outcome(verdict, decision, verdict, decision, touched=True, untold=True)
         if before == after:  # rules may have changed since: only what the entry changes is told
             after = verdict, decision
         return Outcome(verdict, decision, *after, touched=True)
-
-    def decide_anew(self, policy: Policy, profile: Profile) -> Decision | None:
-        """Return what a policy decides with the lists as they were, or None where only an engine could tell."""
-        decided = self._decided(policy, self._old_listing(), profile)
-        return decided and decided[1]
 
     def _entries(self, others: Iterable[Match]) -> list[Match]:
         """Return the entries of the affected lists as the change leaves them."""
@@ -210,42 +196,80 @@ class Retrial:
             or (_match(hit) not in seen and (self._edit.adds or not self._edit.concerns(hit)))
         ]
         acting = (*kept, *found.acting)
-        return Listing(acting, found.unproved, found.allowed_urls, self._allowed_files(acting)), found
-
-    def _old_listing(self) -> Listing:
-        return Listing(tuple(self._said), allowed_files=self._allowed_files(self._said))
+        listing = replace(
+            self.request.listing,
+            acting=acting,
+            unproved=found.unproved,
+            allowed_urls=found.allowed_urls,
+            allowed_files=self._allowed_files(acting),
+        )
+        return listing, found
 
     def _allowed_files(self, acting: Iterable[ListHit]) -> frozenset[str]:
-        """Return the files of the message itself that are allowed; what is inside another is not a file by itself."""
-        files = {part.sha256 for part in self.request.summary.parts}
+        """Return the allowed files among the parts of the message; a file inside another cannot be allowed alone."""
+        files = {*self.request.listing.allowed_files, *(part.sha256 for part in self.request.summary.parts)}
         return frozenset(hit.value for hit in acting if hit.list_name == "file-hash-allow" and hit.value in files)
 
-    def _decided(self, policy: Policy, listing: Listing, profile: Profile) -> tuple[Verdict, Decision] | None:
-        """Judge and decide with this listing, or return None where only an engine could tell."""
-        policy = for_tenant(policy, self.request.weights)
-        reports = without_allowed_links(self._rest, listing, self._links).reports
-        evidence = Evidence((*reports, report_of(listing, 0.0)))
-        judgement = judge(evidence, policy)
-        eased = None
-        if listing.allowed_files:
-            accused = any(each.analyzer in ENGINES and each.findings for each in evidence.reports)
-            cleared = "list.file-hash-allow" in self.request.ruling.tags
-            if accused and not cleared:
-                return None
-            rest = without_allowed_files(evidence, listing, self._sightings.files, engines_clear=accused)
-            eased = judge(rest, policy)
-        by = AssignedBy.DEFAULT if DEFAULT_TENANT_TAG in self.request.ruling.tags else AssignedBy.REQUEST
-        assignment = Assignment(self.request.tenant, by, profile)
-        session_open = self.request.ruling.decision is Decision.BOUNCE
-        ruling = decide(judgement, assignment, policy, session_open=session_open, listing=listing, eased=eased)
-        return judgement.verdict, ruling.decision
+    def _decided(self, policy: Policy, listing: Listing) -> tuple[Verdict, Decision] | None:
+        """Judge and decide with this listing, or return None if only an engine could tell."""
+        rest = without_allowed_links(self._rest, listing, self._links)
+        judgement, decision = judge_again(self.request, for_tenant(policy, self.request.weights), rest, listing)
+        return (judgement.verdict, decision) if decision else None
 
-    def _profile(self, profiles: Mapping[UUID, Profile]) -> Profile:
-        """Return the profile of then, as the trace names it, or where it does not, that of now."""
-        for step in self.request.ruling.trace:
-            if step.step == "profile" and (named := _PROFILE.search(step.outcome)):
-                return Profile(named[1])
-        return profiles.get(self.request.tenant, self.request.profile)
+
+def judge_again(
+    request: FinishedRequest, policy: Policy, rest: Evidence, listing: Listing, profile: Profile | None = None
+) -> tuple[Judgement, Decision | None]:
+    """Judge and decide by these findings and entries, with all other inputs of the decision as recorded.
+
+    `rest` is evidence without the report of the lists. The decision is None if only an engine could tell whether
+    allowed files alone made it convict the message.
+    """
+    evidence = Evidence((*rest.reports, _lists_report(request.evidence, listing)))
+    judgement = judge(evidence, policy)
+    eased = None
+    if listing.allowed_files:
+        convicted = any(each.analyzer in ENGINES and each.findings for each in evidence.reports)
+        cleared = _is_cleared(request, listing.allowed_files) if convicted else False
+        if cleared is None:
+            return judgement, None
+        eased = judge(
+            without_allowed_files(evidence, listing, sightings_of(request).files, engines_clear=cleared), policy
+        )
+    ruling = decide(
+        judgement,
+        Assignment(request.tenant, request.assigned_by, profile or request.profile),
+        policy,
+        session_open=request.session_open,
+        listing=listing,
+        eased=eased,
+    )
+    return judgement, Decision.QUARANTINE if ruling.decision in request.unshared else ruling.decision
+
+
+def _is_cleared(request: FinishedRequest, allowed: frozenset[str]) -> bool | None:
+    """Return whether the engines clear the message without these files, or None if they were not asked that.
+
+    What is clear without some files is clear without more of them.
+    """
+    if request.cleared_files and request.cleared_files <= allowed:
+        return True
+    return False if allowed == request.listing.allowed_files else None
+
+
+def lists_failed(evidence: Evidence) -> bool:
+    """Return whether the lists could not be asked about the message."""
+    return any(each.analyzer == ANALYZER and each.status is not Status.FINISHED for each in evidence.reports)
+
+
+def without_lists(evidence: Evidence) -> Evidence:
+    return Evidence(tuple(each for each in evidence.reports if each.analyzer != ANALYZER))
+
+
+def _lists_report(evidence: Evidence, listing: Listing) -> Report:
+    """Return the report of the lists for a listing; a failure stays a failure."""
+    failed = (each for each in evidence.reports if each.analyzer == ANALYZER and each.status is not Status.FINISHED)
+    return next(failed, None) or report_of(listing, 0.0)
 
 
 def _match(hit: ListHit) -> Match:
@@ -261,8 +285,8 @@ def _urls_of(request: FinishedRequest) -> Iterable[str]:
     yield from (f"http://{host}/" for host in request.summary.url_hosts if host not in linked)
 
 
-def _sightings_of(request: FinishedRequest, urls: tuple[str, ...]) -> Sightings:
-    """Return what lists can meet of what history keeps."""
+def sightings_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Sightings:
+    """Return what lists can match of what history stores."""
     return Sightings(
         urls=urls,
         files=tuple(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mailwarden.model.judgement import Ruling, Step
 from mailwarden.model.outcome import Decision, Verdict, severity
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy
 from mailwarden.policy.decide import BOUNCE_SUPPRESSED_TAG, DEFAULT_TENANT_TAG, WARN_TAG
 
 MIXED_TAG = "policy.mixed-recipients"
@@ -23,18 +24,26 @@ def settle(parts: Sequence[FinishedRequest]) -> list[FinishedRequest]:
     """Return the parts as one answer can carry them out, the leading part first; a single part stays as it is."""
     if len(parts) == 1:
         return list(parts)
-    if len({part.ruling.decision for part in parts}) > 1:
-        parts = [
-            replace(part, ruling=quarantined(part.ruling)) if part.ruling.decision in _LOSES_MAIL else part
-            for part in parts
-        ]
+    parts = answered_together(parts, _LOSES_MAIL)
     # Of equal ones the lowest tenant leads, here as in history, so that the answer and the first row are the same.
     ranked = sorted(sorted(parts, key=lambda part: part.tenant), key=_severity, reverse=True)
     answered = ranked[0].ruling.decision
     return [replace(part, ruling=_marked(part.ruling, answered)) for part in ranked]
 
 
-def quarantined(ruling: Ruling) -> Ruling:
+def answered_together(parts: Sequence[FinishedRequest], losing: Sequence[Decision]) -> list[FinishedRequest]:
+    """Return the parts with `quarantine` for each decision in `losing` that the other parts do not share."""
+    decisions = [part.ruling.decision for part in parts]
+    together: list[FinishedRequest] = []
+    for own, part in enumerate(parts):
+        others = {*decisions[:own], *decisions[own + 1 :]}
+        unshared = tuple(decision for decision in losing if others - {decision})
+        ruling = _quarantined(part.ruling) if part.ruling.decision in unshared else part.ruling
+        together.append(replace(part, ruling=ruling, unshared=unshared))
+    return together
+
+
+def _quarantined(ruling: Ruling) -> Ruling:
     """Return the ruling for a tenant whose `bounce` or `drop` other recipients of the message do not share."""
     tags = {*ruling.tags, *((BOUNCE_SUPPRESSED_TAG,) if ruling.decision is Decision.BOUNCE else ())}
     step = Step(STEP, f"other recipients do not share the {ruling.decision}: quarantine instead")
@@ -47,7 +56,7 @@ def answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
     Its tags also say that a part was assigned to the default tenant, whichever part that is.
     """
     leading = settled[0]
-    if not any(DEFAULT_TENANT_TAG in part.ruling.tags for part in settled):
+    if not any(part.assigned_by is AssignedBy.DEFAULT for part in settled):
         return leading
     tags = tuple(sorted({*leading.ruling.tags, DEFAULT_TENANT_TAG}))
     return replace(leading, ruling=replace(leading.ruling, tags=tags))

@@ -55,6 +55,7 @@ STATUS_OF: Mapping[type[MailwardenError], HTTPStatus] = {
     errors.SearchTooBroad: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.RateLimited: HTTPStatus.TOO_MANY_REQUESTS,
     errors.InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.UnknownRecordVersion: HTTPStatus.INTERNAL_SERVER_ERROR,
     errors.CoreUnreachable: HTTPStatus.BAD_GATEWAY,
     errors.CoreError: HTTPStatus.BAD_GATEWAY,
     errors.ProviderUnreachable: HTTPStatus.BAD_GATEWAY,

@@ -157,7 +157,7 @@ def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> Me
             )
             for r in request.evidence.reports
         ),
-        list_entry=ListEntryRecord(won.list_name, won.entry, won.scope, won.comment, won.value) if won else None,
+        list_entry=ListEntryRecord(won.list_name, won.entry, won.scope, won.comment, won.value[:500]) if won else None,
         decision_trace=tuple(StepRecord(s.step, s.outcome) for s in request.ruling.trace),
         source=request.source,
         guard=request.guard,

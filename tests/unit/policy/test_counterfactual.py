@@ -35,7 +35,7 @@ def concluded(
     now = datetime.now(UTC)
     return FinishedRequest(
         new_ggrid(), TENANT, now, now, "restApi", "guard", Envelope("a@b.example", ("c@d.example",)),
-        MessageSummary(1, ""), evidence, judgement, ruling, profile,
+        MessageSummary(1, ""), evidence, judgement, ruling, profile, listing=listing.recorded(),
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import STEPS, decide
 
+BLOCKED_ADDRESS = Listing(acting=(ListHit("ip-block", "192.0.2.7"),))
+
 TABLE = [
     ("malware", "quarantine", "quarantine", "quarantine"),
     ("phishing", "quarantine", "quarantine", "deliver"),
@@ -83,8 +85,7 @@ def test_who_only_watches_gets_no_malware_and_nothing_that_was_not_looked_at(pol
 
 
 def test_who_only_watches_is_told_of_a_bounce(policy):
-    blocked = judged("blocked", tags=("list.ip-block",))
-    ruling = decide(blocked, assigned(Profile.MONITOR), policy, session_open=True)
+    ruling = decide(judged("blocked"), assigned(Profile.MONITOR), policy, session_open=True, listing=BLOCKED_ADDRESS)
     assert (ruling.decision, ruling.tags) == (Decision.DELIVER, ("policy.monitor",))
     assert told(ruling) == "only watched: the profile balanced would have decided bounce"
 
@@ -98,9 +99,10 @@ def test_who_only_watches_is_told_that_a_list_would_have_delivered(policy):
 
 @pytest.mark.contract("2")
 def test_a_blocked_address_bounces_only_while_the_session_is_open(policy):
-    blocked = judged("blocked", tags=("list.ip-block",))
-    assert decide(blocked, assigned(), policy, session_open=True).decision is Decision.BOUNCE
-    ruling = decide(blocked, assigned(), policy)
+    blocked = judged("blocked")
+    ruling = decide(blocked, assigned(), policy, session_open=True, listing=BLOCKED_ADDRESS)
+    assert ruling.decision is Decision.BOUNCE
+    ruling = decide(blocked, assigned(), policy, listing=BLOCKED_ADDRESS)
     assert (ruling.decision, ruling.tags) == (Decision.QUARANTINE, ("policy.bounce-suppressed",))
 
 

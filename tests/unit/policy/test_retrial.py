@@ -116,7 +116,7 @@ class Sample:
         now = datetime.now(UTC)
         return FinishedRequest(
             new_ggrid(), TENANT, now, now, "restApi", "g", self.envelope, self.summary, evidence, judgement, ruling,
-            self.profile,
+            self.profile, listing=listing.recorded(),
         )  # fmt: skip
 
 
@@ -125,13 +125,11 @@ def some_entry(chance: random.Random, names: Sequence[str] = ()) -> Match:
     return listed(name, chance.choice(entries), everywhere=chance.random() < 0.5)
 
 
-def retried(
-    request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool, profile: Profile
-) -> Outcome:
+def retried(request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool) -> Outcome:
     edit = Edit(match.list_name, frozenset({match.entry}), match.tenant, adds)
     asked = not adds or match.list_name in ASKED_WHEN_ADDED
     others = [each for each in others if asked and each.list_name in edit.affected]
-    return Retrial(request, edit).judge(POLICY, others, {TENANT: profile})
+    return Retrial(request, edit).judge(POLICY, others)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -144,7 +142,7 @@ def test_adding_an_entry_in_hindsight_is_processing_with_it(seed: int) -> None:
         if match in entries:
             continue
         before, after = sample.processed(*entries), sample.processed(*entries, match)
-        outcome = retried(before, match, entries, adds=True, profile=sample.profile)
+        outcome = retried(before, match, entries, adds=True)
         assert (outcome.verdict, outcome.decision) == (before.judgement.verdict, before.ruling.decision)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, (match, entries, sample.summary)
@@ -158,7 +156,7 @@ def test_deleting_an_entry_in_hindsight_is_processing_without_it(seed: int) -> N
         match = some_entry(chance, [name for name, _ in ENTRIES if name != "url-allow"])
         entries = [each for each in (some_entry(chance) for _ in range(chance.randint(0, 4))) if each != match]
         before, after = sample.processed(*entries, match), sample.processed(*entries)
-        outcome = retried(before, match, entries, adds=False, profile=sample.profile)
+        outcome = retried(before, match, entries, adds=False)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, (match, entries, sample.summary)
 
@@ -168,7 +166,7 @@ def test_a_message_whose_lists_could_not_be_asked_stays_untold() -> None:
     request = sample.processed()
     failed = Evidence((*sample.evidence.reports, failed_report("The lists are away.", 0.1)))
     request = type(request)(**{**{f: getattr(request, f) for f in request.__struct_fields__}, "evidence": failed})
-    outcome = retried(request, listed("sender-block", "north.example"), (), adds=True, profile=Profile.BALANCED)
+    outcome = retried(request, listed("sender-block", "north.example"), (), adds=True)
     assert outcome.untold
     assert not outcome.differs
 

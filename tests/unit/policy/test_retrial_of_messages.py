@@ -66,7 +66,7 @@ def test_hindsight_of_a_message_is_processing_it(path: Path) -> None:
     before = sample.processed()
     for match in entries_for(sample):
         after = sample.processed(match)
-        outcome = retried(before, match, (), adds=True, profile=sample.profile)
+        outcome = retried(before, match, (), adds=True)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, match
 

@@ -9,6 +9,7 @@ from mailwarden.model.judgement import Reason, Step
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.model.tenant import AssignedBy
 from mailwarden.policy.shared_answer import MIXED_TAG, answer_of, public_answer_of, settle, undecided
 from tests.samples.finished import finished_request
 
@@ -72,7 +73,7 @@ def test_of_equal_decisions_the_worse_verdict_leads() -> None:
 
 
 def test_the_answer_tells_of_the_default_tenant_whichever_part_leads() -> None:
-    settled = settle([part(1, Q, Verdict.BLOCKED), part(2, D, Verdict.CLEAN, "policy.default-tenant")])
+    settled = settle([part(1, Q, Verdict.BLOCKED), replace(part(2, D), assigned_by=AssignedBy.DEFAULT)])
     assert "policy.default-tenant" in answer_of(settled).tags
     assert "policy.default-tenant" not in settled[0].tags
 

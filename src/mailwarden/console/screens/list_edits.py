@@ -61,7 +61,7 @@ class ListEditsScreen:
             return _refuse(visit, place, wish, error)
         impact = None
         if preview.fresh and preview.fits:
-            impact = await self._look_back(visit, place, sorted(preview.fresh), adds=True)
+            impact = await self._look_back(place, sorted(preview.fresh), adds=True)
         template = "lists/preview_part.html" if visit.is_htmx else "lists/preview.html"
         values = {
             "place": place,
@@ -95,7 +95,7 @@ class ListEditsScreen:
         place = place_of(visit)
         present = await self._desk.present(place.scope, place.definition.name, sorted({*_chosen(visit)}))
         names = [each.entry for each in present]
-        impact = await self._look_back(visit, place, names, adds=False) if names else None
+        impact = await self._look_back(place, names, adds=False) if names else None
         values = {"place": place, "entries": present, "impact": impact}
         return visit.render("lists/deletion.html", around(visit, place.scope, values))
 
@@ -108,10 +108,9 @@ class ListEditsScreen:
         name, comment = place.definition.name, wish.comment or None
         return await self._desk.preview(place.scope, name, wish.text, wish.form, comment=comment, expires=wish.end)
 
-    async def _look_back(self, visit: Visit, place: ListPlace, entries: Sequence[str], *, adds: bool) -> Impact:
-        profiles = {tenant.uid: tenant.profile for tenant in visit.tenants}
+    async def _look_back(self, place: ListPlace, entries: Sequence[str], *, adds: bool) -> Impact:
         name = place.definition.name
-        return await self._hindsight.look_back(place.scope, name, entries, adds=adds, profiles=profiles)
+        return await self._hindsight.look_back(place.scope, name, entries, adds=adds)
 
 
 def _form(visit: Visit, place: ListPlace, wish: Wish, error: MailwardenError | None = None) -> web.Response:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
@@ -18,7 +17,7 @@ from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import Connection, NextHop, NotTaken
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
-from mailwarden.policy.shared_answer import quarantined
+from mailwarden.policy.shared_answer import answered_together
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -63,14 +62,8 @@ class Answer(Struct, frozen=True):
 
 def settle(parts: Sequence[Part]) -> list[Part]:
     """Return the parts as they can be answered together: a bounce is an answer only where all of them bounce."""
-    if all(part.decision is Decision.BOUNCE for part in parts):
-        return list(parts)
-    return [
-        Part(replace(part.finished, ruling=quarantined(part.finished.ruling)), part.recipients)
-        if part.decision is Decision.BOUNCE
-        else part
-        for part in parts
-    ]
+    settled = answered_together([part.finished for part in parts], (Decision.BOUNCE,))
+    return [Part(finished, part.recipients) for finished, part in zip(settled, parts, strict=True)]
 
 
 def answered(parts: Sequence[Part]) -> list[Part]:
