@@ -7,6 +7,7 @@ libarchive refuses is recorded.
 """
 
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_char_p, c_int, c_void_p, create_string_buffer
@@ -23,6 +24,8 @@ from mailwarden.analysis.files.names import hides_names, list_names
 _CHUNK = 262_144
 _REGULAR, _KINDS = 0o100000, 0o170000
 _FATAL = -30
+_LAYERS = 25  # not inspection: as many as libarchive unpacks at once
+_GZIP_HEADER = 131_072  # not inspection: beyond the largest header of a gzip file, of which the name is read
 _set_options = ffi.ffi("read_set_options", [c_void_p, c_char_p], c_int)
 _is_encrypted = ffi.ffi("entry_is_encrypted", [c_void_p], c_int)
 _has_encrypted = ffi.ffi("read_has_encrypted_entries", [c_void_p], c_int)
@@ -58,8 +61,8 @@ def read_stream(file: SeenFile, opening: Opening) -> Iterator[Entry]:
         if entry.content == file.content:
             opening.damaged(file.place, f"it cannot be unpacked as {kind}")
             return
-        told = _name_in_gzip(file.content) if kind == "gzip" else ""
-        for name in dict.fromkeys((names[0], names[-1], told or names[0])):
+        told = _names_in_gzip(file.content) if kind == "gzip" else ()
+        for name in dict.fromkeys((*names, *told)):
             yield entry._replace(name=name)
 
 
@@ -166,6 +169,19 @@ def _record(error: Exception, place: str, opening: Opening, *, encrypted: bool =
         opening.unsupported(place, f"the archive reader reports: {message[:100]}")  # shown: an error of a reader
     else:
         opening.damaged(place, f"the archive reader reports: {message[:100]}")  # shown: an error of a reader
+
+
+def _names_in_gzip(content: bytes) -> Iterator[str]:
+    """Yield the names in the headers of a gzip file and of those inside of it, which libarchive unpacks at once."""
+    for _ in range(_LAYERS):
+        if not content.startswith(b"\x1f\x8b"):
+            return
+        if name := _name_in_gzip(content):
+            yield name
+        try:
+            content = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(content, _GZIP_HEADER)
+        except zlib.error:
+            return
 
 
 def _name_in_gzip(content: bytes) -> str:

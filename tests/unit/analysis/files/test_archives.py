@@ -86,6 +86,15 @@ def test_both_names_of_a_gzip_file_are_seen():
     assert opened("holiday.txt.gz", bytes(content)).places == ["holiday.txt", "run.js"]
 
 
+def test_every_name_of_a_file_that_is_packed_several_times_is_seen():
+    inner = bytearray(gzip.compress(b"alert(1)"))
+    inner[3] |= 8  # FNAME
+    inner[10:10] = b"hidden.js\0"
+    content = gzip.compress(gzip.compress(bytes(inner)))
+    names = ["a.pdf.js.gz.gz", "a.pdf.js.gz", "a.pdf.js", "hidden.js"]
+    assert opened("a.pdf.js.gz.gz.gz", content).contents == dict.fromkeys(names, b"alert(1)")
+
+
 @pytest.mark.parametrize(
     "content",
     [rar4(FILES, flags=4), rar4({}, main_flags=0x80) + bytes(99), rar5({}, encrypted=True)],
