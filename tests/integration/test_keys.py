@@ -8,11 +8,13 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
 from mailwarden.access.key_text import KeyTexts
 from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, Keys
+from mailwarden.access.pepper_store import PepperStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing
@@ -273,3 +275,15 @@ async def test_a_key_that_was_not_made_here_causes_no_query(keys: Keys, monkeypa
     _, foreign = KeyTexts(KeyRing.of(b"q" * 32)).new()
     with pytest.raises(InvalidCredentials):
         await keys.authenticate(foreign, ANYWHERE)
+
+
+async def test_a_key_that_rows_need_and_the_pepper_lacks_is_logged(keys: Keys, database: Database) -> None:
+    await keys.create(ALL, NewKey("all", BOTH), ADA)
+    with capture_logs() as logged:
+        await PepperStore(database).log_lost_keys(ALL, PEPPER)
+    assert logged == []
+    with capture_logs() as logged:
+        await PepperStore(database).log_lost_keys(ALL, KeyRing.of(b"q" * 32))
+    (line,) = logged
+    assert (line["event"], line["key"]) == ("pepper_key_lost", PEPPER.current.name)
+    assert line["needed_by"] == {"API keys": 1}

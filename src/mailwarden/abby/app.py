@@ -1,5 +1,6 @@
 """Puts abby together: the route table, who may call, the guards, the tenants, and the port it listens on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.key_store import KeyScope, KeyStore
 from mailwarden.access.keys import Keys
+from mailwarden.access.pepper_store import PepperStore
 from mailwarden.access.registry import build_registry
 from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
@@ -64,6 +66,7 @@ from mailwarden.learning.teaching import Teaching
 from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
+from mailwarden.model.scope import Scope
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.digest_link import LinkSeal
@@ -125,6 +128,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             long_request_timeout_ms=core.long_request_timeout,
         )
         pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
+        lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
+        stack.callback(lost_keys.cancel)
         keys = Keys(KeyStore(database), pepper)
         limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
         registry = build_registry(database, pepper, limits)

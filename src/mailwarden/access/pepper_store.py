@@ -1,14 +1,19 @@
 """Which keys of the pepper API keys, recovery codes, setup links and authenticators need, in PostgreSQL."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 from uuid import UUID
 
 from mailwarden.access.scope_value import uids_of
-from mailwarden.crypto.keyring import ID
+from mailwarden.crypto.keyring import ID, KeyRing
 from mailwarden.database.pool import Database
+from mailwarden.errors import StorageUnavailable
 from mailwarden.model.scope import Scope
+from mailwarden.telemetry.logs import get_logger
 
+_ASK_AGAIN = 5.0
+_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then what needs it is refused."
 # The texts of API keys are MACed with the pepper as well, so a key that is valid needs its pepper to its end.
 _USES = """
 SELECT what, key, count(*) AS rows FROM (
@@ -22,6 +27,8 @@ SELECT what, key, count(*) AS rows FROM (
 """
 _AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
 _REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
+
+log = get_logger("access.pepper")
 
 
 class PepperStore:
@@ -51,6 +58,21 @@ class PepperStore:
         _require(scope)
         async with self._database.connection() as connection:
             return bool(await connection.fetchval(_REPLACE, person, before, after))
+
+    async def log_lost_keys(self, scope: Scope, pepper: KeyRing) -> None:
+        """Log each key that rows need and the pepper does not hold; asked again until the database answers.
+
+        An API key whose key is lost is refused before any query, so that nothing else names the lost key.
+        """
+        while True:
+            try:
+                uses = await self.uses(scope)
+            except StorageUnavailable:
+                await asyncio.sleep(_ASK_AGAIN)
+                continue
+            for key_id in uses.keys() - {key.key_id for key in pepper.keys}:
+                log.error("pepper_key_lost", key=key_id.hex(), needed_by=uses[key_id], advice=_ADVICE)
+            return
 
 
 def _require(scope: Scope) -> None:

@@ -45,7 +45,7 @@ def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path | None
         server_context(certificate, key, ca)
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
     except (MailwardenError, OSError, ValueError) as error:
-        return Line(False, name, str(error), "restore the files of `tls` from your backup, or make them anew")
+        return Line(False, name, str(error), f"restore the files of `tls` from your backup, or {renew}")
     if exposed := _readable_by_all(name, key):
         return exposed
     now = datetime.datetime.now(datetime.UTC)
