@@ -21,6 +21,7 @@ CODE = ("src/**/*.py", "measure/*.py")
 _MARKUP = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", re.DOTALL)
 _CODE_SPAN = re.compile(r"``.+?``|`[^`\n]+`|\]\([^)\s]+\)|<!--.*?-->")
 _COMMENT = re.compile(r"(?:^\s*|  )# (?P<text>.*)$")
+_RULER = re.compile(r"\|\s*:?--")
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _RULE_TEXT = re.compile(
     r"\s*(?:- )?(?:#|(?:name|description|summary|falsePositives|[a-z-]+\.[a-z.-]+):)\s+\"?(?P<text>.+)"
@@ -159,7 +160,7 @@ def markdown(kind: str, root: Path, file: Path) -> Iterator[Text]:
         if _FENCE.match(line):
             fenced = not fenced
         elif not fenced:
-            is_heading = line.startswith("#") or "".join(lines[number : number + 1]).startswith("|--")
+            is_heading = line.startswith("#") or _RULER.match("".join(lines[number : number + 1])) is not None
             plain = _CODE_SPAN.sub("X", line).replace("**", "").lstrip("-*|> ")
             for cell in plain.split(" | "):
                 yield Text(kind, _name(root, file), number, cell.strip(), is_heading)

@@ -13,7 +13,7 @@ from mailwarden.cli.scan import TOKEN_VARIABLE
 from tests.acceptance.house import House
 
 EXAMPLE = Path("docs/examples/minutes.eml")
-PAGE = Path("docs/how-a-verdict-comes-about.md")
+PAGE = Path("docs/how-a-verdict-is-made.md")
 MTA = ["--ip", "203.0.113.77", "--helo", "mail.north-office.example"]
 
 

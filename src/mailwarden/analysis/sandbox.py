@@ -2,7 +2,7 @@
 
 Required layers: no new privileges, Landlock (read code and libraries, nothing else), and a system-call filter (no
 socket, no program, no other process, no writing). Where the kernel permits it, the process also gets a user of its own
-or a user namespace, and a network namespace. Decision 32 says why, `docs/operating.md` what an operator sees.
+or a user namespace, and a network namespace. Decision 32 says why, `docs/install.md` what an operator sees.
 Security: fails closed. A process that cannot enter the sandbox reads no message.
 """
 

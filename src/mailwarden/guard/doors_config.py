@@ -31,7 +31,7 @@ class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The scan source that answers clients of Rspamd; see docs/doors.md."""
+    """The scan source that answers clients of Rspamd; see docs/integrations.md."""
 
     listen: Annotated[RspamdApiListen, Meta(description="Where clients of Rspamd ask, over plain HTTP.")] = (
         RspamdApiListen()
@@ -57,7 +57,7 @@ class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The scan source that answers Stalwart's MTA hooks; see docs/doors.md."""
+    """The scan source that answers Stalwart's MTA hooks; see docs/integrations.md."""
 
     listen: Annotated[StalwartHookListen, Meta(description="Where Stalwart asks, over plain HTTP.")] = (
         StalwartHookListen()

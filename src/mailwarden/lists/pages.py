@@ -70,7 +70,7 @@ tripped a structure limit or whose analysis is incomplete.
 
 - `sender-allow` and the domains of `simulation-senders` count only for an authenticated sender.
 - No entry of an Allow or Exempt list applies to a message with an
-  [ambiguous sender](how-a-verdict-comes-about.md#one-sender).
+  [ambiguous sender](how-a-verdict-is-made.md#one-sender).
 - Behind a host of `trusted-relays` the client IP is taken from the Received line that the host wrote: the peer address
   that it recorded, never the name that the peer gave in EHLO. The formats of Postfix, Exim, Sendmail, Exchange, Haraka
   and OpenSMTPD are read. A line in any other format ends the walk; then the client IP is unknown and no entry for IP
