@@ -5,16 +5,16 @@ What the documents themselves do is read elsewhere, and recorded there where it 
 Security: works on hostile documents inside a killable worker; files and bytes are bounded by the message's limits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from mailwarden.analysis.compound_files import SIGNATURE, read_compound
-from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD, decrypt
+from mailwarden.analysis.files.container import Entry, Opening, SeenFile
+from mailwarden.analysis.office_encryption import decrypt
 from mailwarden.analysis.onenote_files import ONENOTE, onenote_files
 from mailwarden.analysis.pdf_document import attached_files, is_pdf
 from mailwarden.analysis.rtf_documents import read_rtf
 from mailwarden.message.coverage import Coverage
-
-Passwords = Callable[[], Sequence[str]]
 
 # A PDF without any of these holds no files; names may be escaped, and objects packed or encrypted.
 _PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt", b"#")
@@ -27,29 +27,35 @@ def holds_files(content: bytes) -> bool:
     return is_pdf(content) and any(mark in content for mark in _PDF_MARKS)
 
 
-def embedded_files(content: bytes, passwords: Passwords, limits: Coverage) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each file inside of a document; "" for a file without a name."""
-    coverage = Coverage(limits.limits)  # damage is recorded by the reader of the document itself
+def embedded_files(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    """Yield each file inside of a document, "" as the name of one without, and the plain form of an encrypted one."""
+    content = file.content
+    coverage = Coverage(opening.limits)  # damage is recorded by the reader of the document itself
     if content.startswith(SIGNATURE):
         found = read_compound(content, coverage)
-        yield from found.packages
+        yield from (Entry(*package) for package in found.packages)
         if found.encrypted:
-            yield from _decrypted(content, passwords)
+            yield from _decrypted(file, opening)
     elif content.startswith(ONENOTE):
-        yield from (("", file) for file in onenote_files(content))
+        yield from (Entry("", stored) for stored in onenote_files(content))
     elif is_pdf(content):
-        yield from attached_files(content, passwords, coverage)
+        few = partial(_few_passwords, opening)
+        yield from (Entry(*attached) for attached in attached_files(content, few, coverage))
     else:
         document = read_rtf(content, coverage)
-        yield from document.packages
-        yield from document.media
+        yield from (Entry(*package) for package in (*document.packages, *document.media))
     for missed in coverage.missed:
         if missed.limit:
-            limits.beyond(missed.limit, missed.place)
+            opening.coverage.beyond(missed.limit, missed.place)
 
 
-def _decrypted(content: bytes, passwords: Passwords) -> Iterator[tuple[str, bytes]]:
-    for password in (DEFAULT_PASSWORD, *passwords()):
-        if plain := decrypt(content, password):
-            yield "", plain
+def _decrypted(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    for password in opening.office_passwords(file.place):
+        if plain := decrypt(file.content, password):
+            yield Entry(file.name, plain, unlocked=True, password=password)
             return
+
+
+def _few_passwords(opening: Opening) -> tuple[str, ...]:
+    """Return the passwords to try on a PDF; each trial costs a tenth of a second, so few are tried."""
+    return opening.passwords[: opening.limits.office_trials]

@@ -6,7 +6,6 @@ Security: works on hostile files inside a killable worker; nothing is written to
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -63,15 +62,10 @@ def _read_unsupported(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def _read_document(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield the files inside of a document; each trial of a password costs a tenth of a second, so few are tried."""
-    passwords = partial(_few_passwords, opening)
-    for name, content in embedded_files(file.content, passwords, opening.coverage):
-        if opening.read([content], len(file.content), file.place) is not None:
-            yield Entry(name, content)
-
-
-def _few_passwords(opening: Opening) -> tuple[str, ...]:
-    return opening.passwords[: opening.limits.office_trials]
+    """Yield the files inside of a document."""
+    for entry in embedded_files(file, opening):
+        if opening.read([entry.content], len(file.content), file.place) is not None:
+            yield entry
 
 
 def _read_fragment(file: SeenFile, opening: Opening) -> Iterator[Entry]:
@@ -160,6 +154,7 @@ class _Unpacker:
                     file.part, entry.name, entry.content, True, place_within(file.place, entry.name),
                     entry.media_type, entry.charset, entry.is_body, entry.is_read, in_document or file.in_document,
                     file.was_hidden or entry.unlocked or not container.scanned,
+                    entry.password, file.content if entry.password else b"",
                 )  # fmt: skip
                 found.append(inner)
                 if entry.is_read and entry.content and not exhausted:

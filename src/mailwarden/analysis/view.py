@@ -144,8 +144,8 @@ class View:
 
     @cached_property
     def office_documents(self) -> tuple[SeenDocument, ...]:
-        """Each Office document, read; one that a password opens, once more as what it is then."""
-        return read_office_files(self.opened_files, lambda: self.passwords, self.coverage)
+        """Each Office document, read; an encrypted one and its plain form are two of them."""
+        return read_office_files(self.opened_files, self.coverage)
 
     @cached_property
     def document_links(self) -> tuple[tuple[str, str], ...]:

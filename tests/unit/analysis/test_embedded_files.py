@@ -1,19 +1,26 @@
 """Files inside of documents are returned, so that every analyzer and every list sees them."""
 
+import io
 import zlib
+from random import Random
 
 import pytest
+from msoffcrypto.format.ooxml import OOXMLFile
 
+from mailwarden.analysis.analyzers.office import OfficeAnalyzer
 from mailwarden.analysis.embedded_files import embedded_files, holds_files
+from mailwarden.analysis.files.container import Entry, Opening, SeenFile
+from mailwarden.analysis.office_encryption import decrypt
 from mailwarden.analysis.onenote_files import ONENOTE
 from mailwarden.analysis.view import View
-from mailwarden.message.coverage import Coverage
+from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.message import Message, Part
-from tests.unit.analysis.compound_maker import compound
+from tests.unit.analysis.compound_maker import compound, macro_file
 from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream
 from tests.unit.analysis.test_office_documents import zipped
 
 SCRIPT = b"WScript.Echo(1)"
+TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
 
 
 def package() -> bytes:
@@ -21,6 +28,11 @@ def package() -> bytes:
     body = b"\x02\0" + name + name + b"\0\0\3\0" + len(name).to_bytes(4, "little") + name
     body += len(SCRIPT).to_bytes(4, "little") + SCRIPT
     return len(body).to_bytes(4, "little") + body
+
+
+def inside(content: bytes) -> list[Entry]:
+    part = Part("1", "application/octet-stream", "", "attachment", "", content, "")
+    return list(embedded_files(SeenFile(part, "", content), Opening(Coverage())))
 
 
 HELD = stream(zlib.compress(SCRIPT), b"/Type/EmbeddedFile/Filter/FlateDecode")
@@ -41,12 +53,12 @@ STORED = bytes.fromhex("e716e3bd65261145a4c48d4d0b7a9eac") + len(SCRIPT).to_byte
 )
 def test_the_file_is_returned_with_its_name(content, name):
     assert holds_files(content)
-    assert (name, SCRIPT) in list(embedded_files(content, tuple, Coverage()))
+    assert (name, SCRIPT) in [(entry.name, entry.content) for entry in inside(content)]
 
 
 def test_a_plain_pdf_and_a_locked_one_have_no_files():
     assert not holds_files(pdf(link(b"(https://a.example/)")))
-    assert list(embedded_files(encrypted(password="secret"), tuple, Coverage())) == []
+    assert inside(encrypted(password="secret")) == []
 
 
 def test_a_file_inside_of_a_document_is_opened_like_any_other():
@@ -56,3 +68,25 @@ def test_a_file_inside_of_a_document_is_opened_like_any_other():
     part = Part("1", "application/pdf", "a.pdf", "attachment", "", content, "")
     names = [file.name for file in View(Message(0, "", (), (part,))).opened_files]
     assert names == ["a.pdf", "a.zip", "inner.js"]
+
+
+def test_an_encrypted_document_is_decrypted_once_and_its_plain_form_judged(monkeypatch):
+    macros = macro_file("Sub AutoOpen()\nEnd Sub")
+    picture = Random(1).randbytes(20_000)  # the library writes short documents wrongly
+    plain = zipped({"[Content_Types].xml": TYPES, "xl/vbaProject.bin": macros, "xl/media/a.dat": picture})
+    sealed = io.BytesIO()
+    OOXMLFile(io.BytesIO(plain)).encrypt("VelvetSweatshop", sealed)
+    opened = []
+
+    def decrypt_and_count(content, password):
+        opened.append(password)
+        return decrypt(content, password)
+
+    monkeypatch.setattr("mailwarden.analysis.embedded_files.decrypt", decrypt_and_count)
+    part = Part("1", "application/octet-stream", "a.xlsm", "attachment", "", sealed.getvalue(), "")
+    view = View(Message(0, "", (), (part,)))
+    names = {finding.name for finding in OfficeAnalyzer().examine(view)}
+    assert {"office.default-password", "office.macro"} <= names
+    assert opened == ["VelvetSweatshop"]
+    assert [file.was_hidden for file in view.opened_files if file.content == plain] == [True]
+    assert not [each for each in view.coverage.missed if each.reason is MissedReason.ENCRYPTED]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import SHOWN, Limits
 from mailwarden.message.message import Part
@@ -32,6 +33,8 @@ class SeenFile(Struct, frozen=True):
     is_read: bool = True  # False: only its name is known, because the content is encrypted or unreadable
     in_document: bool = False  # a part of an Office document, whose name means nothing
     was_hidden: bool = False  # an engine that opens archives by itself may not find it in the raw message
+    password: str = ""  # what opened the encrypted document that this is the plain form of
+    plain_of: bytes = b""  # the content of that document
 
 
 class Entry(NamedTuple):
@@ -44,6 +47,7 @@ class Entry(NamedTuple):
     is_body: bool = False
     is_read: bool = True
     unlocked: bool = False  # it was encrypted, and the message gives the password
+    password: str = ""  # of an encrypted document, of which this is the plain form
 
 
 class Exhausted(Exception):
@@ -70,6 +74,7 @@ class Opening:
         self._find_passwords = passwords
         self._passwords: tuple[str, ...] | None = None
         self._has_more_passwords = False
+        self._office_trials = 0
         self._files = 0
         self._bytes = 0
         self._until = time.process_time() + self.limits.unpack_seconds
@@ -86,6 +91,15 @@ class Opening:
             self._passwords = found[: self.limits.passwords]
             self._has_more_passwords = len(found) > self.limits.passwords
         return self._passwords
+
+    def office_passwords(self, place: str) -> Iterator[str]:
+        """Yield the passwords to try on an encrypted Office document; trials of all documents count together."""
+        for password in (DEFAULT_PASSWORD, *self.passwords):
+            self._office_trials += 1
+            if self._office_trials > self.limits.office_trials:
+                self.coverage.beyond("office_trials", place)
+                return
+            yield password
 
     def start(self) -> Traits:
         """Begin with the next attachment."""
