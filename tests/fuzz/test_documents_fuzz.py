@@ -21,6 +21,7 @@ from mailwarden.analysis.qr_codes import read_pdf, read_picture
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
 from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.message.coverage import Coverage
+from tests.fuzz.mutations import mutate
 from tests.unit.analysis.compound_maker import compound, macro_file
 from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream, with_object_stream
 
@@ -32,24 +33,6 @@ SPLINTERS = (
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"{\\rtf1", b"\\objdata ", b"\\fldinst ", b"IDAT", b"fcTL", b"\xff\xda",
     b"\0" * 9,    b"\xff" * 9, b"Relationship ", b"<rect width='9' height='9'/>", "█▀▄".encode(),
 )  # fmt: skip
-
-
-def mutate(sample: bytes, dice: random.Random) -> bytes:
-    data = bytearray(sample)
-    for _ in range(dice.randint(1, 6)):
-        at = dice.randint(0, len(data))
-        action = dice.randint(0, 4)
-        if action == 0:
-            data[at:at] = dice.choice(SPLINTERS) * dice.choice((1, 1, 1, 40))
-        elif action == 1:
-            del data[at : at + dice.randint(1, 60)]
-        elif action == 2 and at < len(data):
-            data[at] = dice.randrange(256)
-        elif action == 3:
-            data[at:at] = data[max(at - dice.randint(1, 200), 0) : at]
-        else:
-            data[at:at] = dice.randbytes(dice.randint(1, 20))
-    return bytes(data)
 
 
 def _pdf(content: bytes) -> None:
@@ -129,7 +112,7 @@ def test_mutated_documents_raise_nothing(read: Callable[[bytes], None], samples:
     seed = random.randrange(1 << 32) if os.environ.get("MAILWARDEN_FULL") else 20_261_116
     dice = random.Random(seed)
     for _ in range(ROUNDS):
-        content = mutate(dice.choice(samples), dice)
+        content = mutate(dice.choice(samples), dice, SPLINTERS)
         began = time.process_time()
         read(content)
         assert time.process_time() - began < SECONDS, (seed, content[:200])

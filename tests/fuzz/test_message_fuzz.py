@@ -14,6 +14,7 @@ from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.message.urls import find_urls, host_of
+from tests.fuzz.mutations import mutate
 from tests.unit.analysis.compound_maker import compound
 from tests.unit.analysis.files.makers import (
     cab,
@@ -37,24 +38,6 @@ SPLINTERS = (
     b"Content-Transfer-Encoding: base64\r\n", b"PK\x01\x02", b"PK\x05\x06", b"\x1f\x8b\x08",
     b"begin 644 a\r\n", b"=ybegin ",
 )  # fmt: skip
-
-
-def _mutate(sample: bytes, dice: random.Random) -> bytes:
-    data = bytearray(sample)
-    for _ in range(dice.randint(1, 8)):
-        at = dice.randint(0, len(data))
-        action = dice.randint(0, 4)
-        if action == 0:
-            data[at:at] = dice.choice(SPLINTERS) * dice.choice((1, 1, 1, 50))
-        elif action == 1:
-            del data[at : at + dice.randint(1, 40)]
-        elif action == 2 and at < len(data):
-            data[at] = dice.randrange(256)
-        elif action == 3:
-            data[at:at] = data[max(at - dice.randint(1, 80), 0) : at]
-        else:
-            data[at:at] = dice.randbytes(dice.randint(1, 20))
-    return bytes(data)
 
 
 def _read_message(raw: bytes) -> None:
@@ -116,4 +99,4 @@ START = time.time_ns() if LONGER > 1 else 20_261_115
 def test_mutated_input_raises_nothing(read: Callable[[bytes], None], samples: list[bytes], rounds: int):
     dice = random.Random(START)
     for _ in range(rounds * LONGER):
-        read(_mutate(dice.choice(samples), dice))
+        read(mutate(dice.choice(samples), dice, SPLINTERS))

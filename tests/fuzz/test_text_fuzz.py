@@ -14,6 +14,7 @@ from mailwarden.message.file_names import ending_of, plain_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain
 from mailwarden.model.sightings import Sight
+from tests.fuzz.mutations import mutate
 
 FULL = bool(os.environ.get("MAILWARDEN_FULL"))
 ROUNDS = 20_000 if FULL else 400
@@ -52,22 +53,6 @@ LABELS = (
 )
 
 
-def _mutate(sample: bytes, dice: random.Random) -> bytes:
-    data = bytearray(sample)
-    for _ in range(dice.randint(1, 8)):
-        at = dice.randint(0, len(data))
-        action = dice.randint(0, 3)
-        if action == 0:
-            data[at:at] = dice.choice(SPLINTERS) * dice.choice((1, 1, 1, 200))
-        elif action == 1:
-            del data[at : at + dice.randint(1, 40)]
-        elif action == 2:
-            data[at:at] = data[max(at - dice.randint(1, 80), 0) : at]
-        else:
-            data[at:at] = dice.randbytes(dice.randint(1, 20))
-    return bytes(data)
-
-
 def _read_as(media_type: str) -> Callable[[bytes, str], None]:
     def read(content: bytes, label: str) -> None:
         part = Part("1", media_type, "", "", label, content, "")
@@ -103,7 +88,7 @@ def test_mutated_text_raises_nothing_and_ends_in_time(target):
     read, samples = TARGETS[target]
     dice = random.Random(None if FULL else 20_261_116)
     for _ in range(ROUNDS):
-        content = _mutate(dice.choice(samples), dice)
+        content = mutate(dice.choice(samples), dice, SPLINTERS)
         started = time.process_time()
         try:
             read(content, dice.choice(LABELS))
