@@ -77,6 +77,10 @@ class Reception:
             self._ask_again = time.monotonic() + ASK_SECONDS
         return self._nobody
 
+    def note_user(self) -> None:
+        """Remember that there is a user: one was set up just now."""
+        self._nobody = False
+
     async def trusted(self, guest: Guest) -> Session:
         """Return the visit that a form belongs to, which shows by its token."""
         found = await self.session(guest)

@@ -70,6 +70,7 @@ class SetupScreen:
             _, value = await self._setups.prove_totp(visit, guest.form.text("code"), place)
         except (LoginFailed, RateLimited, NameTaken) as error:
             return told(self._render_factor(guest, visit, error.message), error)
+        self._reception.note_user()
         return with_cookie(see_other(CODES), value)
 
     async def offer_passkey(self, guest: Guest) -> web.StreamResponse:
@@ -84,6 +85,7 @@ class SetupScreen:
             _, value = await self._setups.prove_passkey(visit, guest.form.raw("answer"), place)
         except (LoginFailed, RateLimited, NameTaken) as error:
             return told(self._render_factor(guest, visit, error.message), error)
+        self._reception.note_user()
         return with_cookie(see_other(CODES), value)
 
     async def _visit(self, guest: Guest) -> Session:
