@@ -7,9 +7,8 @@ from uuid import UUID, uuid5
 
 import asyncpg
 
-from mailwarden.history.partitions import today
 from mailwarden.history.records import encode
-from mailwarden.history.terms import number_of, terms_of
+from mailwarden.history.terms import term_hash, terms_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -86,7 +85,8 @@ async def build_history(url: str, rows: int, days: int = DAYS, connections: int 
     async with asyncpg.create_pool(url, min_size=1, max_size=connections, command_timeout=600) as pool:
         async with pool.acquire() as connection:
             await _make_pieces(connection)
-        waiting = [today() - timedelta(days=back) for back in range(days)]
+        today = datetime.now(UTC).date()
+        waiting = [today - timedelta(days=back) for back in range(days)]
 
         async def work() -> None:
             while waiting:
@@ -96,7 +96,7 @@ async def build_history(url: str, rows: int, days: int = DAYS, connections: int 
 
         await asyncio.gather(*(work() for _ in range(connections)))
         async with pool.acquire() as connection:
-            for day in (today() - timedelta(days=back) for back in range(days)):
+            for day in (today - timedelta(days=back) for back in range(days)):
                 end = day + timedelta(days=1)
                 name = f"history_{day:%Y%m%d}"
                 await connection.execute(
@@ -170,7 +170,7 @@ def _outcome(number: int, verdict: Verdict, chosen: random.Random) -> tuple[str,
 
 def _terms(request: FinishedRequest, *operators: str, part: str = "") -> list[int]:
     wanted = [term for term in terms_of(request) if term.partition(":")[0] in operators]
-    return [number_of(term) for term in wanted if not term.startswith("hash:") or part in term]
+    return [term_hash(term) for term in wanted if not term.startswith("hash:") or part in term]
 
 
 def _request(

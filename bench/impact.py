@@ -12,7 +12,7 @@ from bench import history as made
 from bench.made_database import made_database
 from bench.search import ROWS, frequent, p95, rare
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
@@ -59,7 +59,7 @@ async def measure(hindsight: Hindsight, scope: ListScope, name: str, draw: Draw,
 
 async def run(url: str, runs: int) -> Sequence[float]:
     database = Database(url)
-    hindsight = Hindsight(PostgresqlHistoryStore(database), EntryStore(database), load_policy())
+    hindsight = Hindsight(open_history(database), EntryStore(database), load_policy())
     every: list[float] = []
     try:
         for place, scope in {"deployment": ListScope(), "tenant of 60 %": ListScope(LARGE)}.items():

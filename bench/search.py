@@ -12,10 +12,9 @@ import uvloop
 from bench import history as made
 from bench.made_database import made_database
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.query import read_query
-from mailwarden.history.rollups import Rollups
-from mailwarden.history.statistics import PostgresqlStatisticsStore, Range
+from mailwarden.history.opening import open_history
+from mailwarden.history.query import parse_query
+from mailwarden.history.store import HistoryStore, Range
 from mailwarden.history.terms import domain_term
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -94,14 +93,12 @@ def _recipient_domain(chosen: random.Random) -> str:
     return f"tenant{chosen.choice((0, 60, 80, 90, 96, 99))}.example"
 
 
-async def measure(
-    store: PostgresqlHistoryStore, scope: Scope, draw: Draw, runs: int
-) -> tuple[Sequence[float], float, float]:
+async def measure(store: HistoryStore, scope: Scope, draw: Draw, runs: int) -> tuple[Sequence[float], float, float]:
     """Return the milliseconds of each run, the rows that a page had on average, and the part of complete pages."""
     chosen = random.Random(1)
     times, rows, complete = [], 0, 0
     for _ in range(runs):
-        query = read_query(draw(chosen))
+        query = parse_query(draw(chosen))
         began = time.perf_counter()
         page = await store.search(scope, query)
         times.append((time.perf_counter() - began) * 1000)
@@ -117,7 +114,7 @@ def p95(times: Sequence[float]) -> float:
 async def run(url: str, runs: int) -> tuple[str, float]:
     """Measure every operator in three scopes; return the name and the p95 of the slowest."""
     database = Database(url)
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     worst = ("", 0.0)
     scopes = {"deployment": ALL, "tenant of 60 %": Scope.of(LARGE), "tenant of 1 %": Scope.of(SMALL)}
     try:
@@ -138,7 +135,7 @@ async def run(url: str, runs: int) -> tuple[str, float]:
     return worst
 
 
-async def _measure_counts(store: PostgresqlHistoryStore) -> None:
+async def _measure_counts(store: HistoryStore) -> None:
     since = datetime.now(UTC) - timedelta(days=30)
     for number in (1, 50, 5_000):
         terms = [domain_term("from", made.sender(number)[1])]
@@ -155,14 +152,14 @@ async def _measure_counts(store: PostgresqlHistoryStore) -> None:
 async def _measure_dashboard(database: Database) -> float:
     """Return the p95 of reading what a dashboard shows, asked of the database every time."""
     began = time.perf_counter()
-    await Rollups(database).roll()
+    await open_history(database).update_rollups(ALL)
     print(f"counting eight days of messages took {time.perf_counter() - began:.1f} s", flush=True)
     slowest = 0.0
     for range_ in Range:
         times = []
         for scope in (ALL, Scope.of(LARGE), Scope.of(SMALL), Scope.of(*made.TENANTS)) * 10:
             began = time.perf_counter()
-            statistics_ = await PostgresqlStatisticsStore(database, 0).read(scope, range_)
+            statistics_ = await open_history(database).statistics(scope, range_)
             times.append((time.perf_counter() - began) * 1000)
         print(f"dashboard {range_}: p50 {statistics.median(times):.1f} ms  p95 {p95(times):.1f} ms", end="")
         print(f"  {statistics_.messages:,} messages", flush=True)

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.digest_link import LinkSeal
 from mailwarden.quarantine.folder import FolderShelf
@@ -44,7 +44,7 @@ def keep(
 
     async def work(database: Database) -> UUID:
         if explained:
-            await PostgresqlHistoryStore(database).save(Scope.deployment(), [request])
+            await open_history(database).save(Scope.deployment(), [request])
         return await Keeping(_vault(house), QuarantineStore(database), Days()).keep(request, Spooled.of(raw))
 
     return str(_run(house, work))

@@ -83,13 +83,13 @@ def test_the_name_of_a_foreign_tenant_is_not_told_from_one_that_does_not_exist(h
     answers = [guest.get(f"/console/messages?q=tenant:{name}") for name in ("acme", house.tenants["acme"], "nobody")]
     assert [answer.status_code for answer in answers] == [400] * 3
     for answer in answers:
-        assert "There is no such tenant among those you may see." in text_of(answer)
+        assert "There is no such tenant, or you may not see it." in text_of(answer)
 
 
 @pytest.mark.parametrize(
     ("query", "status", "sentence"),
     [
-        ("q=form:alice", 400, "There is no operator `form:`."),
+        ("q=form:alice", 400, "Unknown operator `form:`."),
         ("q=verdict:bad", 400, "`verdict:` needs one of malware"),
         ("q=hello+ip:1.2.3", 400, "(at character 7: `ip:1.2.3`)"),
         ('q=subject:"open', 400, "is not closed"),

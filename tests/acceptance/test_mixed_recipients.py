@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history.page import Row
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.query import read_query
+from mailwarden.history.opening import open_history
+from mailwarden.history.query import parse_query
+from mailwarden.history.store import HistoryStore, Row
 from mailwarden.model.scope import Scope
 from rig.engines import Engines
 from tests.acceptance.client import Answer, Client, envelope, wait_until
@@ -158,7 +158,7 @@ async def stored_rows(url: str, checker: Checker) -> int:
         checker.search_for_others(name, row["record"])
     database = Database(url, 1)
     try:
-        store = PostgresqlHistoryStore(database)
+        store = open_history(database)
         for ggrid, call in checker.seen[-30:]:
             for uid, name in names.items():
                 if name in TENANTS:
@@ -168,7 +168,7 @@ async def stored_rows(url: str, checker: Checker) -> int:
     return len(of_calls)
 
 
-async def search_as(store: PostgresqlHistoryStore, uid: UUID, ggrid: str, call: MixedCall, name: str) -> None:
+async def search_as(store: HistoryStore, uid: UUID, ggrid: str, call: MixedCall, name: str) -> None:
     found = await ask(store, uid, f"ggrid:{ggrid}")
     assert [row.tenant for row in found] == ([uid] if name in call.groups else [])
     for other, addresses in call.groups.items():
@@ -176,8 +176,8 @@ async def search_as(store: PostgresqlHistoryStore, uid: UUID, ggrid: str, call: 
         assert len(found) == (other == name)
 
 
-async def ask(store: PostgresqlHistoryStore, tenant: UUID, text: str) -> Sequence[Row]:
-    return (await store.search(Scope.of(tenant), read_query(text))).rows
+async def ask(store: HistoryStore, tenant: UUID, text: str) -> Sequence[Row]:
+    return (await store.search(Scope.of(tenant), parse_query(text))).rows
 
 
 def mixed(*recipients: str) -> MixedCall:

@@ -1,4 +1,4 @@
-"""What every keeper of history promises, shown on each of them."""
+"""Every history store stores, finds and deletes finished requests within a scope."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -65,21 +65,21 @@ async def test_a_request_with_an_id_that_is_none_of_ours_does_not_stop_the_other
     assert await store.find(ALL, good.ggrid) == good
 
 
-async def test_days_before_the_given_one_are_forgotten_and_others_stay(store: HistoryStore) -> None:
+async def test_days_before_the_given_one_are_deleted(store: HistoryStore) -> None:
     today = datetime.now(UTC).date()
     request = finished_request()
     await store.save(ALL, [request])
-    await store.forget(ALL, today)
+    await store.delete_days(ALL, today)
     assert await store.find(ALL, request.ggrid) == request
-    assert await store.forget(ALL, today + timedelta(days=1)) == 1
+    assert await store.delete_days(ALL, today + timedelta(days=1)) == 1
     assert await store.find(ALL, request.ggrid) is None
     again = finished_request()
     assert await store.save(ALL, [again]) == 1
 
 
-async def test_one_tenant_cannot_make_the_deployment_forget(store: HistoryStore) -> None:
+async def test_one_tenant_cannot_delete_days(store: HistoryStore) -> None:
     with pytest.raises(GlobalScopeForbidden):
-        await store.forget(Scope.of(uuid4()), datetime.now(UTC).date())
+        await store.delete_days(Scope.of(uuid4()), datetime.now(UTC).date())
 
 
 async def test_nothing_to_save_is_no_error(store: HistoryStore) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import FOLDER, load_policy
@@ -33,7 +33,7 @@ def keep(url: str, *evidences: Evidence) -> list[str]:
     async def save() -> None:
         database = Database(url)
         try:
-            await PostgresqlHistoryStore(database).save(Scope.deployment(), requests)
+            await open_history(database).save(Scope.deployment(), requests)
         finally:
             await database.close()
 

@@ -10,7 +10,7 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
@@ -41,7 +41,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def test_history_written_during_an_outage_arrives_after_it_and_nothing_is_doubled(
     database: Database, engines: Engines
 ) -> None:
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     writer = HistoryWriter(store, 10_000, Metrics())
     writer.start()
     requests = [finished_request() for _ in range(300)]

@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
+from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.precedence import Match
 from mailwarden.lists.scope import ListScope
@@ -42,7 +42,7 @@ def hindsight(database: Database, monkeypatch: pytest.MonkeyPatch) -> Hindsight:
     # How long it may take is another test's matter: a busy machine changes no answer here.
     for name in ("COUNT_SECONDS", "READ_SECONDS", "ASK_SECONDS", "JUDGE_SECONDS"):
         monkeypatch.setattr(hindsight_file, name, 60.0)
-    return Hindsight(PostgresqlHistoryStore(database), EntryStore(database), POLICY)
+    return Hindsight(open_history(database), EntryStore(database), POLICY)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def keep(database: Database, tenant: UUID, *requests: FinishedRequest) -> 
         msgspec.structs.replace(each, tenant=tenant, ggrid=new_ggrid(), listing=_of_tenant(each.listing, tenant))
         for each in requests
     ]
-    assert await PostgresqlHistoryStore(database).save(Scope.deployment(), kept) == len(kept)
+    assert await open_history(database).save(Scope.deployment(), kept) == len(kept)
 
 
 def _of_tenant(listing: Listing, tenant: UUID) -> Listing:

@@ -1,4 +1,4 @@
-"""History in a real PostgreSQL: its columns, its partitions, and what hostile messages do to it."""
+"""History in a real PostgreSQL: columns, partitions, retention, and strings of hostile messages."""
 
 import os
 import time
@@ -12,8 +12,9 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.retention import Retention
+from mailwarden.history.maintenance import Retention
+from mailwarden.history.opening import open_history
+from mailwarden.history.store import HistoryStore
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -32,8 +33,8 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def store(database: Database) -> PostgresqlHistoryStore:
-    return PostgresqlHistoryStore(database)
+def store(database: Database) -> HistoryStore:
+    return open_history(database)
 
 
 def ggrid_of(moment: datetime) -> UUID:
@@ -42,7 +43,7 @@ def ggrid_of(moment: datetime) -> UUID:
     return UUID(int=(int(moment.timestamp() * 1000) << 80) | rest)
 
 
-async def test_columns_for_searching_are_filled(store: PostgresqlHistoryStore, database_url: str) -> None:
+async def test_columns_for_searching_are_filled(store: HistoryStore, database_url: str) -> None:
     request = finished_request()
     await store.save(ALL, [request])
     connection = await asyncpg.connect(database_url)
@@ -57,7 +58,7 @@ async def test_columns_for_searching_are_filled(store: PostgresqlHistoryStore, d
     assert row["subject"] == request.summary.subject
 
 
-async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: PostgresqlHistoryStore) -> None:
+async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: HistoryStore) -> None:
     nul = finished_request(subject="a\x00b")
     surrogate = finished_request(subject="a\ud800b")
     plain = finished_request()
@@ -68,7 +69,7 @@ async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: Postg
     assert await store.find(ALL, nul.ggrid) == nul
 
 
-async def test_a_fact_that_is_no_number_can_be_read_back(store: PostgresqlHistoryStore) -> None:
+async def test_a_fact_that_is_no_number_can_be_read_back(store: HistoryStore) -> None:
     report = Report("rspamd", True, Status.FINISHED, 1.0, (Finding("x.y", "", {"score": float("nan"), "n": 1}),))
     request = finished_request(evidence=Evidence((report,)))
     await store.save(ALL, [request])
@@ -77,7 +78,7 @@ async def test_a_fact_that_is_no_number_can_be_read_back(store: PostgresqlHistor
     assert found.evidence.reports[0].findings[0].facts == {"score": "not a number", "n": 1}
 
 
-async def test_one_row_the_database_refuses_does_not_stop_the_others(store: PostgresqlHistoryStore) -> None:
+async def test_one_row_the_database_refuses_does_not_stop_the_others(store: HistoryStore) -> None:
     requests = [finished_request() for _ in range(9)]
     requests[4] = msgspec.structs.replace(requests[4], created="not a time")
     assert await store.save(ALL, requests) == 8
@@ -86,7 +87,7 @@ async def test_one_row_the_database_refuses_does_not_stop_the_others(store: Post
 
 
 async def test_a_day_far_from_today_makes_no_partition_and_stops_nothing(
-    store: PostgresqlHistoryStore, database_url: str
+    store: HistoryStore, database_url: str
 ) -> None:
     now = datetime.now(UTC)
     near = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-2, -1, 0, 1, 2)]
@@ -101,7 +102,7 @@ async def test_a_day_far_from_today_makes_no_partition_and_stops_nothing(
     await connection.close()
 
 
-async def test_the_next_day_is_made_before_it_begins(store: PostgresqlHistoryStore, database_url: str) -> None:
+async def test_the_next_day_is_made_before_it_begins(store: HistoryStore, database_url: str) -> None:
     await store.save(ALL, [finished_request()])
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     connection = await asyncpg.connect(database_url)
@@ -109,7 +110,7 @@ async def test_the_next_day_is_made_before_it_begins(store: PostgresqlHistorySto
     await connection.close()
 
 
-async def test_a_lookup_by_ggrid_touches_one_partition(store: PostgresqlHistoryStore, database_url: str) -> None:
+async def test_a_lookup_by_ggrid_touches_one_partition(store: HistoryStore, database_url: str) -> None:
     now = datetime.now(UTC)
     requests = [finished_request(ggrid=ggrid_of(now + timedelta(days=days))) for days in (-2, -1, 0, 1)]
     await store.save(ALL, requests)
@@ -127,12 +128,12 @@ async def test_a_lookup_by_ggrid_touches_one_partition(store: PostgresqlHistoryS
     await connection.close()
 
 
-async def test_two_guards_that_tell_of_the_same_requests_leave_one_row_each(database_url: str) -> None:
+async def test_two_guards_store_the_same_request_once(database_url: str) -> None:
     import asyncio
 
     databases = [Database(database_url, 1) for _ in range(4)]
     requests = [finished_request() for _ in range(200)]
-    stores = [PostgresqlHistoryStore(database) for database in databases]
+    stores = [open_history(database) for database in databases]
     kept = await asyncio.gather(
         *(store.save(ALL, requests[::step]) for store, step in zip(stores, (1, -1, 1, -1), strict=True))
     )
@@ -144,16 +145,16 @@ async def test_two_guards_that_tell_of_the_same_requests_leave_one_row_each(data
         await database.close()
 
 
-async def test_retention_forgets_the_days_that_are_too_old(store: PostgresqlHistoryStore) -> None:
+async def test_retention_deletes_old_days(store: HistoryStore) -> None:
     now = datetime.now(UTC)
     old, new = (finished_request(ggrid=ggrid_of(now - timedelta(days=days))) for days in (2, 0))
     await store.save(ALL, [old, new])
-    assert await Retention(store, days=1).forget() == 1
+    assert await Retention(store, days=1).delete_days() == 1
     assert await store.find(ALL, old.ggrid) is None
     assert await store.find(ALL, new.ggrid) == new
 
 
-async def test_a_tenant_may_keep_less_than_the_deployment(store: PostgresqlHistoryStore, database_url: str) -> None:
+async def test_a_tenant_may_have_a_shorter_retention(store: HistoryStore, database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     tenant = await connection.fetchval("INSERT INTO tenants (name, retention_days) VALUES ('brief', 1) RETURNING uid")
     await connection.execute("INSERT INTO tenants (name, retention_days) VALUES ('long', 400)")
@@ -163,15 +164,15 @@ async def test_a_tenant_may_keep_less_than_the_deployment(store: PostgresqlHisto
     other = finished_request(ggrid=ggrid_of(now - timedelta(days=2)))
     await store.save(ALL, [old, new, other])
     retention = Retention(store, days=90)
-    assert await retention.forget() == 0
-    assert await retention.forget_of_tenants() == 1
+    assert await retention.delete_days() == 0
+    assert await retention.delete_for_tenants() == 1
     assert await store.find(ALL, old.ggrid) is None
     assert await store.find(ALL, new.ggrid) == new
     assert await store.find(ALL, other.ggrid) == other
-    assert await retention.forget_of_tenants() == 0
+    assert await retention.delete_for_tenants() == 0
 
 
-async def test_an_idle_guard_writes_within_a_moment(store: PostgresqlHistoryStore) -> None:
+async def test_an_idle_guard_writes_within_a_moment(store: HistoryStore) -> None:
     await store.save(ALL, [finished_request()])
     writer = HistoryWriter(store, 1_000, Metrics())
     writer.start()
@@ -184,8 +185,8 @@ async def test_an_idle_guard_writes_within_a_moment(store: PostgresqlHistoryStor
     assert writer.dropped == 0
 
 
-async def test_a_store_that_cannot_be_reached_says_so() -> None:
+async def test_an_unreachable_store_raises() -> None:
     database = Database(f"postgresql://nobody@127.0.0.1:1/none?user=x{os.getpid()}")
     with pytest.raises(StorageUnavailable):
-        await PostgresqlHistoryStore(database).save(ALL, [finished_request()])
+        await open_history(database).save(ALL, [finished_request()])
     await database.close()

@@ -14,13 +14,14 @@ from bench.search import operators
 from mailwarden.database.migrations import FOLDER, migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history import postgresql, searcher
-from mailwarden.history.matching import matches
-from mailwarden.history.page import Cursor
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.query import Query, read_query
+from mailwarden.history.opening import open_history
+from mailwarden.history.postgresql import search as searcher
+from mailwarden.history.postgresql import store as postgresql
+from mailwarden.history.query import Query, condition_matches, parse_query
 from mailwarden.history.records import decode, encode
-from mailwarden.model.ggrid import day_of
+from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.terms import terms_of
+from mailwarden.model.ggrid import day_of, moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from tests.samples.finished import finished_request
@@ -36,6 +37,15 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     await database.close()
 
 
+def matches(query: Query, request: FinishedRequest) -> bool:
+    """Return whether a request matches, by its whole record instead of columns and index."""
+    moment = moment_of(request.ggrid)
+    if moment is None or (query.since and moment < query.since) or (query.until and moment >= query.until):
+        return False
+    terms = frozenset(terms_of(request))
+    return all(condition_matches(condition, terms, request) for condition in query.conditions)
+
+
 async def everything(url: str) -> list[FinishedRequest]:
     connection = await asyncpg.connect(url)
     rows = await connection.fetch("SELECT record FROM history ORDER BY ggrid DESC")
@@ -43,7 +53,7 @@ async def everything(url: str) -> list[FinishedRequest]:
     return [decode(row["record"]) for row in rows]
 
 
-async def pages(store: PostgresqlHistoryStore, scope: Scope, query: Query, pages: int) -> list[UUID]:
+async def pages(store: HistoryStore, scope: Scope, query: Query, pages: int) -> list[UUID]:
     met: list[UUID] = []
     before: Cursor | None = None
     for _ in range(pages):
@@ -64,11 +74,11 @@ async def test_every_operator_answers_what_reading_every_row_answers(
     await build_history(database_url, ROWS)
     kept = await everything(database_url)
     assert len(kept) == ROWS
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     tenants = list(TENANTS)
     chosen = random.Random(7)
     for name, draw in operators().items():
-        query = read_query(draw(chosen))
+        query = parse_query(draw(chosen))
         fit = [request for request in kept if matches(query, request)]
         for scope in (ALL, Scope.of(tenants[0]), Scope.of(tenants[5]), Scope.of(tenants[2], tenants[4])):
             expected = [request.ggrid for request in fit if scope.allows(request.tenant)][:120]
@@ -78,15 +88,15 @@ async def test_every_operator_answers_what_reading_every_row_answers(
 async def test_a_search_that_cannot_be_answered_in_time_says_so(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     await store.save(ALL, [finished_request()])
     slow = searcher._SELECT_NEWEST.replace("SELECT tenant", "SELECT pg_sleep(9), tenant")
     monkeypatch.setattr(searcher, "_SELECT_NEWEST", slow)
     monkeypatch.setattr(searcher, "STATEMENT_TIMEOUT", 0.05)
     with pytest.raises(SearchTooBroad, match="narrow the time range"):
-        await store.search(ALL, read_query("verdict:phishing"))
+        await store.search(ALL, parse_query("verdict:phishing"))
     monkeypatch.undo()
-    assert len((await store.search(ALL, read_query(""))).rows) == 1
+    assert len((await store.search(ALL, parse_query(""))).rows) == 1
 
 
 async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
@@ -94,14 +104,14 @@ async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     await store.save(ALL, [finished_request() for _ in range(5)])
-    page = await store.search(ALL, read_query("-verdict:phishing"), None, 1)
+    page = await store.search(ALL, parse_query("-verdict:phishing"), None, 1)
     assert (page.rows, page.complete) == ((), False)
     assert page.older is not None
     assert page.searched_to is not None
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 5.0)
-    assert (await store.search(ALL, read_query("-verdict:phishing"), page.older)).complete
+    assert (await store.search(ALL, parse_query("-verdict:phishing"), page.older)).complete
 
 
 @pytest.mark.parametrize("asked", ["", "verdict:phishing", "verdict:clean", "-verdict:clean", '"nothing of this kind"'])
@@ -109,12 +119,12 @@ async def test_a_short_history_is_looked_at_whole_however_slow_the_machine_is(
     database: Database, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
-    store = PostgresqlHistoryStore(database)
-    assert (await store.search(ALL, read_query(asked))).complete, "there is nothing"
+    store = open_history(database)
+    assert (await store.search(ALL, parse_query(asked))).complete, "there is nothing"
     kept = [finished_request() for _ in range(5)]
     await store.save(ALL, kept)
-    page = await store.search(ALL, read_query(asked))
-    fit = [request for request in kept if matches(read_query(asked), request)]
+    page = await store.search(ALL, parse_query(asked))
+    fit = [request for request in kept if matches(parse_query(asked), request)]
     assert (len(page.rows), page.complete, page.older) == (len(fit), True, None)
 
 
@@ -123,11 +133,11 @@ async def test_rows_that_were_walked_over_are_not_looked_at_again_and_none_is_le
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     kept = [finished_request() for _ in range(9)]
     await store.save(ALL, kept)
     oldest = min(each.ggrid for each in kept)
-    query, place, complete = read_query(f"-ggrid:{oldest} verdict:clean"), None, []
+    query, place, complete = parse_query(f"-ggrid:{oldest} verdict:clean"), None, []
     for _ in range(3):
         page = await store.search(ALL, query, place, 1)
         place = page.older
@@ -136,7 +146,7 @@ async def test_rows_that_were_walked_over_are_not_looked_at_again_and_none_is_le
 
 
 async def test_every_day_old_and_new_has_the_index(database: Database, database_url: str) -> None:
-    await PostgresqlHistoryStore(database).save(ALL, [finished_request()])
+    await open_history(database).save(ALL, [finished_request()])
     connection = await asyncpg.connect(database_url)
     without = await connection.fetch(
         """
@@ -175,12 +185,12 @@ async def test_what_was_kept_before_there_were_searches_is_found(database_url: s
     await connection.close()
     await migrate(database_url)
     database = Database(database_url)
-    store = PostgresqlHistoryStore(database)
+    store = open_history(database)
     for text in ("from:alice@sender.example", "from:sender.example", "to:eve@acme.example", "domain:acme.example",
                  "subject:gift", '"gift card"', "ip:192.0.2.7", "ip:192.0.2.0/25", "tag:url.mismatch",
                  "verdict:phishing", "decision:quarantine", "url:evil.example", "hash:" + "cd" * 32,
                  "hash:" + "ab" * 32, f"tenant:{request.tenant}"):  # fmt: skip
         for scope in (ALL, Scope.of(request.tenant)):
-            page = await store.search(scope, read_query(text))
+            page = await store.search(scope, parse_query(text))
             assert [row.ggrid for row in page.rows] == [request.ggrid], text
     await database.close()

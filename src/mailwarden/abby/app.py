@@ -56,9 +56,7 @@ from mailwarden.console.reception import Reception
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
-from mailwarden.history.statistics import PostgresqlStatisticsStore
+from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
@@ -116,7 +114,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         # Searches have connections of their own, so that people who search never keep a scan waiting.
         searches = Database(config.database.url, SEARCHES)
         stack.push_async_callback(searches.close)
-        history = PostgresqlHistoryStore(searches)
+        history = open_history(searches)
         scanning = Scanning(
             guards,
             directory,
@@ -138,7 +136,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         await offer_organisation(stack, reception, config.console, folder)
         key = read_ring(folder / config.contents.key, "contents.key")
         seal = ContentsSeal(key)
-        teaching = Teaching(LessonStore(database), history, Senders(RelationshipStore(database)), seal)
+        by_ggrid = open_history(database)
+        teaching = Teaching(LessonStore(database), by_ggrid, Senders(by_ggrid.senders), seal)
         desk = QuarantineDesk(
             QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
         )
@@ -154,7 +153,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
                 body_timeout_ms=config.body_timeout,
                 max_streams=config.max_list_streams,
             ),
-            messages=Messages(PostgresqlHistoryStore(database)),
+            messages=Messages(by_ggrid),
             reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
             quarantine=QuarantineApi(desk, body_timeout_ms=config.body_timeout),
             health=Health(lambda: directory.loaded and watch.any_usable),
@@ -173,7 +172,6 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             deployment=AbbyDeployment(config, folder, watch, status, database),
             analyses=WatchedAnalyses(guards, directory, long_request_timeout_ms=core.long_request_timeout),
             history=history,
-            statistics=PostgresqlStatisticsStore(searches),
             policy=policy,
             lists=build_list_services(lists, database, history, policy),
             previews=Previews(sandbox=config.console.preview_sandbox),

@@ -4,7 +4,7 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.abby.access import Caller
-from mailwarden.history.finding import find_message
+from mailwarden.history.lookup import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.serving.front_door import Call
 from mailwarden.wire.explanation import ExplanationQuery, explanation_of

@@ -18,9 +18,9 @@ from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.policy_choice import add_policy_options, chosen_policy
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
-from mailwarden.history.page import MAX_ROWS, Cursor
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.query import read_query
+from mailwarden.history.opening import open_history
+from mailwarden.history.query import parse_query
+from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
@@ -100,8 +100,8 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
     async def ask(database: Database) -> list[Stored]:
         scope = Scope.deployment()
         tenants = {tenant.name: tenant.uid for tenant in await TenantStore(database).list(scope)}
-        store = PostgresqlHistoryStore(database)
-        query = read_query(options.query, tenants=tenants)
+        store = open_history(database)
+        query = parse_query(options.query, tenants=tenants)
         found: list[Stored] = []
         before: Cursor | None = None
         while (room := options.last - len(found)) > 0:

@@ -20,8 +20,7 @@ from mailwarden.cli.progress import Progress
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import Kind, Lesson, Standing, State
 from mailwarden.learning.senders import Senders
@@ -197,8 +196,8 @@ def _teach(options: argparse.Namespace, question: Callable[[Teaching, Database],
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
-        senders = Senders(RelationshipStore(database))
-        teaching = Teaching(LessonStore(database), PostgresqlHistoryStore(database), senders, seal)
+        history = open_history(database)
+        teaching = Teaching(LessonStore(database), history, Senders(history.senders), seal)
         return await question(teaching, database)
 
     return ask_database(options, ask)

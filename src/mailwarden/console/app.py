@@ -48,7 +48,6 @@ from mailwarden.console.screens.tenants import TenantsScreen
 from mailwarden.console.self_service import SelfService, SelfServicePage
 from mailwarden.console.templating import Templates
 from mailwarden.console.visit import see_other
-from mailwarden.history.statistics import StatisticsStore
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.teaching import Teaching
 from mailwarden.policy.rules import Policy
@@ -69,7 +68,6 @@ class Services:
     deployment: Deployment
     analyses: Analyses
     history: HistoryStore
-    statistics: StatisticsStore
     policy: Policy
     lists: ListServices
     teaching: Teaching
@@ -89,7 +87,7 @@ def build_pages(services: Services) -> Sequence[Page | OpenPage]:
         *AccountScreen(services.reception).pages(),
         *KeysScreen(services.keys, services.reception, services.deployment).pages(),
         *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
-        *DashboardScreen(services.statistics, services.deployment, services.policy).pages(),
+        *DashboardScreen(services.history, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
         *MessageScreen(services.history, services.policy, services.teaching, services.quarantine).pages(),
         *QuarantineScreen(services.quarantine, services.history).pages(),

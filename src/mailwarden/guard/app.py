@@ -39,11 +39,9 @@ from mailwarden.guard.relationship import Relationship
 from mailwarden.guard.smtp.source import assembled_smtp
 from mailwarden.guard.sources.door_assembly import assembled_doors
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
-from mailwarden.history.acquaintance import Acquaintance
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
-from mailwarden.history.retention import Retention
-from mailwarden.history.rollups import Rollups
+from mailwarden.history.maintenance import Retention, Rollups
+from mailwarden.history.opening import open_history
+from mailwarden.history.senders import SenderHistory
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.store import LessonStore
@@ -178,17 +176,16 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
-        store = PostgresqlHistoryStore(database)
-        relationships = RelationshipStore(database)
-        retention = Retention(store, config.history.retention_days, relationships=relationships)
+        store = open_history(database)
+        retention = Retention(store, config.history.retention_days)
         retention.start()
         stack.push_async_callback(retention.stop)
-        rollups = Rollups(database)
+        rollups = Rollups(store)
         rollups.start()
         stack.push_async_callback(rollups.stop)
-        acquaintance = Acquaintance(relationships)
-        stack.push_async_callback(acquaintance.stop)
-        history = HistoryWriter(store, config.history.buffer, metrics, acquaintance.learn)
+        senders = SenderHistory(store.senders)
+        stack.push_async_callback(senders.stop)
+        history = HistoryWriter(store, config.history.buffer, metrics, senders.record)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
         lists = await _fed_lists(config, folder, database, metrics, stack)
@@ -217,7 +214,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines, resolver),
-            relationship=Relationship(acquaintance),
+            relationship=Relationship(senders),
             comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
             learning=learning,
             policy=load_policy(),

@@ -8,8 +8,7 @@ from mailwarden.guard.digests import Digests
 from mailwarden.guard.house import House
 from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
 from mailwarden.guard.smtp.next_hop import NextHop
-from mailwarden.history.postgresql import PostgresqlHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
@@ -41,8 +40,8 @@ def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncEx
         hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
         stack.callback(hop.close)
         seal = BypassSeal(key)
-    senders = Senders(RelationshipStore(database))
-    teaching = Teaching(LessonStore(database), PostgresqlHistoryStore(database), senders, ContentsSeal(key))
+    history = open_history(database)
+    teaching = Teaching(LessonStore(database), history, Senders(history.senders), ContentsSeal(key))
     releasing = Releasing(
         vault,
         releases,

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
-from mailwarden.history.acquaintance import Acquaintance, Acquainted
-from mailwarden.history.relationship_store import Bond
+from mailwarden.history.senders import KnownSender, SenderHistory
+from mailwarden.history.store import ContactStats
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.summary import MessageSummary
@@ -18,8 +18,8 @@ KNOWN_AGE = 14  # days since the first of them: an address that was made for an 
 
 
 class Relationship:
-    def __init__(self, acquaintance: Acquaintance) -> None:
-        self._acquaintance = acquaintance
+    def __init__(self, senders: SenderHistory) -> None:
+        self._senders = senders
 
     async def report(
         self, tenant: UUID, envelope: Envelope, summary: MessageSummary, *, ambiguous_sender: bool = False
@@ -27,9 +27,7 @@ class Relationship:
         """Return the report; it is skipped where the sender is ambiguous or nothing could be asked, never required."""
         started = time.perf_counter()
         known = (
-            None
-            if ambiguous_sender
-            else await self._acquaintance.ask(tenant, summary.from_address, envelope.recipients)
+            None if ambiguous_sender else await self._senders.lookup(tenant, summary.from_address, envelope.recipients)
         )
         took = round((time.perf_counter() - started) * 1000, 3)
         if known is None:
@@ -38,13 +36,13 @@ class Relationship:
         return Report(RELATIONSHIP, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
 
 
-def findings_of(known: Acquainted, sender: str) -> Iterator[Finding]:
-    if known.sender.messages == 0 and known.answer.messages == 0:
+def findings_of(known: KnownSender, sender: str) -> Iterator[Finding]:
+    if known.sender.messages == 0 and known.replies.messages == 0:
         if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
             yield Finding("relationship.first-contact", "From", {"address": sender[:200]})
     elif _is_known(known.sender):
         yield Finding("relationship.known-sender", "From", {"address": sender[:200], "count": known.sender.messages})
 
 
-def _is_known(sender: Bond) -> bool:
+def _is_known(sender: ContactStats) -> bool:
     return sender.days >= KNOWN_DAYS and sender.messages >= KNOWN_MESSAGES and sender.age >= KNOWN_AGE

@@ -1,1 +1,1 @@
-"""Finished guard requests, kept."""
+"""Finished guard requests: stored, searched, counted and deleted, and what they say about senders."""

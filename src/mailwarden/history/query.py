@@ -1,45 +1,73 @@
-"""What a person may ask of history: terms with operators, every one of which must hold.
+"""The query language of history: parses a search into conditions on terms, and matches phrases that terms cannot.
 
-`from:alice@sender.example -verdict:clean "gift card"` becomes conditions on the terms that rows keep. A mistake is
-a sentence that says what and where; nothing is left out in silence.
+`from:alice@sender.example -verdict:clean "gift card"` becomes three conditions that must all match. An invalid query
+is rejected with its reason and position; nothing is ignored silently.
 
-Security: reads text that a person typed or that a link brought; bounded, and linear in its length.
+Security: parses text from a person or a link, and compares hostile texts; input is bounded and parsing is linear.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.operators import Condition, read_bare, read_value
+from mailwarden.history import terms
+from mailwarden.message.urls import normalize_host
+from mailwarden.model.ggrid import day_of
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
 
 MAX_CHARACTERS = 500
 MAX_CONDITIONS = 20
 
+Tenants = Mapping[str, UUID] | None
+
 _OPENING, _CLOSING = '"“„', '"”“'
 _OPERATOR = re.compile(r"([A-Za-z]{1,20}):")
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_TAG = re.compile(r"[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_OTHER_HASH = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{96}|[0-9a-fA-F]{128}")
+_DEFANGED = re.compile(r"[\[({](\.|dot|@|at|:|://|/)[\])}]", re.IGNORECASE)
+_DEFANGED_SCHEME = re.compile(r"^(h[xX*]{2}p|fxp)(?=s?://)", re.IGNORECASE)
+
+
+class Condition(Struct, frozen=True):
+    """One condition of a query: the row has a term of each group.
+
+    `network`, `phrase` and `ggrid` are checks beyond terms; `negated` inverts the whole condition.
+    """
+
+    operator: str
+    value: str  # in normal form
+    groups: tuple[tuple[str, ...], ...] = ()
+    network: str = ""
+    phrase: str = ""
+    ggrid: UUID | None = None
+    negated: bool = False
 
 
 class Query(Struct, frozen=True):
-    """Conditions that all hold, and the time between which the guard requests began."""
+    """Conditions that must all match, and the period in which the guard requests began."""
 
     conditions: tuple[Condition, ...] = ()
     since: datetime | None = None
     until: datetime | None = None
 
 
-def read_query(
+def parse_query(
     text: str,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
     tenants: Mapping[str, UUID] | None = None,
 ) -> Query:
-    """Return what the text asks for, or raise InvalidQuery with a sentence; `tenants` are the names it may use."""
+    """Return the query, or raise InvalidQuery with the reason; `tenants` are the names that `tenant:` accepts."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidQuery(f"A search has at most {MAX_CHARACTERS} characters; this one has {len(text):,}.")
     if since and until and since >= until:
@@ -47,38 +75,77 @@ def read_query(
     conditions: dict[Condition, None] = {}
     position = 0
     while (position := _skip_spaces(text, position)) < len(text):
-        condition, position = _read_condition(text, position, tenants)
+        condition, position = _parse_condition(text, position, tenants)
         conditions[condition] = None
     if len(conditions) > MAX_CONDITIONS:
         raise InvalidQuery(f"A search has at most {MAX_CONDITIONS} terms; this one has {len(conditions)}.")
     return Query(tuple(conditions), since, until)
 
 
-def any_of(terms: Sequence[str], since: datetime) -> Query:
-    """Return the query for requests that have one of the terms, or for all where there are none."""
-    condition = Condition("any", "", (tuple(terms),))
-    return Query((condition,) if terms else (), since=since)
+def any_of(alternatives: Sequence[str], since: datetime) -> Query:
+    """Return the query for requests with one of the terms; without terms, for all requests."""
+    condition = Condition("any", "", (tuple(alternatives),))
+    return Query((condition,) if alternatives else (), since=since)
 
 
-def _read_condition(text: str, start: int, tenants: Mapping[str, UUID] | None) -> tuple[Condition, int]:
+def phrases_match(conditions: Iterable[Condition], request: FinishedRequest) -> bool:
+    """Return whether every phrase matches; the index of terms finds words, not their order."""
+    found = frozenset(terms.terms_of(request))
+    return all(condition_matches(condition, found, request) for condition in conditions if condition.phrase)
+
+
+def subject_may_match(conditions: Iterable[Condition], subject: str) -> bool:
+    """Return whether `phrases_match` can be true for this subject, which may be truncated or cleaned."""
+    folded = " ".join(terms.fold(subject).split())
+    return all(
+        condition.phrase in folded
+        for condition in conditions
+        if condition.operator == "subject" and not condition.negated
+    )
+
+
+def condition_matches(condition: Condition, found: Set[str], request: FinishedRequest) -> bool:
+    """Return whether a request with these terms matches the condition."""
+    matched = (
+        all(not found.isdisjoint(group) for group in condition.groups)
+        and (condition.ggrid is None or condition.ggrid == request.ggrid)
+        and (not condition.network or _is_inside(request.envelope.remote_address, condition.network))
+        and (not condition.phrase or condition.phrase in _text_of(condition, request))
+    )
+    return matched is not condition.negated
+
+
+def _text_of(condition: Condition, request: FinishedRequest) -> str:
+    text = request.summary.from_name if condition.operator == "from" else request.summary.subject
+    return " ".join(terms.fold(text).split())
+
+
+def _is_inside(address: str | None, network: str) -> bool:
+    try:
+        return address is not None and terms.plain_address(address) in ip_network(network)
+    except ValueError:
+        return False
+
+
+def _parse_condition(text: str, start: int, tenants: Mapping[str, UUID] | None) -> tuple[Condition, int]:
     position = start
     negated = text[position] == "-" and position + 1 < len(text) and not text[position + 1].isspace()
     position += negated
     operator = ""
     if (found := _OPERATOR.match(text, position)) and not text.startswith("//", found.end()):
         operator, position = found[1].lower(), found.end()
-    value, quoted, end = _read_text(text, position)
+    value, quoted, end = _parse_text(text, position)
     try:
-        condition = read_value(operator, value, tenants) if operator else read_bare(value, quoted=quoted)
+        condition = parse_operator(operator, value, tenants) if operator else parse_bare(value, quoted=quoted)
     except InvalidQuery as error:
         raise InvalidQuery(f"{error.message} (at character {start + 1}: `{text[start:end]}`)") from None
     return (replace(condition, negated=True) if negated else condition), end
 
 
-def _read_text(text: str, start: int) -> tuple[str, bool, int]:
-    """Return the value that begins here, whether it stood in quotes, and where it ends."""
+def _parse_text(text: str, start: int) -> tuple[str, bool, int]:
+    """Return the value that starts here, whether it is quoted, and where it ends."""
     if start < len(text) and text[start] in _OPENING:
-        ends = [end for sign in _CLOSING if (end := text.find(sign, start + 1)) >= 0]
+        ends = [end for mark in _CLOSING if (end := text.find(mark, start + 1)) >= 0]
         if not ends:
             raise InvalidQuery(f"The quotation mark at character {start + 1} is not closed.")
         return text[start + 1 : min(ends)], True, min(ends) + 1
@@ -92,3 +159,204 @@ def _skip_spaces(text: str, position: int) -> int:
     while position < len(text) and text[position].isspace():
         position += 1
     return position
+
+
+def parse_operator(operator: str, value: str, tenants: Tenants = None) -> Condition:
+    """Return the condition of `operator:value`, or raise InvalidQuery."""
+    parse = OPERATORS.get(operator)
+    if parse is None:
+        known = " ".join(f"{name}:" for name in OPERATORS)
+        raise InvalidQuery(f"Unknown operator `{operator}:`. Use {known} or words without an operator.")
+    value = refang(value.strip())
+    if not value:
+        raise InvalidQuery(f"`{operator}:` needs a value after the colon, without a space.")
+    return parse(value, tenants)
+
+
+def parse_bare(value: str, *, quoted: bool = False) -> Condition:
+    """Return the condition of a word without an operator: its form decides; by default it is a word of the subject."""
+    plain = refang(value.strip())
+    if not quoted and plain:
+        if "@" in plain.strip("@"):
+            return _from_or_to(plain)
+        if _SHA256.fullmatch(plain):
+            return _hash(plain, None)
+        if _uuid(plain):
+            return _ggrid(plain, None)
+        if _network(plain):
+            return _ip(plain, None)
+        if "://" in plain or (_is_domain(plain.partition("/")[0]) and "/" in plain):
+            return _url(plain, None)
+        if _is_domain(plain):
+            return _domain(plain, None)
+    return _subject(value, None)
+
+
+def refang(text: str) -> str:
+    """Undo defanging: hxxp, and a dot, `@`, `:` or `/` in brackets."""
+    text = _DEFANGED.sub(lambda found: {"dot": ".", "at": "@"}.get(found[1].lower(), found[1]), text)
+    return _DEFANGED_SCHEME.sub(lambda found: "ftp" if found[1].lower() == "fxp" else "http", text)
+
+
+def _sender(value: str, _: Tenants) -> Condition:
+    if value == terms.NULL_SENDER:
+        return Condition("from", value, ((f"from:{value}",),))
+    value = _unbracketed(value)
+    if "@" in value.lstrip("@"):
+        term = terms.address_term("from", value)
+    elif "." in value or value.startswith("@"):
+        term = terms.domain_term("from", _checked_domain("from", value.removeprefix("@")))
+    else:
+        return _words("from", "name", value)
+    return Condition("from", term.partition(":")[2], ((term,),))
+
+
+def _recipient(value: str, _: Tenants) -> Condition:
+    value = _unbracketed(value)
+    if "@" in value.lstrip("@"):
+        term = terms.address_term("to", value)
+    else:
+        term = terms.domain_term("to", _checked_domain("to", value.removeprefix("@")))
+    return Condition("to", term.partition(":")[2], ((term,),))
+
+
+def _from_or_to(value: str) -> Condition:
+    value = _unbracketed(value)
+    found = tuple(terms.address_term(operator, value) for operator in ("from", "to"))
+    return Condition("address", found[0].partition(":")[2], (found,))
+
+
+def _unbracketed(value: str) -> str:
+    """Return an address without the angle brackets of a header field."""
+    return value[1:-1] if value.startswith("<") and value.endswith(">") else value
+
+
+def _subject(value: str, _: Tenants) -> Condition:
+    return _words("subject", "subject", value)
+
+
+def _words(operator: str, prefix: str, value: str) -> Condition:
+    """Match whole words; several words must be adjacent and in order."""
+    if "*" in value or "?" in value.rstrip("?"):
+        raise InvalidQuery("Wildcards are not supported: search for whole words, without `*` and `?`.")
+    found = list(dict.fromkeys(terms.word_terms(prefix, value)))
+    if not found:
+        raise InvalidQuery("A search word needs a letter or a digit.")
+    folded = " ".join(terms.fold(value).split())
+    phrase = folded if f"{prefix}:{folded}" not in found else ""
+    return Condition(operator, folded, tuple((term,) for term in found), phrase=phrase)
+
+
+def _domain(value: str, _: Tenants) -> Condition:
+    domain = _checked_domain("domain", value.removeprefix("@"))
+    return Condition("domain", domain, (tuple(terms.domain_term(each, domain) for each in ("from", "to", "url")),))
+
+
+def _ip(value: str, _: Tenants) -> Condition:
+    network = _network(value)
+    if network is None:
+        raise InvalidQuery("`ip:` needs an IPv4 or IPv6 address, or a network such as 192.0.2.0/24.")
+    shortest = terms.PREFIXES[network.version][0]
+    if network.prefixlen < shortest:
+        raise InvalidQuery(f"A network in `ip:` is /{shortest} or smaller; this one is /{network.prefixlen}.")
+    exact = network.prefixlen in terms.PREFIXES[network.version]
+    shown = str(network[0] if network.num_addresses == 1 else network)
+    return Condition("ip", shown, ((terms.network_term(network),),), network="" if exact else str(network))
+
+
+def _tag(value: str, _: Tenants) -> Condition:
+    return _one_of("tag", value, lambda tag: bool(_TAG.fullmatch(tag)), "a tag such as url.display-mismatch")
+
+
+def _verdict(value: str, _: Tenants) -> Condition:
+    return _one_of("verdict", value, lambda each: each in list(Verdict), f"one of {', '.join(Verdict)}")
+
+
+def _decision(value: str, _: Tenants) -> Condition:
+    return _one_of("decision", value, lambda each: each in list(Decision), f"one of {', '.join(Decision)}")
+
+
+def _one_of(operator: str, value: str, is_valid: Callable[[str], bool], expected: str) -> Condition:
+    values = list(dict.fromkeys(value.lower().split(",")))
+    if not all(map(is_valid, values)):
+        raise InvalidQuery(f"`{operator}:` needs {expected}; several are separated by commas, without spaces.")
+    return Condition(operator, ",".join(values), (tuple(f"{operator}:{each}" for each in values),))
+
+
+def _tenant(value: str, tenants: Tenants) -> Condition:
+    uid = _uuid(value)
+    if tenants is not None:
+        named = {terms.fold(name): each for name, each in tenants.items()}
+        uid = uid if uid in named.values() else named.get(terms.fold(value))
+        if uid is None:
+            raise InvalidQuery("There is no such tenant, or you may not see it.")
+    if uid is None:
+        raise InvalidQuery("`tenant:` needs the tenant's uid.")
+    return Condition("tenant", str(uid), ((f"tenant:{uid}",),))
+
+
+def _ggrid(value: str, _: Tenants) -> Condition:
+    ggrid = _uuid(value)
+    if ggrid is None or day_of(ggrid) is None:
+        raise InvalidQuery("`ggrid:` needs the id of a guard request, a UUID of version 7.")
+    return Condition("ggrid", str(ggrid), ggrid=ggrid)
+
+
+def _url(value: str, _: Tenants) -> Condition:
+    host, path = terms.link_of(value)
+    if not _is_domain(host) and not host.startswith("[") and _network(host) is None:
+        raise InvalidQuery("`url:` needs a host or a URL, such as evil.example or https://evil.example/login.")
+    return Condition("url", host + path, ((f"url:{host}{path}",),))
+
+
+def _hash(value: str, _: Tenants) -> Condition:
+    if _SHA256.fullmatch(value):
+        return Condition("hash", value.lower(), ((terms.hash_term(value),),))
+    if _OTHER_HASH.fullmatch(value):
+        raise InvalidQuery("History stores SHA-256 only: `hash:` needs 64 hexadecimal digits.")
+    raise InvalidQuery("`hash:` needs the SHA-256 of a message or of one of its parts: 64 hexadecimal digits.")
+
+
+def _checked_domain(operator: str, value: str) -> str:
+    domain = normalize_host(value.removeprefix("*."))
+    if not _is_domain(domain):
+        raise InvalidQuery(f"`{operator}:` needs an address or a domain with at least two labels.")
+    return domain
+
+
+def _is_domain(text: str) -> bool:
+    labels = normalize_host(text).split(".") if text else []
+    return 2 <= len(labels) <= 127 and all(map(_LABEL.fullmatch, labels)) and not labels[-1].isdigit()
+
+
+def _network(text: str) -> IPv4Network | IPv6Network | None:
+    """Return the network of an address or a CIDR, without its host bits; None if it is neither."""
+    address, _, length = text.partition("/")
+    try:
+        plain = terms.plain_address(address.strip("[]"))
+        return ip_network((str(plain), int(length) if length else plain.max_prefixlen), strict=False)
+    except ValueError:
+        return None
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text) if len(text) in (32, 36) else None
+    except ValueError:
+        return None
+
+
+OPERATORS: Mapping[str, Callable[[str, Tenants], Condition]] = {
+    "from": _sender,
+    "to": _recipient,
+    "subject": _subject,
+    "domain": _domain,
+    "ip": _ip,
+    "tag": _tag,
+    "verdict": _verdict,
+    "decision": _decision,
+    "tenant": _tenant,
+    "ggrid": _ggrid,
+    "url": _url,
+    "hash": _hash,
+}

@@ -1,6 +1,6 @@
-"""A finished guard request as bytes and back, with a version, and strings as PostgreSQL can hold them.
+"""Encodes a finished guard request as JSON with a version, and decodes it.
 
-Security: the strings come from hostile messages. NUL and lone surrogates are replaced, and never an error.
+Security: the strings come from hostile messages. NUL and lone surrogates are replaced; they never cause an error.
 """
 
 import re
@@ -12,10 +12,8 @@ from mailwarden.errors import UnknownRecordVersion
 from mailwarden.model.record import FinishedRequest
 
 VERSION = 1  # of a stored record; raise it, with a migration, when a stored field changes its meaning or its form
-MAX_TEXT = 2_000  # a column for searching; the record beside it holds the whole
-_UNFIT = re.compile("[\x00\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_SEPARATOR = "\x1f"
 
 
 class _Record(Struct, frozen=True):
@@ -31,7 +29,7 @@ _record_decoder = msgspec.json.Decoder(_Record)
 
 
 def encode(request: FinishedRequest) -> bytes:
-    """Return the request as JSON in UTF-8; what UTF-8 cannot say is replaced."""
+    """Return the request as JSON in UTF-8; lone surrogates are replaced."""
     try:
         encoded = _encoder.encode(request)
     except UnicodeEncodeError:
@@ -40,7 +38,7 @@ def encode(request: FinishedRequest) -> bytes:
 
 
 def decode(record: bytes) -> FinishedRequest:
-    """Return the request that `encode` wrote, also one whose facts held a number JSON cannot say.
+    """Return the request that `encode` wrote, also if its facts had NaN or infinity.
 
     A record of another version is an error: its fields may mean something else.
     """
@@ -53,7 +51,7 @@ def decode(record: bytes) -> FinishedRequest:
     try:
         return _decoder.decode(stored.request)
     except msgspec.ValidationError:
-        return msgspec.convert(_without_missing_facts(msgspec.json.decode(stored.request)), FinishedRequest)
+        return msgspec.convert(_without_null_facts(msgspec.json.decode(stored.request)), FinishedRequest)
 
 
 def _unknown(found: str) -> str:
@@ -63,19 +61,14 @@ def _unknown(found: str) -> str:
     )
 
 
-def as_text(text: str) -> str:
-    """Return the text as a column for searching holds it."""
-    return _UNFIT.sub(_REPLACEMENT, text[:MAX_TEXT])
-
-
-def as_joined(texts: tuple[str, ...]) -> str:
-    """Return several texts as one, which `string_to_array` takes apart again in the database."""
-    return _UNFIT.sub(_REPLACEMENT, _SEPARATOR.join(text[:MAX_TEXT].replace(_SEPARATOR, " ") for text in texts))
+def replace_unstorable(text: str) -> str:
+    """Replace NUL and lone surrogates, which PostgreSQL and UTF-8 cannot hold."""
+    return _UNSTORABLE.sub(_REPLACEMENT, text)
 
 
 def _cleaned(value: object) -> object:
     if isinstance(value, str):
-        return _UNFIT.sub(_REPLACEMENT, value)
+        return replace_unstorable(value)
     if isinstance(value, dict):
         return {_cleaned(key): _cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -83,14 +76,14 @@ def _cleaned(value: object) -> object:
     return value
 
 
-def _without_missing_facts(value: object) -> object:
-    """Put a word where a fact was no number: JSON has neither NaN nor infinity, and the encoder writes null."""
+def _without_null_facts(value: object) -> object:
+    """Replace facts that are null by text: JSON has neither NaN nor infinity, and the encoder writes null."""
     if isinstance(value, dict):
         facts = value.get("facts")
-        rest = {key: _without_missing_facts(item) for key, item in value.items() if key != "facts"}
+        rest = {key: _without_null_facts(item) for key, item in value.items() if key != "facts"}
         if isinstance(facts, dict):
             rest["facts"] = {key: "not a number" if fact is None else fact for key, fact in facts.items()}
         return rest
     if isinstance(value, list):
-        return [_without_missing_facts(item) for item in value]
+        return [_without_null_facts(item) for item in value]
     return value

@@ -1,57 +1,237 @@
-"""What every keeper of history promises; PostgreSQL is one, a column store can be another."""
+"""The interface of a history store and the records it returns; every store passes tests/contracts."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
-from mailwarden.history.page import Count, Cursor, Page
+from msgspec import Struct
+
 from mailwarden.history.query import Query
+from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
+MAX_ROWS = 200
+
+
+class Row(Struct, frozen=True):
+    """One message as a list of messages shows it."""
+
+    ggrid: UUID
+    tenant: UUID
+    created: datetime
+    from_address: str
+    from_name: str
+    recipients: tuple[str, ...]
+    subject: str
+    verdict: Verdict
+    decision: Decision
+    tags: tuple[str, ...]
+    summary: str
+
+    @classmethod
+    def of(cls, request: FinishedRequest) -> "Row":
+        return cls(
+            ggrid=request.ggrid,
+            tenant=request.tenant,
+            created=request.created,
+            from_address=request.summary.from_address or request.envelope.sender,
+            from_name=request.summary.from_name,
+            recipients=request.envelope.recipients,
+            subject=request.summary.subject,
+            verdict=request.judgement.verdict,
+            decision=request.ruling.decision,
+            tags=request.tags,
+            summary=request.judgement.summary,
+        )
+
+
+class Cursor(Struct, frozen=True, order=True):
+    """A position in history. Rows are ordered by ggrid, and rows of one ggrid by tenant.
+
+    A cursor without a tenant stands before all rows of the ggrid.
+    """
+
+    ggrid: UUID
+    tenant: UUID = UUID(int=0)
+
+    def __str__(self) -> str:
+        return f"{self.ggrid}~{self.tenant}" if self.tenant.int else str(self.ggrid)
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Return the cursor that `str` wrote, or raise ValueError."""
+        ggrid, _, tenant = text.partition("~")
+        return cls(UUID(ggrid), UUID(tenant) if tenant else UUID(int=0))
+
+    @classmethod
+    def of(cls, row: Row | FinishedRequest) -> "Cursor":
+        return cls(row.ggrid, row.tenant)
+
+
+class Page(Struct, frozen=True):
+    """Rows, newest first. `older` is the cursor of the next page; None means that there are no older rows.
+
+    A search that finds few rows may stop before the start of its time range. Then `complete` is False, `searched_to`
+    is the oldest time it read, and `older` continues from there.
+    """
+
+    rows: tuple[Row, ...]
+    older: Cursor | None = None
+    complete: bool = True
+    searched_to: datetime | None = None
+
+
+class Count(Struct, frozen=True):
+    """A number of messages: exact, or the number counted in time with an estimate of the total."""
+
+    counted: int
+    exact: bool
+    estimate: int
+
+
+class Range(StrEnum):
+    """The period of a dashboard, up to now."""
+
+    HOUR = "1h"
+    DAY = "24h"
+    WEEK = "7d"
+
+
+class Bucket(Struct, frozen=True):
+    """The messages that began in one interval, by decision."""
+
+    start: datetime
+    decisions: Mapping[Decision, int]
+
+    @property
+    def messages(self) -> int:
+        return sum(self.decisions.values())
+
+
+class Statistics(Struct, frozen=True):
+    """The figures of a dashboard."""
+
+    range: Range
+    since: datetime
+    until: datetime
+    width: timedelta
+    buckets: tuple[Bucket, ...]
+    decisions: Mapping[Decision, int]
+    verdicts: Mapping[Verdict, int]
+    tags: tuple[tuple[str, int], ...]  # the most frequent first
+    p50: float | None  # milliseconds
+    p95: float | None
+    per_second: float  # over the last minute
+
+    @property
+    def messages(self) -> int:
+        return sum(self.decisions.values())
+
+
+class ContactStats(Struct, frozen=True, order=True):
+    """How many messages a contact sent, on how many days, and how many days ago the first one came."""
+
+    messages: int = 0
+    days: int = 0
+    age: int = 0
+
+
+class ContactCount(Struct, frozen=True, order=True):
+    """The number of messages of one contact on one day; `contact` is a digest, see history/senders.py."""
+
+    tenant: UUID
+    contact: bytes
+    day: date
+    messages: int
+
+
+class ContactRecord(Struct, frozen=True):
+    """Everything stored about one contact, as removed and restored."""
+
+    contact: bytes
+    messages: int
+    days: int
+    first_seen: date
+    last_seen: date
+
+
+class SenderStore(Protocol):
+    """Stores how often senders wrote to a tenant and its recipients, under keyed digests instead of addresses."""
+
+    async def salt(self, scope: Scope) -> bytes:
+        """Return the key of this deployment's digests."""
+
+    async def stats(self, scope: Scope, contacts: Sequence[tuple[UUID, bytes]]) -> Mapping[bytes, ContactStats]:
+        """Return the stats of these contacts of tenants; a contact that was never seen is missing."""
+
+    async def add(self, scope: Scope, counts: Sequence[ContactCount]) -> None:
+        """Add the messages of a day to their contacts."""
+
+    async def subtract(self, scope: Scope, tenant: UUID, contacts: Sequence[bytes]) -> None:
+        """Subtract one message from each contact."""
+
+    async def remove(self, scope: Scope, tenant: UUID, contacts: Sequence[bytes]) -> Sequence[ContactRecord]:
+        """Delete these contacts of a tenant and return their records."""
+
+    async def restore(self, scope: Scope, tenant: UUID, records: Sequence[ContactRecord]) -> None:
+        """Add removed records to the messages counted since."""
+
+    async def delete_unseen(self, scope: Scope, before: date) -> int:
+        """Delete contacts last seen before that day, in small transactions; return their number."""
+
 
 class HistoryStore(Protocol):
-    """Keeps finished guard requests by ggrid and tenant, and shows a scope its own rows only."""
+    """Stores finished guard requests by ggrid and tenant; a scope sees only its own tenants' rows."""
+
+    senders: SenderStore
 
     async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int:
-        """Keep the requests and return how many are kept now; one that is kept already counts and is not changed.
+        """Store the requests and return how many are stored now; a request stored before counts and stays unchanged.
 
-        A request that cannot be kept does not stop the others. Raise StorageUnavailable where none was looked at.
+        A request that cannot be stored does not stop the others. Raise StorageUnavailable if no request was tried.
         """
 
     async def find(self, scope: Scope, ggrid: UUID) -> FinishedRequest | None:
-        """Return the request, or None where the scope has none of that id.
+        """Return the request, or None if the scope has no row of that ggrid.
 
-        A message with recipients of several tenants has a row for each: the most severe of the scope's is returned.
+        A message to recipients of several tenants has a row for each: return the most severe row of the scope.
         """
 
     async def tenants_of(self, scope: Scope, ggrid: UUID) -> Sequence[UUID]:
-        """Return the tenants of the scope that have a row of that id, the one that `find` returns first."""
+        """Return the tenants of the scope that have a row of that ggrid, the tenant of `find` first."""
 
     async def search(self, scope: Scope, query: Query, before: Cursor | None = None, limit: int = 50) -> Page:
-        """Return the newest rows that the query asks for, older than `before`; at most MAX_ROWS of them.
+        """Return the newest rows that match the query, older than `before`; at most MAX_ROWS.
 
-        It answers within a moment: a page that is not complete says how far it looked. Raise SearchTooBroad where
-        not even a part could be looked at in time.
+        The search is limited in time: an incomplete page says how far it read. Raise SearchTooBroad if no part of
+        the time range could be read in time.
         """
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
     ) -> Sequence[FinishedRequest]:
-        """Return the newest requests since then that have one of the terms (see history/terms.py), whole.
+        """Return the newest whole requests since then that have one of the terms (see history/terms.py).
 
-        Without terms, the newest of all. Fewer than `limit` may come where time ran out.
+        Without terms, return the newest of all. The result may be shorter than `limit` if time runs out.
         """
 
     async def count(self, scope: Scope, terms: Sequence[str], since: datetime, timeout: float = 1.0) -> Count:  # noqa: ASYNC109
         """Count the requests since then that have one of the terms, for at most `timeout` seconds."""
 
-    async def forget(self, scope: Scope, before: date) -> int:
-        """Forget whole days before the given one and return how many; only the whole deployment may."""
+    async def statistics(self, scope: Scope, range_: Range) -> Statistics:
+        """Return the figures of the range up to now, at most a few seconds old."""
 
-    async def kept_days(self, scope: Scope) -> Mapping[UUID, int]:
-        """Return how many days a tenant keeps its history, for those that keep less than the deployment."""
+    async def update_rollups(self, scope: Scope) -> datetime | None:
+        """Count new rows for `statistics` and return the time counted up to; None if another process is counting."""
 
-    async def forget_of_tenants(self, scope: Scope, days: Mapping[UUID, date]) -> int:
-        """Forget what each tenant keeps no longer, before its own day; return how many requests went."""
+    async def delete_days(self, scope: Scope, before: date) -> int:
+        """Delete whole days before the given day and return their number; only the deployment's scope may."""
+
+    async def tenant_retention(self, scope: Scope) -> Mapping[UUID, int]:
+        """Return the days of retention of the tenants that have a retention of their own."""
+
+    async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
+        """Delete the rows of each tenant before its day; return how many rows."""

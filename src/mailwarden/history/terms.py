@@ -1,7 +1,7 @@
-"""The terms a finished guard request is found by: short prefixed texts, kept as numbers in one indexed column.
+"""The search terms of a finished guard request: short prefixed texts, stored as hashes in one indexed column.
 
-A term is `operator:value` in one normal form (`from:alice@sender.example`, `url:evil.example`); a domain stands
-under itself and under its parents. What a query asks and what a row keeps go through the functions here alone.
+A term is `operator:value` in normal form (`from:alice@sender.example`, `url:evil.example`); a domain yields a term
+for itself and for each parent. Queries and rows make their terms with the same functions.
 
 Security: the values come from hostile messages. Every kind of term is bounded, and nothing here raises.
 """
@@ -25,24 +25,24 @@ MAX_LABELS = 8
 NULL_SENDER = "<>"
 _WORD_LENGTH = 40
 _WORD = re.compile(r"\w+")
-# Scripts without spaces between words are kept, and asked for, in pairs of characters.
+# Scripts without spaces between words are stored and searched as pairs of characters.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-PREFIXES = {4: (16, 24, 32), 6: (32, 48, 64, 128)}  # the networks that an address stands under
+PREFIXES = {4: (16, 24, 32), 6: (32, 48, 64, 128)}  # the networks of which an address has terms
 
 
-@lru_cache(maxsize=16_384)  # verdicts, tags, tenants and common words come with every message
-def number_of(term: str) -> int:
-    """Return the term as the index keeps it: 64 bits, which the migration computes the same way in SQL."""
+@lru_cache(maxsize=16_384)  # verdicts, tags, tenants and common words recur in every message
+def term_hash(term: str) -> int:
+    """Return the 64 bits that the index stores; migration 0007 computes the same in SQL."""
     return int.from_bytes(sha256(term.encode("utf-8", "replace")).digest()[:8], signed=True)
 
 
 def terms_of(request: FinishedRequest) -> tuple[str, ...]:
-    """Return every term of a request once; the first are those that every row has."""
+    """Return every term of a request once; the terms that every row has come first."""
     return tuple(islice(dict.fromkeys(_all_terms(request)), MAX_TERMS))
 
 
-def numbers_of(request: FinishedRequest) -> list[int]:
-    return [number_of(term) for term in terms_of(request)]
+def term_hashes(request: FinishedRequest) -> list[int]:
+    return [term_hash(term) for term in terms_of(request)]
 
 
 def address_term(operator: str, address: str) -> str:
@@ -52,12 +52,12 @@ def address_term(operator: str, address: str) -> str:
 
 
 def domain_term(operator: str, domain: str) -> str:
-    """Return the term of a domain with everything under it, for `from`, `to` or `url`."""
+    """Return the term of a domain and its subdomains, for `from`, `to` or `url`."""
     return f"{operator}:{normalize_host(domain)}"
 
 
 def word_terms(operator: str, text: str) -> list[str]:
-    """Return the terms of the words of a text, for `subject` or `name` (the From's display name)."""
+    """Return the terms of the words of a text, for `subject` or `name` (the display name in From)."""
     return [f"{operator}:{word}" for word in words_of(text)]
 
 
@@ -72,24 +72,24 @@ def link_term(url: str) -> str:
 
 
 def network_term(network: IPv4Network | IPv6Network) -> str:
-    """Return the term that every address of the network has; addresses beside it may have it too."""
+    """Return a term that every address of the network has; addresses outside may have it too."""
     coarser = max((length for length in PREFIXES[network.version] if length <= network.prefixlen), default=0)
     return f"ip:{network.supernet(new_prefix=coarser)}"
 
 
 def plain_address(text: str) -> IPv4Address | IPv6Address:
-    """Return the address, an IPv4 one that is written as IPv6 as itself; raise ValueError for what is none."""
+    """Return the address, an IPv4-mapped IPv6 address as IPv4; raise ValueError if it is not an address."""
     address = ip_address(text)
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
 def fold(text: str) -> str:
-    """Return the text as two spellings of it share it."""
+    """Return the text in the case and compatibility form that different spellings share."""
     return text.lower() if text.isascii() else normalize("NFKC", normalize("NFKC", text).casefold())
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in order, folded; a run of a script without spaces as pairs of characters."""
+    """Return the words of a text in order, folded; scripts without spaces as pairs of characters."""
     found: list[str] = []
     for word in _WORD.findall(fold(text[:1_000])):
         if _UNSPACED.search(word) and len(word) > 2:
@@ -100,7 +100,7 @@ def words_of(text: str) -> list[str]:
 
 
 def link_of(url: str) -> tuple[str, str]:
-    """Return the host and the path of a URL as they are compared; the path is "" for the page at the root."""
+    """Return the host and the path of a URL in normal form; the path is "" for the root."""
     host = host_of(url if "://" in url[:40] or url.startswith("//") else f"http://{url}")
     rest = url.partition("://")[2] or url.lstrip("/")
     path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")[2][:300]
@@ -108,7 +108,7 @@ def link_of(url: str) -> tuple[str, str]:
 
 
 def domain_and_parents(domain: str) -> Iterator[str]:
-    """Yield a domain and those above it that have at least two labels; a number is no domain and has none above."""
+    """Yield a domain and its parents with at least two labels; an IP address has no parents."""
     yield domain
     labels = domain.split(".")
     if len(labels) > 2 and not labels[-1].isdigit() and not domain.startswith("["):
@@ -136,7 +136,7 @@ def _all_terms(request: FinishedRequest) -> Iterator[str]:
     yield from (link_term(link.target) for link in summary.links[:MAX_LINKS] if link.host)
 
 
-# The same people and places come again and again: what is remembered here saves half of the work for a message.
+# Addresses and hosts recur: these caches save half of the work for a message.
 @lru_cache(maxsize=8_192)
 def _addresses(operator: str, address: str) -> tuple[str, ...]:
     if not address:

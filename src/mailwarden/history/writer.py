@@ -1,7 +1,7 @@
-"""Writes history behind the scan's back: a bounded buffer that outlives an outage of the store.
+"""Writes history after the response, through a bounded queue that bridges an outage of the store.
 
-What is queued is written at once; while one batch is on its way the next one gathers. With the store away the
-rows wait, and beyond the buffer the oldest are dropped and counted.
+Requests are written at once; while one batch is being written the next one collects. During an outage requests wait;
+if the queue is full, the oldest are dropped and counted.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.store import HistoryStore
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.chore import end_tasks
@@ -19,27 +19,33 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
 BATCH = 200
-PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows a statement instead of two
+PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows in a statement instead of two
 FIRST_RETRY, LAST_RETRY = 0.2, 2.0
 
-Learner = Callable[[Sequence[FinishedRequest]], Awaitable[None]]
+Listener = Callable[[Sequence[FinishedRequest]], Awaitable[None]]
 
 _log = get_logger("history.writer")
 
 
-class HistoryWriter:
-    """Takes finished guard requests from the loop that scans and brings them to the store."""
+class Target(Protocol):
+    """The part of a HistoryStore that the writer uses."""
 
-    def __init__(self, store: HistoryStore, buffer: int, metrics: Metrics, learn: Learner | None = None) -> None:
+    async def save(self, scope: Scope, requests: Sequence[FinishedRequest]) -> int: ...
+
+
+class HistoryWriter:
+    """Queues finished guard requests and writes them to the store in batches."""
+
+    def __init__(self, store: Target, buffer: int, metrics: Metrics, on_written: Listener | None = None) -> None:
         self._store = store
-        self._learn = learn  # is shown each batch that was kept
+        self._on_written = on_written  # called with each batch that was stored
         self._buffer = buffer
         self._queue: deque[FinishedRequest] = deque()
-        self._in_hand: deque[FinishedRequest] = deque()
+        self._batch: deque[FinishedRequest] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._on_its_way = False
+        self._sending = False
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
         self._written = metrics.counter("history_written", "Finished guard requests written to history.")
@@ -49,14 +55,14 @@ class HistoryWriter:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue) + len(self._in_hand)
+        return len(self._queue) + len(self._batch)
 
     def save(self, request: FinishedRequest) -> None:
-        """Queue a request; never waits and never fails."""
+        """Queue a request; this never waits and never fails."""
         self._queue.append(request)
         if self.waiting > self._buffer:
-            # A batch on its way may arrive: it is dropped only while it waits for the store to come back.
-            (self._in_hand if self._in_hand and not self._on_its_way else self._queue).popleft()
+            # A batch that is being sent may arrive; it can be dropped only while it waits for the next attempt.
+            (self._batch if self._batch and not self._sending else self._queue).popleft()
             self._count_dropped(1)
         self._idle.clear()
         self._wake.set()
@@ -65,7 +71,7 @@ class HistoryWriter:
         self._task = asyncio.create_task(self._run(), name="history writer")
 
     async def stop(self, deadline: float) -> None:
-        """Write what is queued for at most `deadline` seconds; what is left then is dropped and counted."""
+        """Write the queue for at most `deadline` seconds; the rest is dropped and counted."""
         if self._task is None:
             return
         with suppress(TimeoutError):
@@ -76,7 +82,7 @@ class HistoryWriter:
         if self.waiting:
             self._count_dropped(self.waiting)
             self._queue.clear()
-            self._in_hand.clear()
+            self._batch.clear()
 
     async def _run(self) -> None:
         while True:
@@ -88,45 +94,45 @@ class HistoryWriter:
             self._idle.set()
 
     async def _write_batch(self) -> None:
-        while self._queue and len(self._in_hand) < BATCH:
-            self._in_hand.append(self._queue.popleft())
+        while self._queue and len(self._batch) < BATCH:
+            self._batch.append(self._queue.popleft())
         delay = FIRST_RETRY
-        while self._in_hand:
+        while self._batch:
             try:
-                kept = await self._send(list(self._in_hand))
+                stored = await self._send(list(self._batch))
             except StorageUnavailable as error:
-                _log.warning("history_waits", reason=error.message, waiting=self.waiting)
+                _log.warning("history_write_delayed", reason=error.message, waiting=self.waiting)
                 await asyncio.sleep(delay * random.uniform(0.8, 1.0))  # noqa: S311 -- jitter, not a secret
                 delay = min(delay * 2, LAST_RETRY)
             except Exception:
-                # The store looks at each row by itself, so this is a bug: these rows must not hold up all later ones.
-                _log.exception("history_lost", rows=len(self._in_hand))
-                self._finish(kept=0)
+                # The store handles a bad row by itself, so this is a bug: later rows must not wait for this batch.
+                _log.exception("history_batch_failed", rows=len(self._batch))
+                self._finish(stored=0)
             else:
-                await self._show(list(self._in_hand))
-                self._finish(kept)
+                await self._notify(list(self._batch))
+                self._finish(stored)
 
-    async def _show(self, batch: list[FinishedRequest]) -> None:
-        """Let the learner see what was kept; what it cannot take is no reason to stop."""
-        if self._learn:
+    async def _notify(self, batch: list[FinishedRequest]) -> None:
+        """Call the listener; its failure does not stop the writer."""
+        if self._on_written:
             try:
-                await self._learn(batch)
+                await self._on_written(batch)
             except Exception:
-                _log.exception("history_not_learned", rows=len(batch))
+                _log.exception("history_listener_failed", rows=len(batch))
 
     async def _send(self, batch: list[FinishedRequest]) -> int:
-        self._on_its_way = True
+        self._sending = True
         try:
             return await self._store.save(Scope.deployment(), batch)
         finally:
-            self._on_its_way = False
+            self._sending = False
 
-    def _finish(self, kept: int) -> None:
-        """Take the batch off the buffer."""
-        self._written.inc(kept)
-        if kept < len(self._in_hand):
-            self._count_dropped(len(self._in_hand) - kept)
-        self._in_hand.clear()
+    def _finish(self, stored: int) -> None:
+        """Remove the batch from the queue and count it."""
+        self._written.inc(stored)
+        if stored < len(self._batch):
+            self._count_dropped(len(self._batch) - stored)
+        self._batch.clear()
 
     def _count_dropped(self, rows: int) -> None:
         self.dropped += rows

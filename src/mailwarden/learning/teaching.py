@@ -10,7 +10,7 @@ from hashlib import sha256
 from uuid import UUID, uuid4
 
 from mailwarden.errors import EmptyEmail, OtherMessage
-from mailwarden.history.finding import find_message
+from mailwarden.history.lookup import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.contents import ContentsSeal, GivenMessage
 from mailwarden.learning.lesson import Kind, Lesson, NewLesson, Standing

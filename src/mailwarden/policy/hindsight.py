@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.history.page import Count
+from mailwarden.history.store import Count
 from mailwarden.lists.checking import met_by
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.precedence import Match

@@ -8,8 +8,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.database.pool import Database
 from mailwarden.guard.learning import Learning
-from mailwarden.history.memory import MemoryHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.history.opening import open_history
 from mailwarden.learning.senders import Senders
 from mailwarden.learning.store import LessonStore
 from mailwarden.learning.teaching import Teaching
@@ -22,10 +21,10 @@ async def school(engines: Engines, database_url: str) -> AsyncIterator[School]:
     database = Database(database_url)
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
-    lessons, history, relationships = LessonStore(database), MemoryHistoryStore(), RelationshipStore(database)
+    lessons, history = LessonStore(database), open_history(database)
     learning = Learning(lessons, teacher_of(engines), SEAL, 365)
-    teaching = Teaching(lessons, history, Senders(relationships), SEAL)
+    teaching = Teaching(lessons, history, Senders(history.senders), SEAL)
     rspamd = RspamdAnalyzer(engines.rspamd.address, 20.0, 8)
-    yield School(teaching, learning, lessons, history, relationships, rspamd, (made[0], made[1]))
+    yield School(teaching, learning, lessons, history, rspamd, (made[0], made[1]))
     await learning.stop()
     await database.close()

@@ -13,8 +13,7 @@ from mailwarden.analysis.collection import Content
 from mailwarden.analysis.teacher import Teacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.learning import Learning
-from mailwarden.history.memory import MemoryHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.history.store import HistoryStore
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import Kind
 from mailwarden.learning.store import LessonStore
@@ -50,8 +49,7 @@ class School:
     teaching: Teaching
     learning: Learning
     lessons: LessonStore
-    history: MemoryHistoryStore
-    relationships: RelationshipStore
+    history: HistoryStore
     rspamd: RspamdAnalyzer
     tenants: tuple[UUID, UUID]
 

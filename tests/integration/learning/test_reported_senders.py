@@ -8,8 +8,8 @@ import pytest
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.history.memory import MemoryHistoryStore
-from mailwarden.history.relationship_store import RelationshipStore
+from mailwarden.history.opening import open_history
+from mailwarden.history.store import SenderStore
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.lesson import Kind
 from mailwarden.learning.senders import Senders
@@ -29,7 +29,7 @@ class Office:
     """A tenant that knows the sender of a message by two of them."""
 
     teaching: Teaching
-    relationships: RelationshipStore
+    contacts: SenderStore
     senders: Senders
     request: FinishedRequest
 
@@ -39,7 +39,7 @@ class Office:
     async def known(self) -> int:
         """Return how many messages of the sender are counted."""
         asked = [(self.request.tenant, pair) for pair in await self.senders.pairs(self.request)]
-        return max((bond.messages for bond in (await self.relationships.known(ALL, asked)).values()), default=0)
+        return max((stats.messages for stats in (await self.contacts.stats(ALL, asked)).values()), default=0)
 
     async def take_back(self) -> None:
         (report,) = await self.teaching.reports(ALL, self.request.tenant)
@@ -50,14 +50,14 @@ class Office:
 async def office(database_url: str) -> AsyncIterator[Office]:
     database = Database(database_url)
     tenant = (await TenantStore(database).create(ALL, "North")).uid
-    history, relationships = MemoryHistoryStore(), RelationshipStore(database)
-    senders, request = Senders(relationships), finished_request(tenant)
+    history = open_history(database)
+    senders, request = Senders(history.senders), finished_request(tenant)
     await history.save(ALL, [request])
     for _ in range(2):
         await senders.trust(request)
     yield Office(
         Teaching(LessonStore(database), history, senders, ContentsSeal(KeyRing.of(b"k" * 32))),
-        relationships,
+        history.senders,
         senders,
         request,
     )

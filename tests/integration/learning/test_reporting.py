@@ -73,12 +73,12 @@ async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is
     first, second = finished_request(north), finished_request(north)
     await school.history.save(ALL, [first, second])
     fine = await school.teaching.report_message(ALL, str(first.ggrid), Kind.FINE, ANN)
-    senders = Senders(school.relationships)
+    senders = Senders(school.history.senders)
     pairs = [(north, pair) for pair in await senders.pairs(first)]
-    assert {bond.messages for bond in (await school.relationships.known(ALL, pairs)).values()} == {1}
+    assert {stats.messages for stats in (await school.history.senders.stats(ALL, pairs)).values()} == {1}
     # The same bytes stand in both, so the second report replaces the first.
     spam = await school.teaching.report_message(ALL, str(second.ggrid), Kind.SPAM, ANN)
-    assert await school.relationships.known(ALL, pairs) == {}
+    assert await school.history.senders.stats(ALL, pairs) == {}
     await school.teaching.take_back(ALL, spam.uid, ANN)
     assert fine.uid != spam.uid
 
@@ -87,14 +87,14 @@ async def test_what_a_report_forgot_is_given_back(school: School):
     north, _ = school.tenants
     request = finished_request(north)
     await school.history.save(ALL, [request])
-    senders = Senders(school.relationships)
+    senders = Senders(school.history.senders)
     await senders.trust(request)
     pairs = [(north, pair) for pair in await senders.pairs(request)]
-    before = await school.relationships.known(ALL, pairs)
+    before = await school.history.senders.stats(ALL, pairs)
     spam = await school.teaching.report_message(ALL, str(request.ggrid), Kind.SPAM, ANN)
-    assert await school.relationships.known(ALL, pairs) == {}
+    assert await school.history.senders.stats(ALL, pairs) == {}
     await school.teaching.take_back(ALL, spam.uid, ANN)
-    assert await school.relationships.known(ALL, pairs) == before
+    assert await school.history.senders.stats(ALL, pairs) == before
 
 
 async def test_a_report_that_is_not_there_cannot_be_taken_back(school: School):

@@ -189,7 +189,9 @@ async def test_only_one_guard_teaches_at_a_time(school: School):
 
 async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(school: School):
     north, _ = school.tenants
-    other = Teaching(school.lessons, school.history, Senders(school.relationships), ContentsSeal(KeyRing.of(b"o" * 32)))
+    other = Teaching(
+        school.lessons, school.history, Senders(school.history.senders), ContentsSeal(KeyRing.of(b"o" * 32))
+    )
     await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
     await school.learning.work()

@@ -15,7 +15,7 @@ from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.screens.held import HeldScreen
 from mailwarden.console.visit import Visit
 from mailwarden.errors import NotReleasable
-from mailwarden.history.memory import MemoryHistoryStore
+from mailwarden.history.store import HistoryStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
@@ -37,6 +37,13 @@ class Overtaken:
         raise NotReleasable("Nobody waits for this message any more.")
 
     delete = release
+
+
+class NoHistory:
+    """A history that has deleted the message."""
+
+    async def find(self, _: Scope, __: UUID) -> None:
+        return None
 
 
 @pytest.mark.parametrize("deed", ["release", "delete"])
@@ -61,6 +68,8 @@ async def test_who_is_refused_sees_the_message_as_it_is_now(deed: str) -> None:
         render=render,
         may=lambda _: True,
     )
-    screen = HeldScreen(cast("Quarantine", Overtaken(message)), MemoryHistoryStore(), cast("Previews", None))
+    screen = HeldScreen(
+        cast("Quarantine", Overtaken(message)), cast("HistoryStore", NoHistory()), cast("Previews", None)
+    )
     await getattr(screen, deed)(cast("Visit", visit))
     assert (shown["waiting"], shown["releasing"]) == ((), ("bob@company.example",))

@@ -6,8 +6,8 @@ import pytest
 
 from mailwarden.console.screens.messages import HELP, MAX_NEWER, Search, read_search
 from mailwarden.errors import InvalidQuery
-from mailwarden.history.page import Cursor
-from mailwarden.history.query import read_query
+from mailwarden.history.query import parse_query
+from mailwarden.history.store import Cursor
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.policy.rules import load_policy
 
@@ -58,7 +58,7 @@ def test_what_no_page_of_ours_wrote_is_a_mistake(query: dict[str, str]) -> None:
 def test_the_help_shows_searches_that_can_be_made_and_tags_that_there_are() -> None:
     examples = [example for example, _ in HELP if "…" not in example and not example.startswith("tenant:")]
     for example in examples:
-        assert len(read_query(example).conditions) == 1, example
+        assert len(parse_query(example).conditions) == 1, example
     named = {tag for example in examples if example.startswith("tag:") for tag in example[4:].split(",")}
     assert named
     assert named <= set(load_policy().tags)

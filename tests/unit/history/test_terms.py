@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.history.terms import MAX_TERMS, domain_and_parents, number_of, numbers_of, terms_of, words_of
+from mailwarden.history.terms import MAX_TERMS, domain_and_parents, term_hash, term_hashes, terms_of, words_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.summary import MessageSummary
 from tests.samples.finished import finished_request
@@ -40,7 +40,7 @@ def test_a_domain_stands_under_its_parents_of_two_labels_and_more() -> None:
 
 def test_a_term_is_the_number_that_the_migration_computes() -> None:
     # SELECT ('x' || left(encode(sha256('verdict:clean'), 'hex'), 16))::bit(64)::bigint
-    assert number_of("verdict:clean") == 6559190745712195598
+    assert term_hash("verdict:clean") == 6559190745712195598
 
 
 def test_a_message_of_a_thousand_recipients_is_found_by_each_and_bounded() -> None:
@@ -62,4 +62,4 @@ def test_scripts_without_spaces_become_pairs() -> None:
 def test_hostile_texts_make_terms_and_no_error(subject: str, address: str, host: str) -> None:
     summary = MessageSummary(1, "", from_address=address, from_name=subject, subject=subject, url_hosts=(host,))
     request = finished_request(summary=summary, envelope=Envelope(address, (address,), host))
-    assert all(-(1 << 63) <= number < 1 << 63 for number in numbers_of(request))
+    assert all(-(1 << 63) <= number < 1 << 63 for number in term_hashes(request))

@@ -11,7 +11,7 @@ from mailwarden.console.rights import Right
 from mailwarden.console.templating import HEADERS
 from mailwarden.console.visit import Visit
 from mailwarden.errors import SchemaViolation
-from mailwarden.history.statistics import Range, StatisticsStore
+from mailwarden.history.store import HistoryStore, Range
 from mailwarden.model.outcome import Decision
 from mailwarden.policy.rules import Policy
 
@@ -22,8 +22,8 @@ ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, 
 
 
 class DashboardScreen:
-    def __init__(self, statistics: StatisticsStore, deployment: Deployment, policy: Policy) -> None:
-        self._statistics = statistics
+    def __init__(self, history: HistoryStore, deployment: Deployment, policy: Policy) -> None:
+        self._history = history
         self._deployment = deployment
         self._policy = policy
         # A reason is what weighed: that SPF passed is told on the message's page, and is no reason for anything.
@@ -45,7 +45,7 @@ class DashboardScreen:
 
     async def show_decisions(self, visit: Visit) -> web.StreamResponse:
         """Return the numbers of the chart."""
-        statistics = await self._statistics.read(visit.scope, range_of(visit))
+        statistics = await self._history.statistics(visit.scope, range_of(visit))
         answer = {
             "width": int(statistics.width.total_seconds()),
             "times": [int(bucket.start.timestamp()) for bucket in statistics.buckets],
@@ -60,7 +60,7 @@ class DashboardScreen:
         range_ = range_of(visit)
         # What every tenant together does to the guards is for people of the whole deployment.
         guards = self._deployment.guards() if visit.scope.tenants is None else None
-        statistics = await self._statistics.read(visit.scope, range_)
+        statistics = await self._history.statistics(visit.scope, range_)
         return {
             "range": range_,
             "statistics": statistics,

@@ -21,7 +21,7 @@ from mailwarden.errors import (
     PayloadTooLarge,
     SchemaViolation,
 )
-from mailwarden.history.finding import ggrid_in
+from mailwarden.history.lookup import parse_ggrid
 from mailwarden.learning.lesson import ENOUGH, Standing
 from mailwarden.learning.teaching import Teaching
 from mailwarden.model.tenant import Tenant
@@ -70,7 +70,7 @@ class LearningScreen:
 
     async def take_back(self, visit: Visit) -> web.StreamResponse:
         """Undo a report, and go back to where it was shown: the page of its message, or this screen."""
-        ggrid = ggrid_in(visit.form.text("ggrid")) if visit.form.text("ggrid") else None
+        ggrid = parse_ggrid(visit.form.text("ggrid")) if visit.form.text("ggrid") else None
         tenant = None if ggrid else tenant_of(visit)
         await self._teaching.take_back(visit.scope, _report_in(visit.variables["report"]), visit.actor)
         if tenant is None:

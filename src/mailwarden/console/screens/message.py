@@ -20,7 +20,7 @@ from mailwarden.errors import (
     PayloadTooLarge,
     SchemaViolation,
 )
-from mailwarden.history.finding import find_message
+from mailwarden.history.lookup import find_message
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.teaching import Teaching
 from mailwarden.model.record import FinishedRequest

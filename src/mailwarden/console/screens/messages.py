@@ -15,10 +15,9 @@ from mailwarden.console.page import Page
 from mailwarden.console.rights import Right
 from mailwarden.console.visit import Visit
 from mailwarden.errors import InvalidQuery, SearchTooBroad
-from mailwarden.history.page import Cursor
-from mailwarden.history.page import Page as Found
-from mailwarden.history.query import MAX_CHARACTERS, Query, read_query
-from mailwarden.history.store import HistoryStore
+from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
+from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import Page as Found
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.serving.errors import STATUS_OF
 
@@ -159,7 +158,7 @@ def query_of(visit: Visit, search: Search) -> Query:
     if search.range == "between":
         since, until = _time(search.since, "beginning"), _time(search.until, "end")
     tenants = {tenant.name: tenant.uid for tenant in visit.tenants}
-    return read_query(search.text, since=since, until=until, tenants=tenants)
+    return parse_query(search.text, since=since, until=until, tenants=tenants)
 
 
 def understood(visit: Visit, query: Query) -> list[tuple[str, str]]:
@@ -179,7 +178,7 @@ def _checked(text: str) -> str:
 
 def _place(text: str) -> Cursor | None:
     try:
-        return Cursor.read(text) if text else None
+        return Cursor.parse(text) if text else None
     except ValueError:
         raise InvalidQuery("The place to go on from is no guard request's id.") from None
 

@@ -1,0 +1,73 @@
+"""Background jobs of history: deletes rows after their retention, and keeps the dashboard's counters up to date."""
+
+from datetime import UTC, date, datetime, timedelta
+
+from mailwarden.history.store import HistoryStore
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import Chore
+from mailwarden.telemetry.logs import get_logger
+
+RETENTION_INTERVAL = 3_600.0
+ROLLUP_INTERVAL = 30.0
+SENDER_DAYS = 400  # after which a sender that was not seen again is deleted
+
+_ALL = Scope.deployment()
+_log = get_logger("history.maintenance")
+
+
+class Retention:
+    """Runs once an hour in every guard; concurrent runs are safe, as a day is deleted once."""
+
+    def __init__(self, store: HistoryStore, days: int, interval: float = RETENTION_INTERVAL) -> None:
+        self._store = store
+        self._days = days
+        self._chore = Chore("history retention", self._run, interval)
+
+    async def delete_days(self) -> int:
+        """Delete the days after the deployment's retention; return how many."""
+        return await self._store.delete_days(_ALL, _days_ago(self._days))
+
+    async def delete_for_tenants(self) -> int:
+        """Delete the rows of tenants with a shorter retention than the deployment; return how many."""
+        retention = await self._store.tenant_retention(_ALL)
+        before = {tenant: _days_ago(days) for tenant, days in retention.items() if days < self._days}
+        return await self._store.delete_for_tenants(_ALL, before) if before else 0
+
+    async def delete_senders(self) -> int:
+        """Delete the contacts that were not seen for SENDER_DAYS; return how many."""
+        return await self._store.senders.delete_unseen(_ALL, _days_ago(SENDER_DAYS))
+
+    def start(self) -> None:
+        self._chore.start(rested=True)
+
+    async def stop(self) -> None:
+        await self._chore.stop()
+
+    async def _run(self) -> None:
+        if days := await self.delete_days():
+            _log.info("history_days_deleted", days=days)
+        if messages := await self.delete_for_tenants():
+            _log.info("history_of_tenants_deleted", messages=messages)
+        if contacts := await self.delete_senders():
+            _log.info("sender_history_deleted", contacts=contacts)
+
+
+class Rollups:
+    """Counts new rows twice a minute; of several guards, one at a time."""
+
+    def __init__(self, store: HistoryStore, interval: float = ROLLUP_INTERVAL) -> None:
+        self._store = store
+        self._chore = Chore("history rollups", self._run, interval)
+
+    def start(self) -> None:
+        self._chore.start(rested=True)
+
+    async def stop(self) -> None:
+        await self._chore.stop()
+
+    async def _run(self) -> None:
+        await self._store.update_rollups(_ALL)
+
+
+def _days_ago(days: int) -> date:
+    return datetime.now(UTC).date() - timedelta(days=days)

@@ -1,0 +1,414 @@
+"""Searches history in PostgreSQL: newest first, reading as little as the page needs, within a time limit.
+
+Frequent terms are progress by scanning the newest rows; rare terms by the index of terms, in windows of time that grow.
+The time is checked between windows: a slow search returns what it progress and how far it read. Settings choose the
+plan, as PostgreSQL has no statistics about combinations of terms.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.errors import InvalidQuery, SearchTooBroad
+from mailwarden.history.postgresql.partitions import existing_days
+from mailwarden.history.query import Condition, Query, phrases_match, subject_may_match
+from mailwarden.history.records import decode
+from mailwarden.history.store import Count, Cursor
+from mailwarden.history.terms import term_hash
+from mailwarden.model.ggrid import day_of, first_ggrid, moment_of
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+
+STATEMENT_TIMEOUT = 2.0
+NEWEST = 4_000  # rows that are scanned before the index is used
+_DECODED = 200  # records between two yields to the event loop
+_COMPARED = 2_000  # subjects that one statement fetches for a phrase
+_RESERVED = 6
+_START = Cursor(UUID(int=0))
+
+_MILLISECOND = timedelta(milliseconds=1)
+FIRST_WINDOW = timedelta(hours=2)
+GROWTH = 3
+_DAY = timedelta(days=1)
+_CLOSED: dict[str, type[Verdict] | type[Decision]] = {"verdict": Verdict, "decision": Decision}
+_HAS_ALL = "terms @> {}::bigint[]"
+_HAS_ONE = "terms && {}::bigint[]"
+
+_SELECT = """
+SELECT tenant, ggrid, {columns} FROM history
+WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions}
+ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT $6
+"""
+_SELECT_NEWEST = """
+SELECT tenant, ggrid, {columns} FROM (
+    SELECT * FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
+    ORDER BY day DESC, ggrid DESC, tenant DESC LIMIT {newest}
+) AS newest WHERE {conditions} LIMIT $6
+"""
+# The last of the scanned rows; without one, the scan read every row.
+_SELECT_LAST_OF_NEWEST = """
+SELECT ggrid, tenant FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5)
+ORDER BY day DESC, ggrid DESC, tenant DESC OFFSET $6 LIMIT 1
+"""
+_SELECT_RECORDS = """
+SELECT tenant, ggrid, record FROM history
+WHERE day = ANY($1::date[]) AND ggrid = ANY($2::uuid[])
+  AND (ggrid, tenant) IN (SELECT * FROM unnest($2::uuid[], $3::uuid[]))
+"""
+_COUNT = """
+SELECT count(*) FROM history WHERE day BETWEEN $1 AND $2 AND ggrid >= $3
+  AND ggrid <= $4 AND (ggrid, tenant) < ($4, $5) AND {conditions} LIMIT $6
+"""
+_BEGIN = "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL plan_cache_mode = force_custom_plan; {plan}"
+_SCAN = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = on"
+_INDEX = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off"
+
+
+class Span(Struct, frozen=True):
+    """The rows from the ggrid `low` to before the cursor `high`; as ggrids carry their time, also a period."""
+
+    low: UUID
+    high: Cursor
+
+    @property
+    def values(self) -> tuple[date, date, UUID, UUID, UUID]:
+        """Return the parameters of a statement: first day, last day, lowest ggrid, and the cursor to end before."""
+        last = _time_of(self.high.ggrid)
+        if self.high == Cursor(first_ggrid(last)):
+            last -= _MILLISECOND
+        return _time_of(self.low).date(), last.date(), self.low, self.high.ggrid, self.high.tenant
+
+    @property
+    def is_empty(self) -> bool:
+        return Cursor(self.low) >= self.high
+
+    @property
+    def seconds(self) -> float:
+        """Return its length up to now: partitions of future days exist and are empty."""
+        return max(0.0, (min(_time_of(self.high.ggrid), datetime.now(UTC)) - _time_of(self.low)).total_seconds())
+
+
+def query_span(query: Query, before: Cursor | None, days: set[date]) -> Span:
+    """Return the part of the existing days that a query covers."""
+    if before is not None and moment_of(before.ggrid) is None:
+        raise InvalidQuery("The cursor to continue from is not a ggrid.")
+    if not days:
+        empty = first_ggrid(datetime.now(UTC))
+        return Span(empty, Cursor(empty))
+    low, high = first_ggrid(_start(min(days))), Cursor(first_ggrid(_start(max(days)) + _DAY))
+    if query.since is not None:
+        low = max(low, first_ggrid(query.since))
+    if query.until is not None:
+        high = min(high, Cursor(first_ggrid(query.until)))
+    if before is not None:
+        high = min(high, before)
+    for condition in query.conditions:
+        if condition.ggrid is not None and not condition.negated:
+            low, high = max(low, condition.ggrid), min(high, Cursor(UUID(int=condition.ggrid.int + 1)))
+    return Span(low, max(Cursor(low), high))
+
+
+def windows(span: Span) -> Iterator[Span]:
+    """Yield the span in windows from its end to its start, each GROWTH times as long as the one before."""
+    step, high = FIRST_WINDOW, span.high
+    now = datetime.now(UTC)
+    while high > Cursor(span.low):
+        low = max(first_ggrid(min(_time_of(high.ggrid), now) - step), span.low)
+        yield Span(low, high)
+        high, step = Cursor(low), GROWTH * step
+
+
+def _start(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _time_of(ggrid: UUID) -> datetime:
+    return moment_of(ggrid) or datetime.now(UTC)
+
+
+class Clauses:
+    """The WHERE clause of one search, with every value as a parameter.
+
+    `indexed` is whether the index of terms can find the rows. The caller uses the first `reserved` parameters.
+    """
+
+    def __init__(self, scope: Scope, conditions: Sequence[Condition], reserved: int) -> None:
+        self.values: list[object] = []
+        self._reserved = reserved
+        self._clauses: list[str] = []
+        self._required: list[str] = []  # terms that every row must have
+        self.indexed = False
+        for condition in map(_expand_negation, conditions):
+            if condition.negated:
+                self._exclude(condition)
+            else:
+                self._require(condition)
+        self._restrict_to(scope)
+        if self._required:  # in one expression, so that the index starts with the rarest term
+            self._clauses.append(self._has(_HAS_ALL, self._required))
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self._clauses) if self._clauses else "true"
+
+    def _restrict_to(self, scope: Scope) -> None:
+        """Restrict the rows to the scope: always by the column, and by the index if that is faster."""
+        if scope.tenants is None:
+            return
+        tenants: list[UUID] = sorted(scope.tenants)
+        self._clauses.append(f"tenant = ANY({self._parameter(tenants)}::uuid[])")
+        if len(tenants) == 1 or not self.indexed:
+            self._require(Condition("tenant", "", (tuple(f"tenant:{tenant}" for tenant in tenants),)))
+
+    def _require(self, condition: Condition) -> None:
+        single = [group[0] for group in condition.groups if len(group) == 1]
+        several = tuple(group for group in condition.groups if len(group) != 1)
+        self._required += single
+        self._clauses += self._expressions(replace(condition, groups=several))
+        self.indexed = self.indexed or bool(condition.groups)
+
+    def _exclude(self, condition: Condition) -> None:
+        if not condition.phrase:  # a row with all words of a phrase may not contain the phrase
+            self._clauses.append(f"({' AND '.join(self._expressions(condition))}) IS NOT TRUE")
+
+    def _expressions(self, condition: Condition) -> list[str]:
+        expressions = [self._has(_HAS_ONE, group) for group in condition.groups]
+        if condition.network:
+            expressions.append(f"remote_address <<= {self._parameter(condition.network)}::text::inet")
+        if condition.ggrid is not None:
+            expressions.append(f"ggrid = {self._parameter(condition.ggrid)}")
+        return expressions
+
+    def _has(self, piece: str, terms: Sequence[str]) -> str:
+        return piece.format(self._parameter([term_hash(term) for term in terms]))
+
+    def _parameter(self, value: object) -> str:
+        self.values.append(value)
+        return f"${self._reserved + len(self.values)}"
+
+
+def narrow_scope(scope: Scope, conditions: Sequence[Condition]) -> Scope:
+    """Return the scope without the tenants that `tenant:` conditions exclude, without reading any row."""
+    if scope.tenants is None:
+        return scope
+    left = set(scope.tenants)
+    for condition in conditions:
+        if condition.operator == "tenant":
+            named = {UUID(term.partition(":")[2]) for group in condition.groups for term in group}
+            left = left - named if condition.negated else left & named
+    return Scope(frozenset(left))
+
+
+def _expand_negation(condition: Condition) -> Condition:
+    """Rewrite `-verdict:clean` as all other verdicts: an index finds present terms, not absent ones."""
+    members = _CLOSED.get(condition.operator)
+    if members is None or not condition.negated:
+        return condition
+    others = {f"{condition.operator}:{member}" for member in members}.difference(*condition.groups)
+    return Condition(condition.operator, condition.value, (tuple(sorted(others)),))
+
+
+class SearchProgress(Struct):
+    """The requests found so far, newest first; the search has read everything down to `reached`."""
+
+    requests: list[FinishedRequest]
+    reached: Cursor
+    end: Cursor
+
+    @property
+    def complete(self) -> bool:
+        return self.reached <= self.end
+
+
+class Searcher:
+    """Runs each search in one read-only snapshot."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def search(
+        self, scope: Scope, query: Query, before: Cursor | None, limit: int, seconds: float
+    ) -> SearchProgress:
+        """Return the newest requests older than `before`, in about `seconds`."""
+        scope = narrow_scope(scope, query.conditions)
+        if scope.tenants is not None and not scope.tenants:
+            return SearchProgress([], _START, _START)
+        clauses = Clauses(scope, query.conditions, _RESERVED)
+        clock = _Clock(seconds)
+        async with self._reading(STATEMENT_TIMEOUT) as connection:
+            span = query_span(query, before, await existing_days(connection))
+            progress = SearchProgress([], span.high, Cursor(span.low))
+            reader = _Reader(connection, scope, query, clauses, progress, limit=limit)
+            try:
+                await reader.read_newest(span)
+                if clauses.indexed and not reader.is_full:
+                    await connection.execute(_INDEX)
+                for window in windows(Span(span.low, progress.reached)):
+                    if reader.is_full or not clock.has_time_for_more():
+                        return progress
+                    await reader.read(window, clock)
+            except asyncpg.QueryCanceledError:
+                if progress.reached == span.high:
+                    raise SearchTooBroad("This search takes too long: narrow the time range, or add a term.") from None
+        return progress
+
+    async def count(self, scope: Scope, query: Query, seconds: float) -> Count:
+        """Count from the newest row on; if time runs out, estimate the rest from the part counted."""
+        began = time.monotonic()
+        clauses = Clauses(scope, query.conditions, _RESERVED)
+        counted = 0
+        sql = _COUNT.format(conditions=clauses.sql)
+        async with self._reading(seconds, _INDEX if clauses.indexed else _SCAN) as connection:
+            span = query_span(query, None, await existing_days(connection))
+            reached = span.high
+            try:
+                for window in windows(span):
+                    if time.monotonic() - began > seconds / 2:
+                        break
+                    counted += cast("int", await connection.fetchval(sql, *window.values, 1, *clauses.values))
+                    reached = Cursor(window.low)
+            except asyncpg.QueryCanceledError:
+                pass
+        exact = reached <= Cursor(span.low)
+        seen = Span(reached.ggrid, span.high).seconds
+        return Count(counted, exact, counted if exact or not seen else round(counted * span.seconds / seen))
+
+    @asynccontextmanager
+    async def _reading(self, seconds: float, plan: str = _SCAN) -> AsyncIterator[Connection]:
+        first = _BEGIN.format(milliseconds=max(1, int(seconds * 1000)), plan=plan)
+        async with (
+            self._database.connection() as connection,
+            scoped(connection, EVERYTHING, snapshot=True, first=first),
+        ):
+            yield connection
+
+
+class _Clock:
+    """The time limit of a search; the next window is expected to take GROWTH times as long as the last."""
+
+    def __init__(self, seconds: float) -> None:
+        self._last = time.monotonic()
+        self._end = self._last + seconds
+
+    def has_time_for_more(self) -> bool:
+        now = time.monotonic()
+        self._last, took = now, now - self._last
+        return now + GROWTH * took < self._end
+
+
+class _Reader:
+    """Reads the windows of one search into its progress."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        query: Query,
+        clauses: Clauses,
+        progress: SearchProgress,
+        *,
+        limit: int,
+    ) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._clauses = clauses
+        self._phrases = [condition for condition in query.conditions if condition.phrase]
+        # Phrases are compared with the subjects first: records are a hundred times as long.
+        self._by_subject = any(each.operator == "subject" and not each.negated for each in self._phrases)
+        self._columns = "subject" if self._by_subject else "record"
+        self._progress = progress
+        self._limit = limit
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._progress.requests) >= self._limit
+
+    async def read_newest(self, span: Span) -> None:
+        """Scan the newest rows, which is enough for frequent terms and for a short history."""
+        if span.is_empty:
+            return
+        newest, asked = max(NEWEST, 2 * self._limit), self._asked
+        sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
+        rows = await self._fetch(sql, span, asked)
+        await self._take(rows)
+        if len(rows) < asked and not self.is_full:
+            last = await self._connection.fetchrow(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
+            self._progress.reached = Cursor(span.low) if last is None else _cursor(last)
+
+    async def read(self, window: Span, clock: _Clock) -> None:
+        """Read a window to its start, until the limit is reached or the time is up."""
+        sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql)
+        while True:
+            asked = self._asked
+            rows = await self._fetch(sql, window, asked)
+            await self._take(rows)
+            if self.is_full:
+                return
+            if len(rows) < asked:
+                self._progress.reached = Cursor(window.low)
+                return
+            if not clock.has_time_for_more():
+                return
+            window = Span(window.low, self._progress.reached)
+
+    @property
+    def _asked(self) -> int:
+        if self._by_subject:
+            return _COMPARED
+        return self._limit - (0 if self._phrases else len(self._progress.requests))
+
+    async def _fetch(self, sql: str, span: Span, asked: int) -> Sequence[Row]:
+        return await self._connection.fetch(sql, *span.values, asked, *self._clauses.values)
+
+    async def _take(self, rows: Sequence[Row]) -> None:
+        """Add rows until the limit is reached; the last row read is how far the search came."""
+        step = _COMPARED if self._by_subject else _DECODED
+        for start in range(0, len(rows), step):
+            await asyncio.sleep(0)
+            some = rows[start : start + step]
+            records = await self._records(some) if self._by_subject else _by_cursor(some)
+            for row in some:
+                if self.is_full:
+                    return
+                self._progress.reached = _cursor(row)
+                # The statement filters by tenant; this is the second check.
+                record = (
+                    records.get(self._progress.reached) if self._scope.allows(self._progress.reached.tenant) else None
+                )
+                if record is not None:
+                    self._add(decode(record))
+
+    async def _records(self, rows: Sequence[Row]) -> dict[Cursor, bytes]:
+        """Return the records of the rows whose subject may contain the phrases."""
+        cursors = [_cursor(row) for row in rows if subject_may_match(self._phrases, str(row["subject"]))]
+        if not cursors:
+            return {}
+        ggrids, tenants = [each.ggrid for each in cursors], [each.tenant for each in cursors]
+        days = list({day_of(ggrid) for ggrid in ggrids})
+        return _by_cursor(await self._connection.fetch(_SELECT_RECORDS, days, ggrids, tenants))
+
+    def _add(self, request: FinishedRequest) -> None:
+        if not self._phrases or phrases_match(self._phrases, request):
+            self._progress.requests.append(request)
+
+
+def _by_cursor(rows: Sequence[Row]) -> dict[Cursor, bytes]:
+    return {_cursor(row): cast("bytes", row["record"]) for row in rows}
+
+
+def _cursor(row: Row) -> Cursor:
+    return Cursor(cast("UUID", row["ggrid"]), cast("UUID", row["tenant"]))

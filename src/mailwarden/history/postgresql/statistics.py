@@ -1,0 +1,251 @@
+"""The dashboard's figures in PostgreSQL: rollups of history by five minutes and by hours, and their reader.
+
+Rollups are counted from the rows, so writing a row costs nothing more. The newest minutes are counted twice, as a row
+is written when its scan is finished. The store marks rows that arrive even later, after an outage, and their period
+is counted again. The reader adds the rows that are not rolled up yet.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from mailwarden.database.pool import Connection, Database
+from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.errors import SearchTooBroad
+from mailwarden.history.store import Bucket, Range, Statistics
+from mailwarden.model.ggrid import first_ggrid
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.scope import Scope
+
+BUCKET = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
+HOURLY_RETENTION = timedelta(days=8)
+BUCKET_RETENTION = timedelta(hours=3)
+LATE = timedelta(minutes=5)  # longer than an analysis takes
+FRESH_SECONDS = 5.0
+MAX_CACHED = 256
+TOP_TAGS = 60  # the dashboard selects from them: many tags only say that a check passed
+RATE_WINDOW = timedelta(seconds=60)
+CLASSES_PER_DOUBLING = 8  # of durations, so that a class is accurate to nine percent
+LAST_CLASS = 20 * CLASSES_PER_DOUBLING  # 2^20 ms, a quarter of an hour, and everything longer
+ALL_TENANTS = UUID(int=0)  # the rollups of the whole deployment
+_LOCK = 0x6D77726F6C6C7570
+
+# A row counts at the time in its ggrid, by which the range below selects.
+_MEASURED = f"""
+SELECT tenant, date_bin('5 minutes', to_timestamp(
+           ('x' || left(replace(ggrid::text, '-', ''), 12))::bit(48)::bigint / 1000.0), 'epoch') AS bucket,
+       unnest(tags || ARRAY['decision:' || decision, 'verdict:' || verdict, 'ms:' || least({LAST_CLASS}, floor(
+           ln(greatest(extract(epoch FROM completed - created)::float8 * 1000, 1))
+           / ln(2::float8) * {CLASSES_PER_DOUBLING}))::int]) AS measure
+FROM history WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4
+"""  # noqa: S608 -- two constants
+_ROLL = f"""
+WITH counted AS (SELECT tenant, bucket, measure, count(*) AS messages FROM ({_MEASURED}) AS measured GROUP BY 1, 2, 3)
+INSERT INTO history_rollups (tenant, hourly, bucket, counts)
+SELECT tenant, false, bucket, jsonb_object_agg(measure, messages)
+FROM (
+    SELECT * FROM counted
+    UNION ALL SELECT '{ALL_TENANTS}', bucket, measure, sum(messages) FROM counted GROUP BY 2, 3
+) AS counted GROUP BY tenant, bucket
+ON CONFLICT (tenant, hourly, bucket) DO UPDATE SET counts = excluded.counts
+"""  # noqa: S608 -- as above
+_ROLL_HOURS = """
+INSERT INTO history_rollups (tenant, hourly, bucket, counts)
+SELECT tenant, true, hour, jsonb_object_agg(key, messages)
+FROM (
+    SELECT tenant, date_bin('1 hour', bucket, 'epoch') AS hour, key, sum(value::bigint) AS messages
+    FROM history_rollups, jsonb_each_text(counts) WHERE NOT hourly AND bucket >= $1 AND bucket < $2 GROUP BY 1, 2, 3
+) AS counted GROUP BY tenant, hour
+ON CONFLICT (tenant, hourly, bucket) DO UPDATE SET counts = excluded.counts
+"""
+_DELETE = "DELETE FROM history_rollups WHERE hourly AND bucket < $1 OR NOT hourly AND bucket < $2"
+_READ_ROLLED_TO = "SELECT rolled_to FROM history_rolled"
+_TAKE_LATE = """
+UPDATE history_rolled SET late_from = NULL FROM (SELECT late_from AS late FROM history_rolled) AS before
+WHERE late_from IS NOT NULL RETURNING late
+"""
+_MARK_LATE = "UPDATE history_rolled SET late_from = least(late_from, $1) WHERE rolled_to > $1"
+_WRITE_ROLLED_TO = """
+INSERT INTO history_rolled (rolled_to) VALUES ($1) ON CONFLICT (only_row) DO UPDATE SET rolled_to = excluded.rolled_to
+"""
+_COUNTED = """
+SELECT bucket, counts FROM history_rollups
+WHERE tenant = ANY($1::uuid[]) AND hourly = $2 AND bucket >= $3 AND bucket < $4
+"""
+_UNCOUNTED = f"""
+SELECT bucket, measure, count(*) AS messages
+FROM ({_MEASURED} AND ($5::uuid[] IS NULL OR tenant = ANY($5))) AS measured GROUP BY 1, 2
+"""  # noqa: S608 -- as above
+_RATE = """
+SELECT count(*) FROM history WHERE day BETWEEN $1::date AND $2::date AND ggrid >= $3 AND ggrid < $4
+    AND ($5::uuid[] IS NULL OR tenant = ANY($5))
+"""
+
+Counted = tuple[datetime, str, int]  # the bucket, the measure, how many messages
+
+# The length of each range, and the buckets of its chart.
+_LENGTHS = {
+    Range.HOUR: (timedelta(hours=1), BUCKET),
+    Range.DAY: (timedelta(hours=24), HOUR),
+    Range.WEEK: (timedelta(days=7), 4 * HOUR),
+}
+
+
+class StatisticsReader:
+    """Reads the rollups and the rows that are not rolled up yet, and caches the result for some seconds."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cached: dict[tuple[Scope, Range], tuple[float, Statistics]] = {}
+        self._lock = asyncio.Lock()
+
+    async def read(self, scope: Scope, range_: Range) -> Statistics:
+        async with self._lock:  # so that concurrent readers share one query
+            cached = self._cached.get((scope, range_))
+            if cached is not None and time.monotonic() - cached[0] < FRESH_SECONDS:
+                return cached[1]
+            statistics = await self._read(scope, range_)
+            while len(self._cached) >= MAX_CACHED:
+                del self._cached[next(iter(self._cached))]
+            self._cached[scope, range_] = (time.monotonic(), statistics)
+            return statistics
+
+    async def _read(self, scope: Scope, range_: Range) -> Statistics:
+        now = datetime.now(UTC)
+        length, width = _LENGTHS[range_]
+        since = _bucket_start(now - length + width, width)
+        tenants = None if scope.tenants is None else sorted(scope.tenants)
+        first = "SET LOCAL statement_timeout = '2s'; SET LOCAL plan_cache_mode = force_custom_plan"
+        async with (
+            self._database.connection() as connection,
+            scoped(connection, EVERYTHING, snapshot=True, first=first),
+        ):
+            try:
+                counts = await _counts(connection, tenants, since, now, hourly=range_ is not Range.HOUR)
+                recent = await connection.fetchval(_RATE, *_range_values(now - RATE_WINDOW, now), tenants)
+            except asyncpg.QueryCanceledError:
+                raise SearchTooBroad("Counting these messages takes too long.") from None
+        return _statistics(range_, since, now, counts, cast("int", recent) / RATE_WINDOW.total_seconds())
+
+
+async def update_rollups(connection: Connection) -> datetime | None:
+    """Count all rows up to the newest full bucket and return its end; None if another process holds the lock."""
+    end = _bucket_start(datetime.now(UTC))
+    if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
+        return None
+    try:
+        await _roll_to(connection, end)
+    finally:
+        await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+    return end
+
+
+async def mark_late(connection: Connection, oldest: datetime) -> None:
+    """Have the rows since then counted again if they were counted before; call it after writing late rows."""
+    if oldest < datetime.now(UTC) - LATE:
+        await connection.execute(_MARK_LATE, _bucket_start(oldest))
+
+
+async def _roll_to(connection: Connection, end: datetime) -> None:
+    known = await _rolled_to(connection)
+    late = cast("datetime | None", await connection.fetchval(_TAKE_LATE))
+    if known is not None and known >= end and late is None:
+        return
+    begin = end - HOURLY_RETENTION if known is None else known - LATE
+    if late is not None:
+        begin = min(
+            begin, _bucket_start(late, HOUR)
+        )  # buckets of that hour may be deleted, so the whole hour is counted
+    begin = max(begin, _bucket_start(end - HOURLY_RETENTION, HOUR))
+    while begin < end:
+        until = min(_bucket_start(begin, HOUR) + HOUR, end)
+        await connection.execute(_ROLL, *_range_values(begin, until))
+        await connection.execute(_ROLL_HOURS, _bucket_start(begin, HOUR), until)
+        if known is None or until > known:
+            await connection.execute(_WRITE_ROLLED_TO, until)
+        begin = until
+    await connection.execute(_DELETE, end - HOURLY_RETENTION, _bucket_start(end - BUCKET_RETENTION, HOUR))
+
+
+async def _counts(
+    connection: Connection, tenants: Sequence[UUID] | None, since: datetime, now: datetime, *, hourly: bool
+) -> Iterator[Counted]:
+    """Return the rollups, and the counts of the newest rows that are not rolled up yet."""
+    known = await _rolled_to(connection)
+    begin = max(known, since) if known is not None else since
+    owners = [ALL_TENANTS] if tenants is None else [tenant for tenant in tenants if tenant != ALL_TENANTS]
+    counted = await connection.fetch(_COUNTED, owners, hourly, since, begin)
+    uncounted = await connection.fetch(_UNCOUNTED, *_range_values(begin, now), tenants)
+    return chain(
+        (
+            (cast("datetime", row["bucket"]), measure, messages)
+            for row in counted
+            for measure, messages in msgspec.json.decode(str(row["counts"]), type=dict[str, int]).items()
+        ),
+        ((cast("datetime", row["bucket"]), str(row["measure"]), cast("int", row["messages"])) for row in uncounted),
+    )
+
+
+def _statistics(range_: Range, since: datetime, now: datetime, counts: Iterable[Counted], rate: float) -> Statistics:
+    width = _LENGTHS[range_][1]
+    totals: Counter[str] = Counter()
+    starts = [since + number * width for number in range(int((now - since) / width) + 1)]
+    decisions: dict[datetime, Counter[Decision]] = {start: Counter() for start in starts}
+    for bucket, measure, messages in counts:
+        totals[measure] += messages
+        if measure.startswith("decision:"):
+            start = _bucket_start(bucket, width)
+            if start in decisions:
+                decisions[start][Decision(measure[9:])] += messages
+    durations = {int(measure[3:]): count for measure, count in totals.items() if measure.startswith("ms:")}
+    tags = Counter({measure: count for measure, count in totals.items() if ":" not in measure})
+    return Statistics(
+        range=range_,
+        since=since,
+        until=now,
+        width=width,
+        buckets=tuple(Bucket(start, dict(counted)) for start, counted in decisions.items()),
+        decisions={each: totals[f"decision:{each}"] for each in Decision},
+        verdicts={each: totals[f"verdict:{each}"] for each in Verdict},
+        tags=tuple(sorted(tags.items(), key=lambda pair: (-pair[1], pair[0]))[:TOP_TAGS]),
+        p50=_percentile(durations, 0.5),
+        p95=_percentile(durations, 0.95),
+        per_second=rate,
+    )
+
+
+def _percentile(counts: Mapping[int, int], part: float) -> float | None:
+    """Return the milliseconds that `part` of the messages did not exceed; None without messages."""
+    total = sum(counts.values())
+    if not total:
+        return None
+    seen = 0
+    for number in sorted(counts):
+        seen += counts[number]
+        if seen >= part * total:
+            return float(2 ** ((number + 0.5) / CLASSES_PER_DOUBLING))
+    return None
+
+
+def _bucket_start(moment: datetime, width: timedelta = BUCKET) -> datetime:
+    """Return the start of the bucket that contains the moment."""
+    seconds = width.total_seconds()
+    return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, UTC)
+
+
+async def _rolled_to(connection: Connection) -> datetime | None:
+    return cast("datetime | None", await connection.fetchval(_READ_ROLLED_TO))
+
+
+def _range_values(begin: datetime, end: datetime) -> tuple[object, ...]:
+    """Return the parameters of _MEASURED."""
+    return begin.date(), end.date(), first_ggrid(begin), first_ggrid(end)

@@ -1,0 +1,190 @@
+"""Sender history: counts the good messages of each sender to a tenant, and is looked up before a message is judged.
+
+It is updated after the response. A lookup has a short deadline, results are cached, and lookups pause while the store
+does not answer: an unknown history is never evidence.
+"""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from uuid import UUID
+
+from msgspec import Struct
+
+from mailwarden.crypto.mac import keyed_digest
+from mailwarden.errors import MailwardenError
+from mailwarden.history.store import ContactCount, ContactStats, SenderStore
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import end_tasks
+from mailwarden.telemetry.logs import get_logger
+
+DEADLINE = 0.03  # seconds
+BATCH = 25  # lookups in one statement, few enough for one index lookup each
+SLOW_PAUSE = 1.0  # seconds without lookups after one missed its deadline
+ERROR_PAUSE = 5.0  # seconds without lookups after the store failed
+CACHE_SECONDS = 60.0
+MAX_CACHED = 20_000
+MAX_RECIPIENTS = 20  # of one message
+GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
+
+_ALL = Scope.deployment()
+_log = get_logger("history.senders")
+
+
+class KnownSender(Struct, frozen=True):
+    """The stats of a sender: with the tenant, with the recipients, and of the recipients' messages to the sender."""
+
+    tenant: ContactStats = ContactStats()  # of all senders together
+    sender: ContactStats = ContactStats()
+    pair: ContactStats = ContactStats()
+    replies: ContactStats = ContactStats()
+
+
+class _Lookup(Struct, frozen=True):
+    tenant: UUID
+    sender: str
+    recipients: tuple[str, ...]
+
+
+class SenderHistory:
+    """Runs the waiting lookups in batches, one statement at a time, so that a burst uses one connection."""
+
+    def __init__(self, store: SenderStore) -> None:
+        self._store = store
+        self._salt = b""
+        self._cached: OrderedDict[_Lookup, tuple[float, KnownSender]] = OrderedDict()
+        self._waiting: dict[_Lookup, asyncio.Future[KnownSender | None]] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._paused_until = 0.0
+
+    async def lookup(self, tenant: UUID, sender: str, recipients: Sequence[str]) -> KnownSender | None:
+        """Return the stats of the sender, or None if they cannot be read in time."""
+        lookup, now = _Lookup(tenant, sender.lower(), _normalized(recipients)), time.monotonic()
+        if not lookup.sender or not lookup.recipients:
+            return None
+        cached = self._cached.get(lookup)
+        if cached and now - cached[0] < CACHE_SECONDS:
+            return cached[1]
+        if now < self._paused_until:
+            return None
+        if lookup not in self._waiting:
+            self._waiting[lookup] = asyncio.get_running_loop().create_future()
+        result = self._waiting[lookup]
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name="sender history")
+        # A scan waits no longer than this; the statement continues, and its result is cached.
+        done, _ = await asyncio.wait((result,), timeout=DEADLINE)
+        if not done:
+            self._paused_until = time.monotonic() + SLOW_PAUSE
+            return None
+        return result.result()
+
+    async def record(self, requests: Sequence[FinishedRequest]) -> None:
+        """Count the good messages among finished requests; they are not counted while the store is down."""
+        try:
+            await self._store.add(_ALL, _counts_of(requests, await self._read_salt()))
+        except MailwardenError as error:
+            _log.warning("sender_history_not_updated", reason=error.message, messages=len(requests))
+
+    async def stop(self) -> None:
+        await end_tasks(self._running)
+        self._running = None
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch = dict(islice(self._waiting.items(), BATCH))
+            found: dict[_Lookup, KnownSender] = {}
+            try:
+                found = await self._read(list(batch))
+            except MailwardenError as error:
+                self._paused_until = time.monotonic() + ERROR_PAUSE
+                _log.warning("sender_history_lookup_failed", reason=error.message)
+            except Exception:
+                self._paused_until = time.monotonic() + ERROR_PAUSE
+                _log.exception("sender_history_lookup_failed")
+            for lookup, result in batch.items():
+                del self._waiting[lookup]
+                result.set_result(found.get(lookup))
+            self._cache(found)
+
+    async def _read(self, lookups: list[_Lookup]) -> dict[_Lookup, KnownSender]:
+        salt = await self._read_salt()
+        contacts = {lookup: _contacts_of(lookup, salt) for lookup in lookups}
+        stats = await self._store.stats(_ALL, [(each.tenant, one) for each in lookups for one in contacts[each]])
+        found = {}
+        for lookup, (tenant, sender, *rest) in contacts.items():
+            half = len(rest) // 2
+            of_recipients = [stats.get(contact, ContactStats()) for contact in rest]
+            found[lookup] = KnownSender(
+                tenant=stats.get(tenant, ContactStats()),
+                sender=stats.get(sender, ContactStats()),
+                pair=max(of_recipients[:half]),
+                replies=max(of_recipients[half:]),
+            )
+        return found
+
+    def _cache(self, found: dict[_Lookup, KnownSender]) -> None:
+        now = time.monotonic()
+        for lookup, known in found.items():
+            self._cached[lookup] = (now, known)
+            self._cached.move_to_end(lookup)
+        while len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
+
+    async def _read_salt(self) -> bytes:
+        self._salt = self._salt or await self._store.salt(_ALL)
+        return self._salt
+
+
+def contact_digest(salt: bytes, tenant: UUID, sender: str, recipient: str) -> bytes:
+    """Return the digest of a sender and a recipient; in another tenant the same two have another digest.
+
+    Without a recipient it stands for the sender to the whole tenant; without both, for all mail of the tenant.
+    """
+    text = f"{sender}\0{recipient}".encode("utf-8", "replace")
+    return keyed_digest(salt, tenant.bytes + text)[:16]
+
+
+def sender_contacts(request: FinishedRequest, salt: bytes) -> list[bytes]:
+    """Return the digests of a message's sender: alone, and with each recipient. Empty without a sender."""
+    sender = request.summary.from_address.lower()
+    if not sender:
+        return []
+    recipients = _normalized(request.envelope.recipients)
+    return [contact_digest(salt, request.tenant, sender, each) for each in ("", *recipients)]
+
+
+def _contacts_of(lookup: _Lookup, salt: bytes) -> list[bytes]:
+    """Return the tenant, the sender, the sender with each recipient, and each recipient with the sender."""
+    tenant, sender, recipients = lookup.tenant, lookup.sender, lookup.recipients
+    return [
+        contact_digest(salt, tenant, "", ""),
+        contact_digest(salt, tenant, sender, ""),
+        *(contact_digest(salt, tenant, sender, each) for each in recipients),
+        *(contact_digest(salt, tenant, each, sender) for each in recipients),
+    ]
+
+
+def _counts_of(requests: Sequence[FinishedRequest], salt: bytes) -> list[ContactCount]:
+    day = datetime.now(UTC).date()
+    counts: Counter[tuple[UUID, bytes]] = Counter()
+    for request in requests:
+        if request.judgement.verdict in GOOD and not request.judgement.incomplete:
+            counts.update((request.tenant, contact) for contact in _counted_contacts(request, salt))
+    return [ContactCount(tenant, contact, day, messages) for (tenant, contact), messages in counts.items()]
+
+
+def _counted_contacts(request: FinishedRequest, salt: bytes) -> Iterator[bytes]:
+    contacts = sender_contacts(request, salt)
+    if contacts:
+        yield contact_digest(salt, request.tenant, "", "")
+        yield from contacts
+
+
+def _normalized(recipients: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({each.lower() for each in recipients})[:MAX_RECIPIENTS])

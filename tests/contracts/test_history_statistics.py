@@ -1,0 +1,115 @@
+"""Every history store counts its messages for the dashboard within a scope."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from mailwarden.history.store import Range
+from mailwarden.model.ggrid import first_ggrid, new_ggrid
+from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from tests.contracts.conftest import OpenStore
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+ACME, OTHER = uuid4(), uuid4()
+
+
+def message(
+    age: timedelta, tenant: UUID = ACME, decision: Decision = Decision.DELIVER, milliseconds: float = 40
+) -> FinishedRequest:
+    created = datetime.now(UTC) - age
+    ggrid = UUID(int=first_ggrid(created).int | (new_ggrid().int & ((1 << 62) - 1)))
+    base = finished_request(tenant=tenant, ggrid=ggrid, created=created)
+    return msgspec.structs.replace(
+        base,
+        completed=created + timedelta(milliseconds=milliseconds),
+        ruling=msgspec.structs.replace(base.ruling, decision=decision),
+    )
+
+
+async def test_figures_are_the_same_before_and_after_rollups(
+    open_store: OpenStore,
+) -> None:
+    requests = [message(timedelta(hours=hours)) for hours in range(1, 7)]
+    requests += [message(timedelta(minutes=3), decision=Decision.QUARANTINE) for _ in range(4)]
+    await open_store().save(ALL, requests)
+    figures = []
+    for _ in range(3):
+        statistics = await open_store().statistics(ALL, Range.DAY)
+        figures.append((statistics.decisions, statistics.verdicts, statistics.tags))
+        assert statistics.messages == 10
+        assert sum(bucket.messages for bucket in statistics.buckets) == 10
+        await open_store().update_rollups(ALL)
+    assert figures[0] == figures[1] == figures[2]
+    assert figures[0][0][Decision.DELIVER] == 6
+    assert figures[0][0][Decision.QUARANTINE] == 4
+    assert figures[0][1][Verdict.PHISHING] == 10
+    assert ("url.mismatch", 10) in figures[0][2]
+
+
+@pytest.mark.parametrize("late", [timedelta(minutes=9), timedelta(hours=3), timedelta(hours=20)])
+async def test_a_row_that_comes_late_is_counted_once(open_store: OpenStore, late: timedelta) -> None:
+    store = open_store()
+    await store.save(ALL, [message(timedelta(minutes=8))])
+    await open_store().update_rollups(ALL)
+    await store.save(ALL, [message(late)])
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+    await open_store().update_rollups(ALL)
+    assert (await open_store().statistics(ALL, Range.DAY)).messages == 2
+
+
+async def test_a_scope_counts_only_its_own_messages(open_store: OpenStore) -> None:
+    requests = [message(timedelta(hours=2), tenant) for tenant in (ACME, ACME, OTHER)]
+    await open_store().save(ALL, [*requests, message(timedelta(seconds=5), OTHER)])
+    for _ in range(2):
+        assert (await open_store().statistics(Scope.of(ACME), Range.DAY)).messages == 2
+        assert (await open_store().statistics(Scope.of(OTHER), Range.DAY)).messages == 2
+        assert (await open_store().statistics(Scope.of(ACME, OTHER), Range.DAY)).messages == 4
+        assert (await open_store().statistics(Scope.of(uuid4()), Range.DAY)).messages == 0
+        assert (await open_store().statistics(Scope.of(), Range.DAY)).messages == 0
+        assert (await open_store().statistics(Scope.of(UUID(int=0)), Range.DAY)).messages == 0
+        await open_store().update_rollups(ALL)
+
+
+async def test_a_range_excludes_older_messages(open_store: OpenStore) -> None:
+    ages = (timedelta(minutes=20), timedelta(hours=5), timedelta(days=1, hours=12))
+    await open_store().save(ALL, [message(age) for age in ages])
+    for _ in range(2):
+        assert [(await open_store().statistics(ALL, range_)).messages for range_ in Range] == [1, 2, 3]
+        await open_store().update_rollups(ALL)
+
+
+async def test_the_rate_covers_the_last_minute(open_store: OpenStore) -> None:
+    fast = [message(timedelta(seconds=10), milliseconds=20) for _ in range(90)]
+    slow = [message(timedelta(seconds=20), milliseconds=1_000) for _ in range(30)]
+    await open_store().save(ALL, [*fast, *slow])
+    statistics = await open_store().statistics(ALL, Range.HOUR)
+    assert statistics.per_second == 2
+    assert statistics.p50 == pytest.approx(20, rel=0.1)
+    assert statistics.p95 == pytest.approx(1_000, rel=0.1)
+
+
+async def test_figures_are_cached_for_a_moment(open_store: OpenStore) -> None:
+    store = open_store()
+    first = await store.statistics(ALL, Range.DAY)
+    await open_store().save(ALL, [message(timedelta(seconds=1))])
+    assert await store.statistics(ALL, Range.DAY) is first
+    assert (await store.statistics(Scope.of(ACME), Range.DAY)).messages == 1
+
+
+async def test_an_empty_history_has_no_figures(open_store: OpenStore) -> None:
+    await open_store().update_rollups(ALL)
+    statistics = await open_store().statistics(ALL, Range.WEEK)
+    assert (statistics.messages, statistics.p50, statistics.p95, statistics.tags) == (0, None, None, ())
+    assert len(statistics.buckets) == 42
+
+
+@pytest.mark.parametrize("milliseconds", [1, 7, 333, 4_000, 60_000])
+async def test_a_duration_is_accurate_to_nine_percent(open_store: OpenStore, milliseconds: float) -> None:
+    await open_store().save(ALL, [message(timedelta(minutes=2), milliseconds=milliseconds)])
+    assert (await open_store().statistics(ALL, Range.DAY)).p50 == pytest.approx(milliseconds, rel=0.09)

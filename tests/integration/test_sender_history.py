@@ -1,0 +1,175 @@
+"""Sender history with a real PostgreSQL: counted from good messages, looked up under a deadline, deleted."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+
+from mailwarden.database.pool import Database
+from mailwarden.guard.relationship import KNOWN_AGE, Relationship
+from mailwarden.history import senders
+from mailwarden.history.maintenance import SENDER_DAYS, Retention
+from mailwarden.history.opening import open_history
+from mailwarden.history.senders import KnownSender, SenderHistory, contact_digest
+from mailwarden.history.store import ContactCount, ContactStats, HistoryStore, SenderStore
+from mailwarden.history.writer import HistoryWriter
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Status
+from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.model.summary import MessageSummary
+from mailwarden.telemetry.metrics import Metrics
+from tests.samples.finished import finished_request
+
+ALL = Scope.deployment()
+TODAY = datetime.now(UTC).date()
+TENANT = UUID("6f1d2c3b-0000-4000-8000-000000000001")
+ADA, BOB = "ada@north.example", "bob@south.example"
+
+
+@pytest.fixture
+async def history(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HistoryStore]:
+    monkeypatch.setattr(senders, "DEADLINE", 20.0)  # these tests are not about the speed of this machine
+    database = Database(database_url)
+    yield open_history(database)
+    await database.close()
+
+
+@pytest.fixture
+def store(history: HistoryStore) -> SenderStore:
+    return history.senders
+
+
+def good(sender: str = ADA, recipient: str = BOB, verdict: Verdict = Verdict.CLEAN) -> FinishedRequest:
+    request = finished_request()
+    return replace(
+        request,
+        tenant=TENANT,
+        envelope=Envelope(sender, (recipient,)),
+        summary=replace(request.summary, from_address=sender),
+        judgement=replace(request.judgement, verdict=verdict, incomplete=False),
+    )
+
+
+async def count_messages(store: SenderStore, sender: str, messages: int, days: int) -> None:
+    """Count messages of a sender, and enough of others for an established history."""
+    salt = await store.salt(ALL)
+    for age in range(days, 0, -1):
+        day = TODAY - timedelta(days=age)
+        whole = ContactCount(TENANT, contact_digest(salt, TENANT, "", ""), day, 100)
+        alone = ContactCount(TENANT, contact_digest(salt, TENANT, sender, ""), day, messages)
+        await store.add(ALL, [whole, alone])
+
+
+async def names(store: SenderStore, sender: str) -> list[str]:
+    envelope, summary = Envelope(sender, (BOB,)), MessageSummary(1, "", from_address=sender)
+    report = await Relationship(SenderHistory(store)).report(TENANT, envelope, summary)
+    assert report.status is Status.FINISHED
+    assert not report.required
+    return [finding.name for finding in report.findings]
+
+
+async def test_only_good_messages_are_counted(store: SenderStore) -> None:
+    sender_history = SenderHistory(store)
+    await sender_history.record([good(), good(), good(verdict=Verdict.PHISHING), good(verdict=Verdict.SUSPICIOUS)])
+    known = await sender_history.lookup(TENANT, ADA.upper(), [BOB])
+    assert known is not None
+    assert (known.sender, known.pair, known.replies) == (ContactStats(2, 1), ContactStats(2, 1), ContactStats())
+    assert known.tenant.messages == 2
+
+
+async def test_a_sender_that_a_recipient_wrote_to_is_no_first_contact(store: SenderStore) -> None:
+    await count_messages(store, "other@north.example", 1, 8)
+    await SenderHistory(store).record([good(sender=BOB, recipient=ADA)])
+    assert await names(store, ADA) == []
+
+
+async def test_a_young_history_reports_no_first_contact(store: SenderStore) -> None:
+    await SenderHistory(store).record([good()])
+    assert await names(store, "new@north.example") == []
+
+
+async def test_an_established_history_reports_first_contacts_and_known_senders(store: SenderStore) -> None:
+    await count_messages(store, ADA, 3, KNOWN_AGE)
+    assert await names(store, "new@north.example") == ["relationship.first-contact"]
+    assert await names(store, ADA) == ["relationship.known-sender"]
+
+
+async def test_a_sender_of_a_few_days_is_not_known(store: SenderStore) -> None:
+    """An address created for an attack is not known after three harmless messages."""
+    await count_messages(store, ADA, 100, KNOWN_AGE - 2)
+    assert await names(store, ADA) == []
+
+
+async def test_another_tenant_does_not_know_the_sender(store: SenderStore) -> None:
+    await count_messages(store, ADA, 3, 8)
+    known = await SenderHistory(store).lookup(uuid4(), ADA, [BOB])
+    assert known is not None
+    assert known.sender == known.tenant == ContactStats()
+    assert (
+        await store.stats(Scope.of(uuid4()), [(TENANT, contact_digest(await store.salt(ALL), TENANT, ADA, ""))]) == {}
+    )
+
+
+async def test_the_table_holds_no_addresses(store: SenderStore, database_url: str) -> None:
+    await SenderHistory(store).record([good()])
+    connection = await asyncpg.connect(database_url)
+    rows = await connection.fetch("SELECT * FROM relationships")
+    await connection.close()
+    assert rows
+    assert not any(b"ada" in row["pair"] or "ada" in str(dict(row)) for row in rows)
+
+
+async def test_contacts_not_seen_for_long_are_deleted(history: HistoryStore, store: SenderStore) -> None:
+    salt = await store.salt(ALL)
+    old, new = (ContactCount(TENANT, contact_digest(salt, TENANT, name, ""), day, 1) for name, day in (
+        ("old", TODAY - timedelta(days=SENDER_DAYS + 1)), ("new", TODAY)
+    ))  # fmt: skip
+    await store.add(ALL, [old, new])
+    assert await Retention(history, 30).delete_senders() == 1
+    assert list(await store.stats(ALL, [(TENANT, old.contact), (TENANT, new.contact)])) == [new.contact]
+
+
+async def test_the_writer_reports_stored_batches(history: HistoryStore, store: SenderStore) -> None:
+    sender_history = SenderHistory(store)
+    writer = HistoryWriter(history, 10, Metrics(), sender_history.record)
+    writer.start()
+    writer.save(good())
+    await writer.stop(5)
+    known = await sender_history.lookup(TENANT, ADA, [BOB])
+    assert known is not None
+    assert known.sender.messages == 1
+
+
+async def test_a_burst_is_looked_up_in_batches_and_late_results_are_cached(
+    store: SenderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(senders, "DEADLINE", 0.03)
+    sender_history = SenderHistory(store)
+    addresses = [f"{number}@north.example" for number in range(300)]
+
+    async def lookup_all() -> list[KnownSender | None]:
+        return await asyncio.gather(*(sender_history.lookup(TENANT, sender, [BOB]) for sender in addresses))
+
+    until = time.monotonic() + 20
+    while not all(await lookup_all()):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+    await sender_history.stop()
+
+
+async def test_without_the_database_lookups_return_none_at_once() -> None:
+    database = Database("postgresql://nobody@127.0.0.1:9/none")
+    sender_history = SenderHistory(open_history(database).senders)
+    started = time.monotonic()
+    for number in range(200):
+        assert await sender_history.lookup(TENANT, f"{number}@north.example", [BOB]) is None
+    assert time.monotonic() - started < 3.0  # a short wait for each of them would be six seconds
+    await sender_history.record([good()])
+    await database.close()
