@@ -5,7 +5,7 @@ import json
 import ssl
 import struct
 
-from mailwarden.analysis.analyzers.rspamd import request_head
+from mailwarden.analysis.engines.rspamd import request_head
 from mailwarden.model.envelope import Envelope
 
 ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.5", "mail.sender.example")

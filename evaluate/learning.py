@@ -17,17 +17,16 @@ from redis.asyncio import Redis
 from evaluate.corpus import HAM, MALFORMED, PHISHING, SPAM, Corpus, Sample, Split
 from evaluate.progress import AT_ONCE, Meter, side_by_side
 from evaluate.records import Scanned
-from mailwarden.analysis.analyzer import EngineFailed, Known
+from mailwarden.analysis.analyzer import Content, EngineFailed, Known
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
-from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
-from mailwarden.analysis.collection import Content
-from mailwarden.analysis.teacher import NAMESPACE, Teacher
+from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
+from mailwarden.analysis.engines.rspamd_teacher import NAMESPACE, RspamdTeacher
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.summary import MessageSummary
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
 
-PATIENCE = 60.0
+PATIENCE = 60_000  # milliseconds
 BATCH = 5_000
 _VERSION = b"version"
 LEARNED = LearnedAnalyzer.name
@@ -88,8 +87,8 @@ class School:
     def __init__(self, engines: Engines, corpus: Corpus) -> None:
         self._corpus = corpus
         self._now = time.time()
-        self._teacher = Teacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
-        self._rspamd = RspamdAnalyzer(engines.rspamd.address, PATIENCE, AT_ONCE)
+        self._teacher = RspamdTeacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
+        self._rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, PATIENCE, AT_ONCE))
         self._redis = Redis.from_url(engines.redis.url)
         self._parts: dict[str, list[tuple[str, dict[bytes, float]]]] = defaultdict(list)
 

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from evaluate.corpus import Posted
-from mailwarden.analysis.analyzers.rspamd import split_answer
+from mailwarden.analysis.engines.rspamd import split_answer
 from rig.ports import free_port
 from rig.process import ServerProcess
 

@@ -156,7 +156,7 @@ def install_product(
             shutil.copytree(first, place)
         guard = Service(f"guard-{number}", "guard", place, port)
         guard.configure({"listen": {"host": HOST, "port": port}, "name": guard.name})
-        guard.configure({"learning": learning_of(engines), "engines": {"dns": dns_of(engines)}})
+        guard.configure({"engines": {"rspamd": {"training": training_of(engines)}, "dns": dns_of(engines)}})
         guard.configure(overrides)
         product.guards.append(guard)
     product.abby.configure({"serviceProviders": {"core": {"hosts": [guard.url for guard in product.guards]}}})
@@ -169,8 +169,8 @@ def dns_of(engines: Engines) -> Overrides:
     return {"servers": [engines.dns.address], "probe": ZONES[0].name}
 
 
-def learning_of(engines: Engines) -> Overrides:
-    """Return how guard teaches the rig's Rspamd."""
+def training_of(engines: Engines) -> Overrides:
+    """Return how guard trains the rig's Rspamd."""
     return {"controller": engines.rspamd.controller_address, "password": PASSWORD, "redis": engines.redis.url}
 
 

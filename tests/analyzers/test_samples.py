@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
-from mailwarden.analysis.analyzers import clamav, rspamd
+from mailwarden.analysis.engines import clamav, rspamd
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.registry import CONCLUDING, LOCAL, YARA
 from mailwarden.message.parser import parse_message
@@ -52,8 +52,12 @@ def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
     envelope = Envelope(given.sender, ("bob@south.example",), given.remote_address, given.helo)
     for concluding in CONCLUDING:
         if concluding.name == analyzer:
-            answers = {"rspamd": EngineAnswer((), symbols=sample.symbols)}
-            return concluding.conclude(Known(envelope, summarize(parse_message(raw)), answers))
+            answer = EngineAnswer(
+                (),
+                authentication=rspamd.sender_checks(sample.symbols, envelope),
+                statistics=rspamd.statistics_of(sample.symbols),
+            )
+            return concluding.conclude(Known(envelope, summarize(parse_message(raw)), {"rspamd": answer}))
     reports = [frame.report for frame in examine(Job(raw, envelope=envelope))]
     assert not [report.failure for report in reports if report.failure]
     return [finding for report in reports for finding in report.findings if finding.name.startswith(f"{analyzer}.")]

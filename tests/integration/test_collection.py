@@ -2,8 +2,8 @@
 
 import pytest
 
-from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
 from mailwarden.analysis.collection import Collector
+from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
@@ -19,7 +19,7 @@ ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
 async def collector(engines):
     workers = WorkerPool(1, 1024, Patience(structure=20.0))
     await workers.start()
-    yield Collector(workers, (ClamavAnalyzer(engines.clamd.address, 60.0, 4),))
+    yield Collector(workers, (ClamavEngine("clamav", ClamavSettings(engines.clamd.address, max_concurrency=4)),))
     await workers.stop()
 
 

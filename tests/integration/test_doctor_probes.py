@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.cli import doctor_probes
-from mailwarden.cli.doctor_probes import check_clamav, check_rspamd
+from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, age_of_signatures
+from mailwarden.analysis.engines.engine import AnyEngine, Diagnosis
+from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.cli.doctor_report import Host, Line
 from mailwarden.cli.doctor_scans import check_postfix
 from mailwarden.cli.doctor_services import check_database
-from mailwarden.guard.config import Clamav, GuardConfig, Rspamd, ScanSources
-from mailwarden.guard.config import Engines as EngineSettings
+from mailwarden.guard.config import GuardConfig, ScanSources
 from mailwarden.guard.smtp.config import Smtp
 from mailwarden.settings.shared import Database
 from rig.clamd import SETTINGS, Clamd
@@ -22,8 +22,16 @@ from rig.folders import temporary_folder
 from rig.rspamd import Rspamd as RigRspamd
 
 
-def host_with(**settings: Clamav | Rspamd) -> Host:
-    return Host(Path("/nowhere"), GuardConfig(engines=EngineSettings(**settings)), None)  # type: ignore[arg-type]
+def clamav_at(address: str) -> ClamavEngine:
+    return ClamavEngine("clamav", ClamavSettings(address))
+
+
+def rspamd_at(address: str) -> RspamdEngine:
+    return RspamdEngine("rspamd", RspamdSettings(address))
+
+
+async def diagnoses(engine: AnyEngine) -> list[Diagnosis]:
+    return [line async for line in engine.diagnose(lambda _: None)]
 
 
 async def lines(check: Callable[[Host], AsyncIterator[Line]], host: Host) -> list[Line]:
@@ -49,7 +57,7 @@ async def test_each_wrong_setting_of_clamd_is_named(setting: str):
     clamd = Clamd(temporary_folder() / "clamd", SETTINGS.replace(right, wrong))
     clamd.start()
     try:
-        found = await lines(check_clamav, host_with(clamav=Clamav(clamd.address)))
+        found = await diagnoses(clamav_at(clamd.address))
     finally:
         clamd.stop()
     assert [line.well for line in found] == [False], found
@@ -60,10 +68,10 @@ async def test_missing_signatures_of_clamd_are_named():
     clamd = Clamd(temporary_folder() / "clamd", signatures="Other:0:0:6d61696c77617264656e2d6f74686572\n")
     clamd.start()
     try:
-        found = await lines(check_clamav, host_with(clamav=Clamav(clamd.address)))
+        found = await diagnoses(clamav_at(clamd.address))
     finally:
         clamd.stop()
-    assert found[0] == Line(
+    assert found[0] == Diagnosis(
         False, "clamav signatures", "clamd does not find EICAR", "run `freshclam`, then restart clamd"
     )
 
@@ -71,14 +79,13 @@ async def test_missing_signatures_of_clamd_are_named():
 @pytest.mark.parametrize(("days", "told"), [(0, 0), (7, 0), (30, 30)])
 def test_old_signatures_are_named(days: int, told: int):
     made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days, hours=1)
-    assert doctor_probes._age_of_signatures(f"ClamAV 1.4.6/27852/{made:%a %b %d %H:%M:%S %Y}") == told
-    assert doctor_probes._age_of_signatures("ClamAV 1.4.6") == 0
+    assert age_of_signatures(f"ClamAV 1.4.6/27852/{made:%a %b %d %H:%M:%S %Y}") == told
+    assert age_of_signatures("ClamAV 1.4.6") == 0
 
 
 async def test_right_engines_are_reported_as_right(engines: Engines):
-    host = host_with(clamav=Clamav(engines.clamd.address), rspamd=Rspamd(engines.rspamd.address))
-    assert [line.well for line in await lines(check_clamav, host)] == [True]
-    assert [line.well for line in await lines(check_rspamd, host)] == [True]
+    assert [line.well for line in await diagnoses(clamav_at(engines.clamd.address))] == [True]
+    assert [line.well for line in await diagnoses(rspamd_at(engines.rspamd.address))] == [True]
 
 
 RSPAMD = {
@@ -98,7 +105,7 @@ async def test_each_wrong_setting_of_rspamd_is_named(named: str, engines: Engine
     )
     rspamd.start()
     try:
-        found = await lines(check_rspamd, host_with(rspamd=Rspamd(rspamd.address)))
+        found = await diagnoses(rspamd_at(rspamd.address))
     finally:
         rspamd.stop()
     assert [line.well for line in found] == [False], found
@@ -106,9 +113,9 @@ async def test_each_wrong_setting_of_rspamd_is_named(named: str, engines: Engine
 
 
 async def test_a_socket_without_permission_is_named(engines: Engines, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mailwarden.cli.doctor_probes.os.access", lambda *_: False)  # root may open every socket
-    host = host_with(clamav=Clamav(engines.clamd.address), rspamd=Rspamd(engines.rspamd.address))
-    (clamav,), (rspamd,) = await lines(check_clamav, host), await lines(check_rspamd, host)
+    monkeypatch.setattr("mailwarden.analysis.engines.engine.os.access", lambda *_: False)  # root may open every socket
+    (clamav,) = await diagnoses(clamav_at(engines.clamd.address))
+    (rspamd,) = await diagnoses(rspamd_at(engines.rspamd.address))
     assert "LocalSocketMode" in clamav.remedy
     assert "bind_socket" in rspamd.remedy
     assert "permission denied" in clamav.seen

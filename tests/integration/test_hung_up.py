@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from mailwarden.analysis.engine import EngineDoor, Exchange
+from mailwarden.analysis.engines.connection import EngineConnection, Exchange
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NextHop, NotTaken
 
 MOMENT = 0.1
 
 
-class SlowDoor(EngineDoor):
+class SlowDoor(EngineConnection):
     """An engine's door through which nobody speaks at once."""
 
     async def _connect(self, limit: int) -> tuple[asyncio.WriteTransport, Exchange]:

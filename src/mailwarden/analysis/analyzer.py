@@ -1,14 +1,14 @@
 """What an analyzer is, and what it is given.
 
-There are three kinds, told apart by where they may run:
+There are three kinds; they differ in where they may run:
 - a *local* analyzer looks at the parsed message. It is plain code on hostile bytes, so it runs in a worker
   process that is killed at the deadline;
-- an *engine* analyzer asks an outside program about the raw bytes;
+- an *engine* is an outside program that is asked about the raw bytes (`analysis/engines`);
 - a *concluding* analyzer reasons about what the others brought back, without touching the bytes.
 An analyzer yields findings and nothing else: weights, tags and sentences are data in `policy/rules`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -31,15 +31,59 @@ class RawMessage(Protocol):
     def chunks(self, size: int = 262_144) -> Iterable[bytes]: ...
 
 
+class Content(Struct, frozen=True):
+    """Bytes in memory, as something that an engine can be asked about."""
+
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def open_to_read(self) -> None:
+        """Return None: it is in memory."""
+
+    def chunks(self, size: int = 262_144) -> Iterator[bytes]:
+        for start in range(0, len(self.content), size):
+            yield self.content[start : start + size]
+
+
+class SenderChecks(Struct, frozen=True):
+    """The results of SPF, DKIM and DMARC, and how the engine that checked them read the sender."""
+
+    spf: str = ""  # pass, fail, softfail, neutral, error or none; "" without a result
+    spf_checked: bool = False  # with the IP address of the client
+    dkim: tuple[tuple[str, tuple[str, ...]], ...] = ()  # pass, fail, error or none, each with the signing domains
+    signed_by: tuple[str, ...] = ()  # the domains whose signatures are valid
+    dmarc: str = ""  # pass, reject, quarantine, softfail, error or none; "" without a result
+    dmarc_domain: str = ""  # the domain whose policy was looked up
+    policy_found: bool = False  # a DMARC record was found, valid or not
+    policy_missing: bool = False  # no DMARC record was found, or the lookup failed
+    temporary_error: bool = False  # a lookup of SPF, DKIM or DMARC failed for now
+    policy_unknown: bool = False  # RFC 7489, section 6.6.2: the lookup of the DMARC record failed for now
+    several_senders: bool = False  # From has more than one address, or there are two From fields
+    from_missing: bool = False  # the engine saw no From field
+    read_as: tuple[str, str] | None = None  # From and envelope sender as the engine read them, where they differ
+    read_as_equal: bool = False  # the engine read the same address in both
+
+
+class Statistics(Struct, frozen=True):
+    """How sure an engine is by what a tenant reported, in percent."""
+
+    threat: float = 0.0
+    good: float = 0.0
+
+
 class EngineAnswer(Struct, frozen=True):
-    """What an engine said, already in our words; `symbols` is for concluding analyzers alone.
+    """What an engine said, in neutral terms; `authentication` and `statistics` are for concluding analyzers.
 
     `unfinished` says in a sentence what the engine could not do; the analysis is then incomplete, whatever it found.
     """
 
     findings: tuple[Finding, ...]
     engine: str = ""
-    symbols: dict[str, tuple[str, ...]] = {}
+    authentication: SenderChecks | None = None
+    statistics: Statistics | None = None
     unfinished: str = ""
 
 
@@ -50,6 +94,11 @@ class Known(Struct, frozen=True):
     summary: MessageSummary
     answers: dict[str, EngineAnswer]
     ambiguous_sender: bool = False  # no authentication result applies
+
+    @property
+    def authentication(self) -> SenderChecks | None:
+        """Return the checks of the engine that authenticates; the configuration allows one."""
+        return next((answer.authentication for answer in self.answers.values() if answer.authentication), None)
 
 
 class LocalAnalyzer(Protocol):
@@ -65,27 +114,6 @@ class EngineFailed(Exception):
         super().__init__(sentence)
         self.kind = kind
         self.sentence = sentence
-
-
-class EngineAnalyzer(Protocol):
-    name: ClassVar[str]
-    bears_any_structure: ClassVar[bool]  # False: not asked about a message that trips a structure limit
-    learns: ClassVar[bool]  # True: what it says may depend on what a tenant taught it
-    reads_contents: ClassVar[bool]  # True: asked about the decoded parts too, where the message is ambiguous
-    unpacks: ClassVar[bool]  # True: opens archives and pictures, which may take long for few bytes
-
-    @property
-    def timeout(self) -> float:
-        """Return the longest wait for one answer, in seconds."""
-
-    async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
-        """Ask the engine; raise EngineFailed where it cannot finish. The caller holds the deadline.
-
-        An engine that learns goes by what it learned for the learner; without one by nothing that was learned.
-        """
-
-    async def check(self) -> str:
-        """Return the engine's name and version, or raise EngineFailed where it does not answer."""
 
 
 class ConcludingAnalyzer(Protocol):

@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from mailwarden.analysis.analyzer import EngineAnalyzer, EngineFailed, RawMessage
-from mailwarden.analysis.collection import Content, Examination
+from mailwarden.analysis.analyzer import Content, EngineFailed, RawMessage
+from mailwarden.analysis.collection import Examination
+from mailwarden.analysis.engines.engine import AnyEngine, EngineSettings, ScanEngine
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
@@ -21,9 +22,10 @@ _AS_MAIL = b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\nSubject: rest\r\n\
 
 
 class Clearance:
-    def __init__(self, workers: WorkerPool, engines: Sequence[EngineAnalyzer]) -> None:
+    def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine]) -> None:
         self._workers = workers
-        self._engines = tuple(engine for engine in engines if engine.reads_contents)
+        scanning = (engine for engine in engines if isinstance(engine, ScanEngine))
+        self._engines = tuple(engine for engine in scanning if engine.convicts_files)
 
     async def is_given(
         self, raw: RawMessage, envelope: Envelope, evidence: Evidence, allowed: frozenset[str], deadline: float
@@ -63,7 +65,7 @@ def _findings(examination: Examination) -> Iterable[Finding]:
     return (finding for report in examination.reports.values() for finding in report.findings)
 
 
-async def _ask(engine: EngineAnalyzer, envelope: Envelope, contents: Iterable[bytes]) -> frozenset[str]:
+async def _ask(engine: ScanEngine[EngineSettings], envelope: Envelope, contents: Iterable[bytes]) -> frozenset[str]:
     found: set[str] = set()
     for content in contents:
         answer = await engine.examine(Content(content), envelope)

@@ -2,24 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.analyzer import (
-    EngineAnalyzer,
-    EngineAnswer,
-    EngineFailed,
-    Known,
-    RawMessage,
-)
+from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, Known, RawMessage
+from mailwarden.analysis.engines.engine import AnyEngine, ConfirmingEngine, EngineSettings, ScanEngine
 from mailwarden.analysis.examination import Frame, report_of
 from mailwarden.analysis.fair_queue import NO_FLOW, FairQueue, Flow, Turn
 from mailwarden.analysis.heaviness import HEAVY_BYTES, Weight
-from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
-from mailwarden.analysis.resolver import Resolver
+from mailwarden.analysis.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
 from mailwarden.analysis.workers import WorkerFailed, WorkerPool
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
@@ -33,27 +27,11 @@ _CRASHES_ALLOWED = 1
 _WEIGHING_TIMEOUT = 2.0
 
 Observer = Callable[[Report], None]
+Scanning = ScanEngine[EngineSettings]
 
 
 def ignore(_: Report) -> None:
     """Observe nothing: nobody watches."""
-
-
-class Content(Struct, frozen=True):
-    """One decoded part, as something that an engine can be asked about."""
-
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
-
-    def open_to_read(self) -> None:
-        """Return None: it is in memory."""
-
-    def chunks(self, size: int = 262_144) -> Iterator[bytes]:
-        for start in range(0, len(self.content), size):
-            yield self.content[start : start + size]
 
 
 class Audience(Struct, frozen=True):
@@ -152,13 +130,11 @@ class Examination:
 class Collector:
     """Asks every analyzer about a message: the worker and the engines side by side, the concluding ones at the end."""
 
-    def __init__(
-        self, workers: WorkerPool, engines: Sequence[EngineAnalyzer], resolver: Resolver | None = None
-    ) -> None:
+    def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine]) -> None:
         self._workers = workers
-        self._engines = tuple(engines)
-        self._resolver = resolver
-        self._turns = {engine.name: EngineTurns(engine, workers.heavy_count) for engine in engines}
+        self._engines = tuple(engine for engine in engines if isinstance(engine, ScanEngine))
+        self._confirming = tuple(engine for engine in engines if isinstance(engine, ConfirmingEngine))
+        self._turns = {engine.name: EngineTurns(engine, workers.heavy_count) for engine in self._engines}
 
     async def collect(
         self,
@@ -193,7 +169,7 @@ class Collector:
         first, *rest = audiences
         examination = Examination(wanted, observe, tuple(audience.recipients for audience in rest))
 
-        async def ask(engine: EngineAnalyzer, learner: str) -> tuple[Report, EngineAnswer | None]:
+        async def ask(engine: Scanning, learner: str) -> tuple[Report, EngineAnswer | None]:
             question = _question(engine, learner, audiences, message)
             report, answer = await _ask(engine, question, examination, until, self._turns[engine.name])
             if learner == _learner(engine, first):
@@ -215,8 +191,7 @@ class Collector:
             answers = {report.analyzer: answer for report, answer in said if answer}
             known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
             concluded = _conclude(known, sound=examination.sound)
-            if self._resolver is not None:
-                concluded.append(await self._resolver.confirm(known, until))
+            concluded += [await engine.confirm(known, until) for engine in self._confirming]
             for report in () if number else concluded:
                 observe(report)
             reports = (*examination.reports_for(number), *(report for report, _ in said), *concluded)
@@ -254,12 +229,12 @@ class Collector:
         return refusal
 
 
-def _learner(engine: EngineAnalyzer, audience: Audience) -> str:
+def _learner(engine: Scanning, audience: Audience) -> str:
     """Return whose statistics the engine goes by for an audience."""
     return audience.learner if engine.learns else ""
 
 
-def _question(engine: EngineAnalyzer, learner: str, audiences: Sequence[Audience], message: Question) -> Question:
+def _question(engine: Scanning, learner: str, audiences: Sequence[Audience], message: Question) -> Question:
     """Return what an engine is asked; one that learns is told of the learner's own recipients alone."""
     if len(audiences) == 1 or not engine.learns:
         return replace(message, learner=learner)
@@ -270,7 +245,7 @@ def _question(engine: EngineAnalyzer, learner: str, audiences: Sequence[Audience
 class EngineTurns:
     """How many heavy messages one engine is asked about at once; an engine has no priorities of its own."""
 
-    def __init__(self, engine: EngineAnalyzer, count: int) -> None:
+    def __init__(self, engine: Scanning, count: int) -> None:
         self._engine = engine
         self._turns = FairQueue([Turn() for _ in range(max(1, count))])
 
@@ -300,15 +275,15 @@ class EngineTurns:
 
 
 async def _ask(
-    engine: EngineAnalyzer, question: Question, examination: Examination, until: float, turns: EngineTurns
+    engine: Scanning, question: Question, examination: Examination, until: float, turns: EngineTurns
 ) -> tuple[Report, EngineAnswer | None]:
-    """Ask one engine once the worker has weighed the message; not about a structure that the engine cannot bear."""
+    """Ask one engine once the worker has weighed the message; one that trips a limit only where it accepts such."""
     await examination.structure_known.wait()
-    if not (examination.sound or (engine.bears_any_structure and examination.bearable)):
-        return _skipped(engine.name), None
+    if not (examination.sound or (engine.accepts_malformed and examination.bearable)):
+        return _skipped(engine.name, required=engine.required), None
     heavy = await _is_heavy(engine, question.raw, examination)
     started = time.perf_counter()
-    required = is_required(engine.name)
+    required = engine.required
     try:
         answer = await turns.ask(question, question.raw, until, heavy=heavy)
         took = _milliseconds(started)
@@ -324,10 +299,11 @@ async def _ask(
         failure = Failure(engine.name, error.kind, error.sentence)
         return Report(engine.name, required, Status.FAILED, _milliseconds(started), (), failure), None
     rest = Failure(engine.name, FailureKind.UNFINISHED, answer.unfinished) if answer.unfinished else None
-    return Report(engine.name, required, Status.FINISHED, took, answer.findings, rest, answer.engine), answer
+    findings, convicts = answer.findings, engine.convicts_files
+    return Report(engine.name, required, Status.FINISHED, took, findings, rest, answer.engine, convicts), answer
 
 
-async def _is_heavy(engine: EngineAnalyzer, raw: RawMessage, examination: Examination) -> bool:
+async def _is_heavy(engine: Scanning, raw: RawMessage, examination: Examination) -> bool:
     """Wait until the worker has weighed the message, for an engine that unpacks files also what is inside them."""
     if raw.size > HEAVY_BYTES:
         return True
@@ -351,11 +327,11 @@ def _conclude(known: Known, *, sound: bool) -> list[Report]:
 def _missing(step: str, failure: WorkerFailed | None) -> Report:
     kind = failure.kind if failure else FailureKind.UNFINISHED
     sentence = failure.sentence if failure else "The worker ended without a report."
-    return Report(step, is_required(step), Status.FAILED, 0.0, failure=Failure(step, kind, sentence))
+    return Report(step, True, Status.FAILED, 0.0, failure=Failure(step, kind, sentence))
 
 
-def _skipped(analyzer: str) -> Report:
-    return Report(analyzer, is_required(analyzer), Status.SKIPPED, 0.0)
+def _skipped(analyzer: str, *, required: bool = True) -> Report:
+    return Report(analyzer, required, Status.SKIPPED, 0.0)
 
 
 def _milliseconds(started: float) -> float:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mailwarden.analysis.heaviness import LIGHT_SECONDS, Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.link_summaries import with_links
-from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE, is_required
+from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason
@@ -226,11 +226,11 @@ def report_of(name: str, look: Callable[[], Iterable[Finding]]) -> Report:
 
 def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Report:
     took = (time.perf_counter() - started) * 1000
-    return Report(name, is_required(name), Status.FINISHED, round(took, 3), findings)
+    return Report(name, True, Status.FINISHED, round(took, 3), findings)
 
 
 def _broken(name: str, started: float, error: Exception) -> Report:
     sentence = f"The analyzer {name} broke on this message ({type(error).__name__}: {error})."
     took = (time.perf_counter() - started) * 1000
     failure = Failure(name, FailureKind.CRASHED, sentence[:300])  # shown: an error of ours
-    return Report(name, is_required(name), Status.FAILED, round(took, 3), failure=failure)
+    return Report(name, True, Status.FAILED, round(took, 3), failure=failure)

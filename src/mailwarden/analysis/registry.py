@@ -50,10 +50,3 @@ LOCAL: tuple[LocalAnalyzer, ...] = (
     WordingAnalyzer(),
 )
 CONCLUDING: tuple[ConcludingAnalyzer, ...] = (AuthenticationAnalyzer(), LearnedAnalyzer())
-
-# Every analyzer is required: what one of them could not look at may be what matters.
-OPTIONAL: frozenset[str] = frozenset()
-
-
-def is_required(analyzer: str) -> bool:
-    return analyzer not in OPTIONAL

@@ -29,7 +29,7 @@ _EMBEDDED = ".embedded"  # in the path of a file that the parser found in the te
 
 
 class Container(NamedTuple):
-    """A kind of container: how it is recognised, how it is read, and whether ClamAV opens it by itself."""
+    """A kind of container: how it is recognised, how it is read, and whether engines open it, too."""
 
     kind: str
     matches: Callable[[SeenFile], bool]

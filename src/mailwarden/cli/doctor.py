@@ -11,7 +11,6 @@ from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.config import ignored_entries
 from mailwarden.cli.doctor_files import check_certificates, check_folders, check_secrets
-from mailwarden.cli.doctor_probes import check_clamav, check_rspamd
 from mailwarden.cli.doctor_report import Check, Host, Line
 from mailwarden.cli.doctor_sandbox import check_sandbox
 from mailwarden.cli.doctor_scans import check_postfix, check_scans
@@ -19,9 +18,7 @@ from mailwarden.cli.doctor_self_tests import check_self_tests
 from mailwarden.cli.doctor_services import (
     check_database,
     check_engines,
-    check_learning,
     check_processes,
-    check_resolver,
     check_smtp,
 )
 from mailwarden.cli.doctor_trust import check_sources, check_trust
@@ -41,12 +38,8 @@ CHECKS: tuple[Check, ...] = (
     check_sandbox,
     check_database,
     check_engines,
-    check_resolver,
-    check_clamav,
-    check_rspamd,
     check_smtp,
     check_postfix,
-    check_learning,
     check_processes,
     check_scans,
 )

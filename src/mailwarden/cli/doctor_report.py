@@ -1,5 +1,6 @@
 """The vocabulary of `mailwarden doctor`: the host that is checked, and the line that a check reports."""
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,3 +50,8 @@ class Line:
 
 # A check reports one line for each dependency that it looks at, and none where the host has no such dependency.
 Check = Callable[[Host], AsyncIterator[Line]]
+
+
+def announce(step: str) -> None:
+    """Print on standard error which step takes its time now."""
+    print(f"...   {step}", file=sys.stderr, flush=True)

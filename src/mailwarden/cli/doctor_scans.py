@@ -10,9 +10,8 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from mailwarden.cli import doctor_samples as samples
-from mailwarden.cli.doctor_probes import announce
-from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.analysis.engines import samples
+from mailwarden.cli.doctor_report import Host, Line, announce
 from mailwarden.errors import MailwardenError
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict

@@ -12,15 +12,14 @@ import aiohttp
 import msgspec
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines.table import open_engines
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.doctor_files import look_at_folder
-from mailwarden.cli.doctor_report import Host, Line
+from mailwarden.cli.doctor_report import Host, Line, announce
 from mailwarden.cli.doctor_trust import public_context, rejected_certificate
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import pending, server_time
 from mailwarden.errors import MailwardenError, StorageUnavailable
-from mailwarden.guard.app import build_engines, build_resolver
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.quarantine.opening import open_vault
@@ -43,31 +42,22 @@ async def check_database(host: Host) -> AsyncIterator[Line]:
 
 
 async def check_engines(host: Host) -> AsyncIterator[Line]:
+    """Check that every engine answers, and then how each is configured: the engine knows what to look for."""
     if host.guard is None:
         return
-    for engine in build_engines(host.guard):
-        address = getattr(host.guard.engines, engine.name).address
-        remedy = f"start it, or set engines.{engine.name}.address in {GUARD_PATH}"
+    engines = open_engines(host.guard.engines)
+    for engine in engines:
+        place = f" at {engine.location}" if engine.location else ""
         try:
             async with asyncio.timeout(PATIENCE):
-                yield Line(True, engine.name, f"{await engine.check()} at {address}")
+                yield Line(True, engine.name, f"{(await engine.check()).detail}{place}")
         except EngineFailed as error:
-            yield Line(False, engine.name, error.sentence, remedy)
+            yield Line(False, engine.name, error.sentence, engine.remedy)
         except TimeoutError:
-            yield Line(False, engine.name, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
-
-
-async def check_resolver(host: Host) -> AsyncIterator[Line]:
-    if host.guard is None:
-        return
-    remedy = f"start it, or set engines.dns.servers and engines.dns.probe in {GUARD_PATH}; name Rspamd's resolver"
-    try:
-        async with asyncio.timeout(PATIENCE):
-            yield Line(True, "dns", await build_resolver(host.guard).check())
-    except EngineFailed as error:
-        yield Line(False, "dns", error.sentence, remedy)
-    except TimeoutError:
-        yield Line(False, "dns", f"no answer within {PATIENCE:.0f} s", remedy)
+            yield Line(False, engine.name, f"no answer{place} within {PATIENCE:.0f} s", engine.remedy)
+    for engine in engines:
+        async for each in engine.diagnose(announce):
+            yield Line(each.well, each.name, each.seen, each.remedy)
 
 
 async def check_smtp(host: Host) -> AsyncIterator[Line]:
@@ -78,28 +68,6 @@ async def check_smtp(host: Host) -> AsyncIterator[Line]:
     yield await _next_hop("smtp.nextHop", host.guard.scan_sources.smtp.next_hop_address)
     if (released := host.guard.quarantine.release_address) is not None:
         yield await _next_hop("quarantine.releaseTo", released)
-
-
-async def check_learning(host: Host) -> AsyncIterator[Line]:
-    """Check Rspamd's controller, and the Redis in which it keeps statistics."""
-    if host.guard is None or host.guard.learning is None:
-        return
-    learning = host.guard.learning
-    teacher = Teacher(learning.controller, learning.password, learning.redis)
-    asked = (
-        ("learning.controller", learning.controller, teacher.check_controller),
-        ("learning.redis", learning.redis.rpartition("@")[2], teacher.check_redis),
-    )
-    for key, address, check in asked:
-        remedy = f"start it, or set {key} in {GUARD_PATH}; until then reports wait"
-        try:
-            async with asyncio.timeout(PATIENCE):
-                yield Line(True, key, f"{await check()} at {address}")
-        except EngineFailed as error:
-            yield Line(False, key, error.sentence, remedy)
-        except TimeoutError:
-            yield Line(False, key, f"{address}: no answer within {PATIENCE:.0f} s", remedy)
-    await teacher.close()
 
 
 async def check_processes(host: Host) -> AsyncIterator[Line]:

@@ -77,11 +77,11 @@ async def check_sources(host: Host) -> AsyncIterator[Line]:
     """Warn about scan sources over HTTP that ask for no secret."""
     if host.guard is None:
         return
-    rspamd, stalwart = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
-    if rspamd is not None and not rspamd.password:
-        yield _without_secret("rspamdApi", "password", rspamd.listen)
-    if stalwart is not None and not stalwart.token:
-        yield _without_secret("stalwartHook", "token", stalwart.listen)
+    asked, hooked = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
+    if asked is not None and not asked.password:
+        yield _without_secret("rspamdApi", "password", asked.listen)
+    if hooked is not None and not hooked.token:
+        yield _without_secret("stalwartHook", "token", hooked.listen)
 
 
 def _without_secret(name: str, key: str, listen: Listen) -> Line:

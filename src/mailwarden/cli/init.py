@@ -14,6 +14,7 @@ from string import Template
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
+from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.certificates import KEY as CA_KEY
 from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
@@ -32,6 +33,8 @@ from mailwarden.serving.client_names import ABBY_NAME
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
 CONTENTS = "secrets/contents"
+# The engines whose address `templates/guard.yml` has.
+_ADDRESSED = tuple(engine for engine in ENGINES if engine.shipped_address)
 
 
 def render(template: str, values: dict[str, str]) -> str:
@@ -46,14 +49,13 @@ def shipped_values() -> dict[str, str]:
         "guard_host": "mta.example",
         "guard_port": "9785",
         "abby_port": "9081",
-        "rspamd": "unix:/run/rspamd/normal.sock",
-        "clamav": "unix:/run/clamav/clamd.ctl",
         "database_url": "postgresql://mailwarden@127.0.0.1:5432/mailwarden",
         "spool": "/var/spool/mailwarden",
         "replica": "/var/lib/mailwarden/lists",
         "vault": "/var/lib/mailwarden/quarantine",
         "abby_name": ABBY_NAME,
         "tokens": SHIPPED_TOKENS,
+        **{engine.type_name: engine.shipped_address for engine in _ADDRESSED},
     }
 
 
@@ -61,8 +63,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     shipped = shipped_values()
     parser.add_argument("folder", type=Path, help="configuration folder to make")
     parser.add_argument("--database-url", default=shipped["database_url"], help="PostgreSQL (default: %(default)s)")
-    parser.add_argument("--rspamd", default=shipped["rspamd"], help="Rspamd's address (default: %(default)s)")
-    parser.add_argument("--clamav", default=shipped["clamav"], help="clamd's address (default: %(default)s)")
+    for engine in _ADDRESSED:
+        option, usual = f"--{engine.type_name}", engine.shipped_address
+        parser.add_argument(option, default=usual, help=f"address of {engine.title} (default: %(default)s)")
     parser.add_argument(
         "--host", type=_address, default="127.0.0.1", help="IP address to listen on (default: %(default)s)"
     )
@@ -209,14 +212,13 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
         "guard_host": "127.0.0.1" if ipaddress.ip_address(arguments.host).is_unspecified else arguments.host,
         "guard_port": str(arguments.guard_port),
         "abby_port": str(arguments.abby_port),
-        "rspamd": arguments.rspamd,
-        "clamav": arguments.clamav,
         "database_url": arguments.database_url,
         "spool": "spool",
         "replica": "lists",
         "vault": "quarantine",
         "abby_name": ABBY_NAME,
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
+        **{engine.type_name: getattr(arguments, engine.type_name) for engine in _ADDRESSED},
     }
     for path, template in ((guard.PATH, "guard.yml"), (abby.PATH, "abby.yml")):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """`mailwarden policy test`: sample messages of the operator against what is expected of them.
 
-Without `--url` the local analyzers and the policy judge, and no engine is asked: what Rspamd and ClamAV would find,
+Without `--url` the local analyzers and the policy judge, and no engine is asked: what engines would find,
 lists and earlier contacts are not there.
 Security: samples may be real attacks; they are examined in a worker process, as guard does, under a deadline.
 """
@@ -14,7 +14,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.analysis.collection import Collector, Content
+from mailwarden.analysis.analyzer import Content
+from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.cli.address import add_address_options
 from mailwarden.cli.command import Command

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.analysis.links import misleading
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.judgement import Judgement, Reason
@@ -25,10 +26,9 @@ HEADINGS: Mapping[str, str] = {
     "authentication": "Who sent it",
     "html": "Links and pages",
     "attachments": "Attachments",
-    "rspamd": "Rspamd",
-    "clamav": "ClamAV",
     "structure": "How it is built",
     "message": "How it is built",
+    **{engine.type_name: engine.title for engine in ENGINES},
 }
 _HAPPENS: Mapping[Decision, str] = {
     Decision.DELIVER: "It is delivered",

@@ -59,7 +59,7 @@ ROLES: Mapping[str, str] = {
 LESSONS: Mapping[str, str] = {
     State.WAITING: "waits to be learned",
     State.LEARNED: "learned",
-    State.REFUSED: "not learned: the message has too little text, is a test of spam filters, or Rspamd failed at it",
+    State.REFUSED: "not learned: the message has too little text, is a test of spam filters, or the engine failed",
     State.NOT_KEPT: "not learned: the message itself was not given",
 }
 

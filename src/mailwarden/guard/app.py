@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,11 @@ from aiohttp import web
 from mailwarden import __version__
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore
-from mailwarden.analysis.analyzer import EngineAnalyzer
-from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
-from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collector
-from mailwarden.analysis.resolver import Resolver
+from mailwarden.analysis.engines.engine import AnyEngine
+from mailwarden.analysis.engines.table import open_engines
 from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.teacher import Teacher
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
@@ -134,19 +131,6 @@ async def answer_alive(_: Call) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
-def build_engines(config: GuardConfig) -> tuple[EngineAnalyzer, ...]:
-    rspamd, clamav = config.engines.rspamd, config.engines.clamav
-    return (
-        RspamdAnalyzer(rspamd.address, rspamd.timeout / 1000, rspamd.max_concurrency),
-        ClamavAnalyzer(clamav.address, clamav.timeout / 1000, clamav.max_concurrency),
-    )
-
-
-def build_resolver(config: GuardConfig) -> Resolver:
-    settings = config.engines.dns
-    return Resolver(settings.servers, settings.timeout / 1000, settings.probe)
-
-
 def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
     up = metrics.gauge("engine_up", "Whether an engine answers: 1 or 0.", "engine")
     for state in watch.states:
@@ -190,9 +174,8 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
         lists = await _fed_lists(config, folder, database, metrics, stack)
         workers = await _started_workers(config, folder, metrics, stack)
-        engines = build_engines(config)
-        resolver = build_resolver(config)
-        watch = EngineWatch((*engines, resolver))
+        engines = open_engines(config.engines)
+        watch = EngineWatch(engines)
         _measure_engines(metrics, watch)
         await watch.look()
         watching = asyncio.create_task(watch.run())
@@ -206,14 +189,14 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         metrics.gauge("guard_requests_in_processing", "Guard requests in processing.").set_function(
             lambda: admission.in_processing
         )
-        learning = _learning(config, folder, database)
+        learning = _learning(config, folder, database, engines)
         if learning is not None:
             learning.start()
             stack.push_async_callback(learning.stop)
         guard = Guard(config, admission=admission, engines=watch, database=database, lists=lists, workers=workers)
         processing = Processing(
             guard=guard.name,
-            collector=Collector(workers, engines, resolver),
+            collector=Collector(workers, engines),
             relationship=Relationship(senders),
             comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
             learning=learning,
@@ -285,13 +268,12 @@ async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, 
     return workers
 
 
-def _learning(config: GuardConfig, folder: Path, database: Database) -> Learning | None:
-    if config.learning is None:
+def _learning(config: GuardConfig, folder: Path, database: Database, engines: Sequence[AnyEngine]) -> Learning | None:
+    teacher = next(filter(None, (engine.teacher() for engine in engines)), None)
+    if teacher is None:
         return None
-    wanted = config.learning
-    teacher = Teacher(wanted.controller, wanted.password, wanted.redis)
     seal = ContentsSeal(read_ring(folder / config.contents.key, "contents.key"))
-    return Learning(LessonStore(database), teacher, seal, wanted.retention_days)
+    return Learning(LessonStore(database), teacher, seal, config.learning.retention_days)
 
 
 async def _fed_lists(

@@ -13,16 +13,13 @@ from msgspec.structs import replace
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collected
-from mailwarden.analysis.resolver import UNVERIFIED
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.model.envelope import Envelope, domain_of
-from mailwarden.model.evidence import Evidence
+from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.sightings import Sight, Sightings
-
-CLAMAV = "clamav"  # the engine that convicts files, and can be asked about one of them
 
 
 class Compared(Struct, frozen=True):
@@ -68,7 +65,7 @@ class Comparison:
             report = failed_report(error.message, _milliseconds(started))
             return Compared(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
         domain = domain_of(collected.summary.from_address)
-        if domain and collected.evidence.has(UNVERIFIED) and self._lists.protects(tenant, domain):
+        if domain and collected.evidence.has(UNVERIFIED_SENDER) and self._lists.protects(tenant, domain):
             listing = replace(listing, protected_sender=domain)
         reports = without_allowed_links(collected.evidence, listing, sightings).reports
         evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
@@ -86,7 +83,7 @@ class Comparison:
         allowed, evidence = compared.listing.allowed_files, compared.evidence
         if not allowed:
             return None
-        accused = any(report.analyzer == CLAMAV and report.findings for report in evidence.reports)
+        accused = any(report.convicts_files and report.findings for report in evidence.reports)
         clear = accused and await self._clearance.is_given(raw, compared.envelope, evidence, allowed, deadline)
         rest = without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
         return Eased(rest, allowed if clear else frozenset())

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
-from mailwarden.analysis.resolver import is_server
+from mailwarden.analysis.engines import table
+from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.guard.doors_config import RspamdApi, StalwartHook
 from mailwarden.guard.quarantine_config import GuardQuarantine
 from mailwarden.guard.smtp.config import Smtp
@@ -15,8 +17,10 @@ from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, T
 
 PATH = "guard/core/guard.yml"
 
-Count = Annotated[int, Meta(ge=1, le=100_000)]
-Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+if TYPE_CHECKING:
+    AnySettings = EngineSettings
+else:  # the type of each engine in the table
+    AnySettings = Union[tuple(engine.settings_type for engine in table.ENGINES)]  # noqa: UP007 - made from a table
 
 
 class RestApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -39,64 +43,6 @@ class ScanSources(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         StalwartHook | None,
         Meta(description="`stalwartHook: {token: …}` answers Stalwart's MTA hooks; without it nothing listens."),
     ] = None
-
-
-class Rspamd(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    address: Annotated[str, Meta(description="Rspamd's normal worker: `unix:/path/to/socket` or `tcp:host:port`.")] = (
-        "tcp:127.0.0.1:11333"
-    )
-    timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer, in milliseconds.")] = 20_000
-    max_concurrency: Annotated[
-        Count, Meta(description="Scans at once; beyond about 200 a worker Rspamd loses symbols silently.")
-    ] = 32
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _address_mistakes(self.address)
-
-
-class Clamav(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    address: Annotated[str, Meta(description="clamd: `unix:/path/to/socket` or `tcp:host:port`.")] = (
-        "tcp:127.0.0.1:3310"
-    )
-    timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer, in milliseconds.")] = 60_000
-    max_concurrency: Annotated[Count, Meta(description="Scans at once; clamd's MaxThreads or less.")] = 16
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from _address_mistakes(self.address)
-
-
-class Dns(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The DNS resolver that guard probes; name the one that Rspamd uses."""
-
-    servers: Annotated[
-        tuple[str, ...],
-        Meta(
-            max_length=8,
-            description="Name servers, such as `127.0.0.1` or `[::1]:5353`; those of /etc/resolv.conf if empty.",
-        ),
-    ] = ()
-    timeout: Annotated[
-        Milliseconds, Meta(description="Longest wait for one answer, in milliseconds; a slower resolver is down.")
-    ] = 2_000
-    probe: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=253,
-            description="A name with an A record that the resolver must find; `.` asks for the root name servers.",
-        ),
-    ] = "."
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        for server in self.servers:
-            if not is_server(server):
-                yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
-
-
-class Engines(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    rspamd: Rspamd = Rspamd()
-    clamav: Clamav = Clamav()
-    dns: Dns = Dns()
 
 
 class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -164,24 +110,9 @@ class Yara(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Learning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """How Rspamd is taught what the people of a tenant say of messages; without it nothing is learned."""
+    """What is kept of the messages that people report, for an engine that learns."""
 
-    controller: Annotated[str, Meta(description="Rspamd's controller: `unix:/path/to/socket` or `tcp:host:port`.")] = (
-        "tcp:127.0.0.1:11334"
-    )
-    password: Annotated[str, Meta(description="The controller's password; none if empty.")] = ""
-    redis: Annotated[
-        str, Meta(description="The Redis in which Rspamd keeps statistics: `redis://host:port/number`.")
-    ] = "redis://127.0.0.1:6379/0"
     retention_days: Annotated[Count, Meta(description="Days to keep the messages that were learned from.")] = 365
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        for _, problem in _address_mistakes(self.controller):
-            yield "controller", problem
-        if not self.redis.startswith(("redis://", "rediss://", "unix://")):
-            yield "redis", "must start with redis://, rediss:// or unix://"
-        if any(character < " " or character > "~" for character in self.password):
-            yield "password", "must be printable ASCII: it goes into a header"
 
 
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -241,19 +172,26 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         GuardTls,
         Meta(description="guard's certificate, and the clients that may call guard with a certificate of `ca`."),
     ] = GuardTls()
-    engines: Engines = Engines()
+    engines: Annotated[
+        dict[str, AnySettings],
+        Meta(
+            description="The engines by name. `type` says what an engine is, where its name does not; a required "
+            "engine that is missing has its defaults."
+        ),
+    ] = {}
     workers: Workers = Workers()
     history: History = History()
     lists: Lists = Lists()
     yara: Yara = Yara()
-    learning: Annotated[Learning | None, Meta(description="How Rspamd is taught; without it nothing is learned.")] = (
-        None
-    )
+    learning: Learning = Learning()
     contents: Contents = Contents()
     quarantine: GuardQuarantine = GuardQuarantine()
     database: Database = Database()
     spool: Annotated[str, Meta(description="Folder for messages over 1 MiB while they are analyzed.")] = "spool"
     log: Log = Log()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "engines", table.complete(self.engines))
 
     @property
     def max_in_processing(self) -> int:
@@ -268,13 +206,5 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
             threshold, maximum = self.throttle_threshold, self.max_in_processing
             problem = f"is {threshold}, above maxGuardRequestsInProcessing ({maximum}): throttling could never start"
             yield "guardRequestThrottleThreshold", problem
-
-
-def _address_mistakes(address: str) -> Iterator[tuple[str, str]]:
-    kind, _, rest = address.partition(":")
-    if kind == "unix" and rest.startswith("/"):
-        return
-    host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host and port.isdigit() and 0 < int(port) < 65536:
-        return
-    yield "address", f"`{address}` is not an address: write unix:/path/to/socket or tcp:host:port"
+        for problem in table.mistakes(self.engines):
+            yield "engines", problem

@@ -1,37 +1,23 @@
 """Whether the engines answer: asked every second, so that status tells the truth between scans too."""
 
 import asyncio
-import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import ClassVar, Protocol
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.registry import is_required
+from mailwarden.analysis.engines.engine import AnyEngine, EngineInfo
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import EngineState
 
 PERIOD = 1.0
 PATIENCE = 3.0
 
-# `ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026`: the version, the number of the signatures, when those were made.
-_WITH_SIGNATURES = re.compile(r"([^/]{1,60})/(\d{1,12})/(.{1,60})")
-
 log = get_logger(__name__)
-
-
-class Checked(Protocol):
-    """What can be asked whether it works: an engine, or the DNS resolver."""
-
-    name: ClassVar[str]
-
-    async def check(self) -> str: ...
 
 
 class EngineWatch:
     """Keeps the last known state of each engine."""
 
-    def __init__(self, engines: Sequence[Checked]) -> None:
+    def __init__(self, engines: Sequence[AnyEngine]) -> None:
         self._engines = tuple(engines)
         self._states = {engine.name: _down(engine, "not asked yet") for engine in engines}
         self._logged: dict[str, bool] = {}  # what the log says of each engine; nothing before the first answer
@@ -53,7 +39,7 @@ class EngineWatch:
             await self.look()
             await asyncio.sleep(PERIOD)
 
-    async def _look_at(self, engine: Checked) -> None:
+    async def _look_at(self, engine: AnyEngine) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 state = state_of(engine, await engine.check())
@@ -68,27 +54,18 @@ class EngineWatch:
         self._states[engine.name] = state
 
 
-def state_of(engine: Checked, said: str) -> EngineState:
-    """Return the state of an engine that answered, with its version and the age of its signatures where it has any."""
-    match = _WITH_SIGNATURES.fullmatch(said)
+def state_of(engine: AnyEngine, info: EngineInfo) -> EngineState:
+    """Return the state of an engine that answered."""
     return EngineState(
         name=engine.name,
         up=True,
-        required=is_required(engine.name),
-        detail=said,
-        version=match[1] if match else said,
-        signatures=match[2] if match else "",
-        signatures_made=moment_of(match[3]) if match else None,
+        required=engine.required,
+        detail=info.detail,
+        version=info.version,
+        signatures=info.signatures,
+        signatures_made=info.signatures_made,
     )
 
 
-def moment_of(text: str) -> datetime | None:
-    """Read clamd's date; it names no time zone, and writes the time of its machine, which is taken for UTC."""
-    try:
-        return datetime.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def _down(engine: Checked, detail: str) -> EngineState:
-    return EngineState(name=engine.name, up=False, required=is_required(engine.name), detail=detail)
+def _down(engine: AnyEngine, detail: str) -> EngineState:
+    return EngineState(name=engine.name, up=False, required=engine.required, detail=detail)

@@ -1,4 +1,4 @@
-"""Has lessons learned behind the scans' back, and knows by which learner's statistics a tenant's messages go.
+"""Trains the engine that learns in the background, and knows which learner's statistics a tenant's messages use.
 
 One guard of a deployment teaches at a time. A lesson that cannot be learned now waits; nothing of a scan waits for it.
 """
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines.engine import Teacher
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.contents import ContentsSeal
@@ -21,9 +21,9 @@ from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 PERIOD, HOUR = 2.0, 3_600.0
-TRUSTED = HOUR  # between two looks at whether Rspamd keeps learners apart: its configuration may become another
+TRUSTED = HOUR  # between two checks that the engine keeps learners apart: its configuration may change
 ROUND = 50  # lessons between two looks at who speaks
-FAILURES = 2  # tenants whose lessons Rspamd does not take: of one it may be the message, of two it is Rspamd
+FAILURES = 2  # tenants whose lessons fail: with one tenant it may be the message, with two it is the engine
 _ALL = Scope.deployment()
 _log = get_logger("guard.learning")
 
@@ -67,7 +67,7 @@ class Learning:
                 await self._look()
 
     async def _trust(self) -> None:
-        """See that Rspamd keeps learners apart; until then nothing is taught, and nothing learned is asked for."""
+        """Check that the engine keeps learners apart; until then nothing is taught, and no statistics are used."""
         try:
             await self._teacher.check()
         except EngineFailed as error:

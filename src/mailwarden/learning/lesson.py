@@ -27,7 +27,7 @@ class State(StrEnum):
 
     WAITING = "waiting"
     LEARNED = "learned"
-    REFUSED = "refused"  # too little text to learn from, a test of spam filters, or Rspamd failed at it twice
+    REFUSED = "refused"  # too little text to learn from, a test of spam filters, or the engine failed at it twice
     NOT_KEPT = "not-kept"  # the message was not given, or is too large
 
 
@@ -91,5 +91,5 @@ class Standing(Struct, frozen=True):
 
 
 def learner_of(tenant: UUID, generation: int) -> str:
-    """Return the name under which Rspamd keeps the statistics of a tenant's generation."""
+    """Return the name under which the engine keeps the statistics of a tenant's generation."""
     return f"{tenant.hex}.{generation}"

@@ -50,7 +50,7 @@ SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND ($3::timesta
 ORDER BY reported_at DESC, uid DESC LIMIT $4
 """
 _OF_MESSAGE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND ggrid = $2 ORDER BY reported_at DESC LIMIT {MAX_PAGE}"
-# One that waits may be on its way to Rspamd, or have come there in an answer that never came back.
+# One that waits may be on its way to the engine, or be learned although the answer was lost.
 _TAKE_BACK = f"""
 DELETE FROM lessons WHERE {_MINE} AND uid = $2
 RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered

@@ -1,6 +1,6 @@
 """What the lists say of a message as evidence: a report like any analyzer's, and no findings about allowed links.
 
-Security: options of Rspamd hold names that strangers chose; a finding is dropped only where all of them are allowed.
+Security: senders choose the hosts that a finding names; it is dropped only where all of them are allowed.
 """
 
 import re
@@ -19,19 +19,13 @@ ENGINE = "replica"
 PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
 MAX_TOLD = 20  # findings about one list; each list tells its own, so that none crowds another out
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
-_LINK_FINDINGS = frozenset(
-    {"rspamd.phished-url", "rspamd.known-phishing-url", "rspamd.known-malware-url", "rspamd.lookalike-url",
-     "rspamd.listed-url"}
-)  # fmt: skip
 _TOLD_OF_A_KIND = 20  # where an analyzer tells so many findings of one kind, it may have left out some
-_OPTIONS_WHOLE = 200  # where the text of the options was cut, some name may be missing
 # What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
 _IN_FILE = re.compile(r"(?:link|QR code) in (?:page \d+ of )?")
 # Findings of a kind that these tell of all files at most: what comes behind as many was left out.
 ABOUT_ALL_FILES = frozenset({"office", "pdf", "shortcuts"})
 MOST_OF_A_KIND = 5
-_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+", re.IGNORECASE)
 
 
 def report_of(listing: Listing, milliseconds: float) -> Report:
@@ -76,10 +70,10 @@ def without_allowed_files(
     """
     kept = {file.place for file in files if file.sha256 not in listing.allowed_files}
     places = {file.place for file in files} - kept
-    gone = frozenset({"clamav"}) if engines_clear else frozenset()
     full = [report for report in evidence.reports if _is_full(report)]
     rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, places))
-    return Evidence((*(replace(r, findings=()) if r.analyzer in gone else r for r in rest.reports), *full))
+    cleared = (replace(r, findings=()) if r.convicts_files and engines_clear else r for r in rest.reports)
+    return Evidence((*cleared, *full))
 
 
 def _is_full(report: Report) -> bool:
@@ -119,18 +113,8 @@ def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bo
     url = finding.facts.get("url")
     if isinstance(url, str):
         return url in listing.allowed_urls
-    options = finding.facts.get("options")
-    if finding.name not in _LINK_FINDINGS or not isinstance(options, str) or len(options) >= _OPTIONS_WHOLE:
-        return False
-    hosts = tuple(_hosts_of(options))
-    return bool(hosts) and all(_all_allowed(host, listing, urls) for host in hosts)
-
-
-def _hosts_of(options: str) -> Iterator[str]:
-    """Yield the host of each option; of `shown->real` it is the real one."""
-    for option in options.split(","):
-        found = _HOST.search(option.rpartition("->")[2])
-        yield found.group().lower() if found else ""
+    hosts = finding.facts.get("hosts")  # all hosts that an engine's finding is about, separated by commas
+    return isinstance(hosts, str) and all(_all_allowed(host, listing, urls) for host in hosts.split(", "))
 
 
 def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:

@@ -23,7 +23,7 @@ _ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.I
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 
 
-LINES = "lines"  # the one limit beyond which no engine is asked: ClamAV takes gigabytes for such a message
+LINES = "lines"  # the one limit beyond which no engine is asked: one may take gigabytes for such a message
 
 
 class Trip(Struct, frozen=True):

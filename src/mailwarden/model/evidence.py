@@ -9,6 +9,8 @@ Fact = str | int | float | bool
 
 # Readers may take different addresses for the sender: no authentication result and no allow entry applies.
 AMBIGUOUS_SENDER = "structure.ambiguous-sender"
+# The records that would show who sent the message cannot be looked up.
+UNVERIFIED_SENDER = "dns.unverified-sender"
 
 
 class Finding(Struct, frozen=True):
@@ -50,6 +52,7 @@ class Report(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     failure: Failure | None = None
     engine: str = ""  # the outside program and its version, where one was asked
+    convicts_files: bool = False  # the engine's findings are about files, and it can be asked about one of them
 
 
 class Evidence(Struct, frozen=True):

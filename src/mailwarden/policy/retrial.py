@@ -29,7 +29,6 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import Policy
 from mailwarden.policy.weights import for_tenant
 
-ENGINES = frozenset({"clamav"})  # the engines that convict files
 _BODIES = frozenset({"text/plain", "text/html"})
 _BY_ADDRESS = frozenset({"ip-block", "ip-allow", "simulation-senders"})
 _RELAYS = frozenset({"trusted-relays"})
@@ -229,7 +228,7 @@ def judge_again(
     judgement = judge(evidence, policy)
     eased = None
     if listing.allowed_files:
-        convicted = any(each.analyzer in ENGINES and each.findings for each in evidence.reports)
+        convicted = any(each.convicts_files and each.findings for each in evidence.reports)
         cleared = _is_cleared(request, listing.allowed_files) if convicted else False
         if cleared is None:
             return judgement, None

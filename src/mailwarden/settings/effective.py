@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.settings.document import load
+from mailwarden.settings.reader import TYPE
 
 DEFAULT = "default"
 MASK = "••••••••"
@@ -40,6 +41,12 @@ def _value(key: str, value: object, node: object, line: int, file: str) -> Itera
     elif isinstance(value, tuple) and any(isinstance(item, Struct) for item in value):
         for number, item in enumerate(value):
             yield from _value(f"{key}[{number}]", item, *_below(node, number, line), file)
+    elif isinstance(value, Mapping) and any(isinstance(item, Struct) for item in value.values()):
+        for name, item in value.items():
+            inner, at = _below(node, name, line)
+            if (named := _below(inner, TYPE, at))[0] is not None:
+                yield from _value(f"{key}.{name}.{TYPE}", named[0], *named, file)
+            yield from _value(f"{key}.{name}", item, inner, at, file)
     else:
         yield Setting(key, _shown(key, value), f"{file}:{line}" if node is not None and line else DEFAULT)
 

@@ -14,6 +14,8 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.settings.document import NotADocument, load
 
 T = TypeVar("T")
+TYPE = "type"
+Types = Mapping[str, type[msgspec.Struct]]
 
 _WITHOUT_COLON = re.compile(r"^([A-Za-z]+)\s*\{\s*\}$")
 
@@ -48,7 +50,7 @@ def read(path: Path, kind: type[T]) -> T:
     mistakes = list(_Checker(str(path)).check(node, kind, "", 1))
     if mistakes:
         raise Mistakes(sorted(mistakes, key=lambda mistake: mistake.line))
-    return msgspec.convert(node, kind)
+    return msgspec.convert(_with_types(node, kind), kind)
 
 
 def _load(path: Path) -> object:
@@ -85,7 +87,8 @@ class _Checker:
         hints = get_type_hints(kind, include_extras=True)
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         strict = kind.__struct_config__.forbid_unknown_fields
-        unknown = [name for name in node if name not in fields] if strict else []
+        tag = kind.__struct_config__.tag_field
+        unknown = [name for name in node if name not in fields and name != tag] if strict else []
         for name in unknown:
             yield self._mistake(line_of(node, name, line), _join(key, name), _unknown(str(name), fields))
         faulty = set()
@@ -117,8 +120,26 @@ class _Checker:
         if not isinstance(node, Mapping):
             yield self._mistake(line, key, _not_a_mapping(node, key))
             return
+        types = by_type(value)
         for name in node:
-            yield from self.check(node[name], value, _join(key, name), line_of(node, name, line))
+            at = line_of(node, name, line)
+            if types:
+                yield from self._check_typed(node[name], types, _join(key, name), at)
+            else:
+                yield from self.check(node[name], value, _join(key, name), at)
+
+    def _check_typed(self, node: object, types: Types, key: str, line: int) -> Iterator[Mistake]:
+        """Check a record of a mapping by name: its `type` says which record it is, and is its name if left out."""
+        last = key.rpartition(".")[2]
+        named = node[TYPE] if isinstance(node, Mapping) and TYPE in node else last
+        if isinstance(named, str) and named in types:
+            yield from self._check_record(node, types[named], key, line)
+        elif named is last:
+            close = difflib.get_close_matches(last, types, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"set `{TYPE}` to {' or '.join(sorted(types))}"
+            yield self._mistake(line, key, f"unknown name without a `{TYPE}`; {hint}")
+        else:
+            yield self._mistake(line_of(node, TYPE, line), _join(key, TYPE), f"must be {' or '.join(sorted(types))}")
 
     def _check_value(self, node: object, kind: object, key: str, line: int) -> Iterator[Mistake]:
         choices = get_args(_bare(kind)) if get_origin(_bare(kind)) is Literal else ()
@@ -168,13 +189,36 @@ def _meaning(
         if field.encode_name in faulty:
             continue
         if field.encode_name in given:
-            values[field.name] = msgspec.convert(given[field.encode_name], hints[field.name])
+            hint = hints[field.name]
+            values[field.name] = msgspec.convert(_with_types(given[field.encode_name], hint), hint)
         else:
             values[field.name] = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     try:
         yield from rules(_Partial(kind, values))
     except _Faulty:
         return
+
+
+def by_type(kind: object) -> Types:
+    """Return the records that a value may be by their `type`, where they are told apart by one."""
+    bare = _bare(kind)
+    members = get_args(bare) if get_origin(bare) in (Union, types.UnionType) else (bare,)
+    records = [each for each in members if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    return {str(each.__struct_config__.tag): each for each in records if each.__struct_config__.tag_field == TYPE}
+
+
+def _with_types(node: object, kind: object) -> object:
+    """Return the document with the `type` of each record in a mapping by name that leaves it out."""
+    inner = _without_none(_bare(kind))
+    if not isinstance(node, Mapping):
+        return node
+    if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+        hints = get_type_hints(inner, include_extras=True)
+        kinds = {field.encode_name: hints[field.name] for field in msgspec.structs.fields(inner)}
+        return {name: _with_types(value, kinds[name]) if name in kinds else value for name, value in node.items()}
+    if get_origin(inner) is dict and by_type(get_args(inner)[1]):
+        return {name: {TYPE: name, **value} if isinstance(value, Mapping) else value for name, value in node.items()}
+    return node
 
 
 def _bare(kind: object) -> object:

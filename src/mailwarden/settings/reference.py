@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 import msgspec
 
+from mailwarden.settings.reader import by_type
+
 
 class Key(msgspec.Struct, frozen=True):
     """One key of a configuration file."""
@@ -23,7 +25,14 @@ def keys_of(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
         path = f"{prefix}{field.encode_name}"
         bare, notes = _unwrap(hints[field.name])
         inner = _record_in(bare)
+        named = by_type(get_args(bare)[1]) if get_origin(bare) is dict else {}
         meaning = " ".join(note.description for note in notes if note.description)
+        if named:
+            yield Key(path, "mapping by name", _required(field), meaning)
+            for name, record in named.items():
+                yield Key(f"{path}.{name}", "mapping", "", _first_line(record))
+                yield from keys_of(record, f"{path}.{name}.")
+            continue
         if inner is None:
             yield Key(path, _name(bare, notes), _default(field), meaning)
             continue

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
+from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.database.pool import Database
 from mailwarden.guard.learning import Learning
 from mailwarden.history.opening import open_history
@@ -24,7 +24,7 @@ async def school(engines: Engines, database_url: str) -> AsyncIterator[School]:
     lessons, history = LessonStore(database), open_history(database)
     learning = Learning(lessons, teacher_of(engines), SEAL, 365)
     teaching = Teaching(lessons, history, Senders(history.senders), SEAL)
-    rspamd = RspamdAnalyzer(engines.rspamd.address, 20.0, 8)
+    rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
     yield School(teaching, learning, lessons, history, rspamd, (made[0], made[1]))
     await learning.stop()
     await database.close()

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from mailwarden.analysis.analyzer import Known
+from mailwarden.analysis.analyzer import Content, Known
 from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
-from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
-from mailwarden.analysis.collection import Content
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines.rspamd import RspamdEngine
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.learning import Learning
 from mailwarden.history.store import HistoryStore
@@ -50,7 +49,7 @@ class School:
     learning: Learning
     lessons: LessonStore
     history: HistoryStore
-    rspamd: RspamdAnalyzer
+    rspamd: RspamdEngine
     tenants: tuple[UUID, UUID]
 
     async def report_many(self, tenant: UUID, kind: Kind, words: list[str], count: int) -> list[UUID]:
@@ -67,8 +66,8 @@ class School:
         return {finding.name for finding in LearnedAnalyzer().conclude(known)}
 
 
-def teacher_of(engines: Engines) -> Teacher:
-    return Teacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
+def teacher_of(engines: Engines) -> RspamdTeacher:
+    return RspamdTeacher(engines.rspamd.controller_address, PASSWORD, engines.redis.url)
 
 
 def keys_of(engines: Engines, learner: str) -> int:

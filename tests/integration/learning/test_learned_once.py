@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.lesson import ENOUGH, Kind, learner_of
 from rig.engines import Engines
@@ -24,11 +24,11 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
 ):
     north, _ = school.tenants
     stays, goes = await school.report_many(north, Kind.SPAM, BAD, 2)
-    teach = Teacher.teach
+    teach = RspamdTeacher.teach
     taught: list[str] = []
 
     async def teach_and_think_again(
-        self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True
+        self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True
     ) -> bool:
         learned = await teach(self, raw, learner, threat=threat, alone=alone)
         if learner == learner_of(north, 1) and len(taught) == 1:
@@ -36,7 +36,7 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
         taught.append(learner)
         return learned
 
-    monkeypatch.setattr(Teacher, "teach", teach_and_think_again)
+    monkeypatch.setattr(RspamdTeacher, "teach", teach_and_think_again)
     await school.learning._trust()
     taught.clear()
     await school.learning.work()

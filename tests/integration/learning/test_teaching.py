@@ -2,9 +2,9 @@
 
 import pytest
 
-from mailwarden.analysis import teacher as teacher_module
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines import rspamd_teacher as teacher_module
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import (
     EngineUnavailable,
@@ -118,7 +118,7 @@ async def test_who_says_something_else_of_the_same_message_replaces_the_report(s
 
 async def test_lessons_wait_while_rspamd_is_away(school: School, engines: Engines):
     north, _ = school.tenants
-    away = Learning(school.lessons, Teacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
+    away = Learning(school.lessons, RspamdTeacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         await away.work()
@@ -166,10 +166,10 @@ async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_l
     await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
     await school.learning.work()
 
-    async def be_away(_: Teacher) -> None:
+    async def be_away(_: RspamdTeacher) -> None:
         raise EngineFailed(FailureKind.UNREACHABLE, "Rspamd's controller cannot be reached.")
 
-    monkeypatch.setattr(Teacher, "check", be_away)
+    monkeypatch.setattr(RspamdTeacher, "check", be_away)
     school.learning._check_at -= TRUSTED
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         await school.learning.work()

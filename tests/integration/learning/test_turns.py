@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.teacher import Teacher
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.learning.lesson import Kind, State
 from mailwarden.model.evidence import FailureKind
 from tests.integration.learning.school import ALL, BAD, GOOD, School, message
@@ -27,14 +27,16 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(school: Sch
     await school.learning.work()
     await school.report_many(north, Kind.SPAM, BAD, 3)
     await school.report_many(south, Kind.FINE, GOOD, 3)
-    teach = Teacher.teach
+    teach = RspamdTeacher.teach
 
-    async def break_on_north(self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
+    async def break_on_north(
+        self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True
+    ) -> bool:
         if threat:
             raise BROKEN
         return await teach(self, raw, learner, threat=threat, alone=alone)
 
-    monkeypatch.setattr(Teacher, "teach", break_on_north)
+    monkeypatch.setattr(RspamdTeacher, "teach", break_on_north)
     await school.learning.work()
     assert (await school.teaching.standing(ALL, north)).waiting == 3
     standing = await school.teaching.standing(ALL, south)
@@ -47,17 +49,17 @@ async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
 ):
     north, _ = school.tenants
     first, *_ = await school.report_many(north, Kind.SPAM, BAD, 3)
-    ask = Teacher._ask
+    ask = RspamdTeacher._ask
     breaking = message(BAD, 0)
 
-    async def break_on_one(self: Teacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
+    async def break_on_one(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
         if raw != breaking:
             return await ask(self, raw, learner, threat=threat)
         if how == "silence":
             raise EngineFailed(FailureKind.TIMEOUT, "Rspamd's controller did not answer.")
         return 500, "broken"
 
-    monkeypatch.setattr(Teacher, "_ask", break_on_one)
+    monkeypatch.setattr(RspamdTeacher, "_ask", break_on_one)
     await school.learning.work()
     standing = await school.teaching.standing(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
@@ -72,10 +74,10 @@ async def test_an_rspamd_that_is_away_is_not_asked_for_every_tenant(school: Scho
     await school.report_many(south, Kind.FINE, GOOD, 3)
     asked: list[str] = []
 
-    async def be_away(self: Teacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
+    async def be_away(self: RspamdTeacher, raw: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
         asked.append(learner)
         raise BROKEN
 
-    monkeypatch.setattr(Teacher, "teach", be_away)
+    monkeypatch.setattr(RspamdTeacher, "teach", be_away)
     await school.learning.work()
     assert len(asked) == 2

@@ -9,6 +9,7 @@ import pytest
 from mailwarden.analysis import examination as examining
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.collection import Audience, Collected, Collector, Question
+from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.examination import Frame, Job, examine
 from mailwarden.analysis.workers import WorkerFailed
 from mailwarden.model.envelope import Envelope
@@ -91,19 +92,20 @@ class InProcess:
             take(frame)
 
 
-class Engine:
+class Engine(ScanEngine[EngineSettings]):
     """Says what it was taught, and notes who asked."""
 
     timeout = 5.0
-    bears_any_structure: ClassVar[bool] = True
-    unpacks: ClassVar[bool] = False
-    reads_contents: ClassVar[bool] = False
+    accepts_malformed: ClassVar[bool] = True
 
     def __init__(self, name: str, *, learns: bool, fails_for: str = "nobody") -> None:
-        self.name = name
-        self.learns = learns
+        super().__init__(name, EngineSettings())
+        self.learns = learns  # type: ignore[misc]  # one class plays both kinds
         self.fails_for = fails_for
         self.asked: list[tuple[tuple[str, ...], str]] = []
+
+    async def check(self) -> EngineInfo:
+        return EngineInfo("there")
 
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
         self.asked.append((envelope.recipients, learner))

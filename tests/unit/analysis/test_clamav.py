@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.analyzers.clamav import read_answer
+from mailwarden.analysis.engines.clamav import read_answer
 
 
 def test_ok_is_no_finding():

@@ -12,6 +12,7 @@ from PIL import Image
 
 from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
 from mailwarden.analysis.collection import Audience, Collected, Collector, Question
+from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.examination import Frame, Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
@@ -63,19 +64,20 @@ class InProcess:
             await asyncio.sleep(0)
 
 
-class SlowEngine:
+class SlowEngine(ScanEngine[EngineSettings]):
     """Answers when it is allowed to, and counts how many ask at once."""
 
-    name: ClassVar[str] = "clamav"
     timeout = 60.0
-    bears_any_structure: ClassVar[bool] = True
-    learns: ClassVar[bool] = False
+    accepts_malformed: ClassVar[bool] = True
     unpacks: ClassVar[bool] = True
-    reads_contents: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        super().__init__("clamav", EngineSettings())
         self.allowed = asyncio.Event()
         self.asking = self.most = self.answered = 0
+
+    async def check(self) -> EngineInfo:
+        return EngineInfo("there")
 
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
         if raw.size == len(LIGHT):

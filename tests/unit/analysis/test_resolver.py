@@ -5,8 +5,10 @@ import time
 import pytest
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, Known
-from mailwarden.analysis.resolver import UNVERIFIED, Answer, Lookups, Outcome, Resolver, is_server, split_server
+from mailwarden.analysis.engines.dns import Answer, DnsEngine, DnsSettings, Lookups, Outcome, is_server, split_server
+from mailwarden.analysis.engines.rspamd import sender_checks
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import UNVERIFIED_SENDER
 from mailwarden.model.summary import MessageSummary
 
 FOUND, NONE = Answer(Outcome.FOUND, ("x",)), Answer(Outcome.NONE)
@@ -14,11 +16,11 @@ FAILED = Answer(Outcome.FAILED, sentence="it answers SERVFAIL")
 POLICY = Answer(Outcome.FOUND, ("v=DMARC1; p=reject",))
 
 
-class Scripted(Resolver):
+class Scripted(DnsEngine):
     """A resolver whose answers are given here; everything around them is the product's."""
 
     def __init__(self, answers, probe=FOUND):
-        super().__init__(("192.0.2.1",), 1.0, "pass.example")
+        super().__init__("dns", DnsSettings(("192.0.2.1",), 1_000, "pass.example"))
         self.answers = {"pass.example": probe, **answers}
         self.asked = []
         self.reply = self.usual_reply
@@ -33,7 +35,8 @@ class Scripted(Resolver):
 
 def known(symbols, sender="boss@company.example", remote="192.0.2.10", *, ambiguous=False):
     envelope = Envelope("x@pass.example", ("bob@south.example",), remote, "mail.pass.example")
-    answers = {"rspamd": EngineAnswer((), symbols={"R_DKIM_NA": (), **symbols})}
+    checks = sender_checks({"R_DKIM_NA": (), **symbols}, envelope)
+    answers = {"rspamd": EngineAnswer((), authentication=checks)}
     return Known(envelope, MessageSummary(1, "", from_address=sender), answers, ambiguous)
 
 
@@ -108,9 +111,9 @@ async def test_a_record_that_is_none_is_not_looked_for_again():
 async def test_a_domain_whose_servers_fail_is_unverified_and_a_brand_is_named():
     resolver = Scripted({"_dmarc.company.example": FAILED, "_dmarc.paypal.com": FAILED})
     symbols = {"R_SPF_DNSFAIL": (), "DMARC_DNSFAIL": ("company.example : timeout",)}
-    assert [each.name for each in (await confirm(resolver, symbols)).findings] == [UNVERIFIED]
+    assert [each.name for each in (await confirm(resolver, symbols)).findings] == [UNVERIFIED_SENDER]
     brand = await confirm(resolver, {"R_SPF_DNSFAIL": ()}, sender="service@paypal.com")
-    assert [each.name for each in brand.findings] == [UNVERIFIED, "dns.brand-sender"]
+    assert [each.name for each in brand.findings] == [UNVERIFIED_SENDER, "dns.brand-sender"]
 
 
 async def test_a_temporary_error_right_after_an_outage_is_a_part_of_it():
@@ -141,7 +144,7 @@ async def test_a_lookup_counts_only_between_two_probes_that_succeed():
 
 
 async def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("mailwarden.analysis.resolver.KEPT", 10)
+    monkeypatch.setattr("mailwarden.analysis.engines.dns.KEPT", 10)
     resolver = Scripted({})
     for number in range(50):
         unsure: Lookups = {}
@@ -172,10 +175,14 @@ def test_a_name_is_no_server(server):
 
 @pytest.mark.parametrize("name", ["a" * 300, "..", "\0.example", "x" * 64 + ".example", "ü" * 80 + ".example"])
 async def test_a_name_that_cannot_exist_has_no_record(name):
-    assert (await Resolver(("127.0.0.1:1",), 0.1).look_up_text(name, "v=spf1", {})).outcome is not Outcome.FOUND
+    assert (
+        await DnsEngine("dns", DnsSettings(("127.0.0.1:1",), 100)).look_up_text(name, "v=spf1", {})
+    ).outcome is not Outcome.FOUND
 
 
 async def test_a_server_that_is_not_there_is_a_failure_in_time():
     began = time.monotonic()
-    assert (await Resolver(("127.0.0.1:1",), 0.3)._ask("pass.example", "A")).outcome is Outcome.FAILED
+    assert (
+        await DnsEngine("dns", DnsSettings(("127.0.0.1:1",), 300))._ask("pass.example", "A")
+    ).outcome is Outcome.FAILED
     assert time.monotonic() - began < 2.0

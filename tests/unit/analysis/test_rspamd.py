@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.analyzers.rspamd import (
+from mailwarden.analysis.analyzer import Content, EngineFailed
+from mailwarden.analysis.engines.rspamd import (
     CheckAnswer,
     Symbol,
+    client_address,
     findings_of,
     is_signed,
     load_symbols,
@@ -15,9 +16,7 @@ from mailwarden.analysis.analyzers.rspamd import (
     request_head,
     require_whole,
     split_answer,
-    told_address,
 )
-from mailwarden.analysis.collection import Content
 from mailwarden.model.envelope import Envelope
 
 FULL = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.7", "mail.sender.example")
@@ -96,14 +95,14 @@ def test_without_an_address_spf_is_not_expected():
 )
 def test_an_address_of_a_private_network_says_nothing_about_the_sender(address):
     within = Envelope("ada@north.example", ("bob@corp.example",), address)
-    assert told_address(within) == ""
+    assert client_address(within) == ""
     assert b"\r\nIP:" not in request_head(within, 1)
     require_whole(answer(symbols={"R_DKIM_NA": Symbol()}), within)
 
 
 @pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::1", "172.32.0.1"])
 def test_any_other_address_is_told(address):
-    assert told_address(Envelope("ada@north.example", ("bob@corp.example",), address)) == address
+    assert client_address(Envelope("ada@north.example", ("bob@corp.example",), address)) == address
 
 
 @pytest.mark.parametrize("behind_dkim", ["ARC_NA", "ARC_REJECT", "DMARC_NA"])

@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.teacher import status_of
+from mailwarden.analysis.engines.rspamd_teacher import status_of
 
 
 def test_status_and_reason_are_read():

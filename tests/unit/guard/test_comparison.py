@@ -4,6 +4,7 @@ import pytest
 
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collected
+from mailwarden.analysis.engines.rspamd import linked_hosts
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.guard.comparison import Comparison
 from mailwarden.lists.acting import EVERYTHING, ActingLists
@@ -97,7 +98,7 @@ def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays(
     ],
 )
 def test_what_an_engine_says_of_links_is_dropped_only_where_all_of_them_are_allowed(options, stays):
-    finding = Finding("rspamd.listed-url", facts={"options": options})
+    finding = Finding("rspamd.listed-url", facts={"hosts": linked_hosts(options)})
     assert left(finding) == ((finding,) if stays else ())
     other = Finding("rspamd.leaked-password-scam", facts={"options": options})
     assert left(other) == (other,)

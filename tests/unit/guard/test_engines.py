@@ -3,29 +3,23 @@
 from datetime import UTC, datetime
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.analyzers.clamav import ClamavAnalyzer
-from mailwarden.analysis.analyzers.rspamd import RspamdAnalyzer
-from mailwarden.guard.engines import EngineWatch, moment_of, state_of
+from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, moment_of, read_version
+from mailwarden.guard.engines import EngineWatch, state_of
 from mailwarden.model.evidence import FailureKind
 
-CLAMAV = ClamavAnalyzer("tcp:127.0.0.1:1", 1.0, 1)
-RSPAMD = RspamdAnalyzer("tcp:127.0.0.1:1", 1.0, 1)
+CLAMAV = ClamavEngine("clamav", ClamavSettings("tcp:127.0.0.1:1"))
 
 
 async def test_clamd_tells_its_signatures_and_their_age():
-    state = state_of(CLAMAV, "ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026")
+    state = state_of(CLAMAV, read_version("ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026"))
     assert (state.version, state.signatures) == ("ClamAV 1.4.3", "27852")
     assert state.signatures_made == datetime(2026, 11, 14, 9, 35, 12, tzinfo=UTC)
     assert state.up
 
 
 async def test_clamd_without_a_database_of_its_own_has_a_version_alone():
-    state = state_of(CLAMAV, "ClamAV 1.4.3")
+    state = state_of(CLAMAV, read_version("ClamAV 1.4.3"))
     assert (state.version, state.signatures, state.signatures_made) == ("ClamAV 1.4.3", "", None)
-
-
-async def test_rspamd_tells_its_version():
-    assert state_of(RSPAMD, "rspamd/3.4").version == "rspamd/3.4"
 
 
 def test_a_day_of_one_digit_and_nonsense_are_read():

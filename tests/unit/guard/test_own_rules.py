@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.collection import Content
+from mailwarden.analysis.analyzer import Content
 from mailwarden.analysis.examination import Frame
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.cli.config import check

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.analysis.analyzers import clamav, rspamd
+from mailwarden.analysis.engines import clamav, rspamd
 from mailwarden.analysis.examination import Job, examine
 from mailwarden.analysis.registry import CONCLUDING, LOCAL
 from mailwarden.lists.findings import failed_report, report_of

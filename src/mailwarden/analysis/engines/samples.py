@@ -5,7 +5,7 @@ import io
 import zipfile
 from functools import cache
 
-MAX_MESSAGE = 52_428_800  # bytes that guard accepts
+MAX_MESSAGE = 52_428_800  # not inspection: the size of the largest sample, as many bytes as guard accepts
 DEEPEST = 110  # archives in archives: more than any engine opens
 
 # Put together here, so that no scanner takes this file for what it describes.

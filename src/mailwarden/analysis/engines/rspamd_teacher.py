@@ -1,4 +1,4 @@
-"""Teaches Rspamd: has its controller learn a message for one learner, and its statistics forget a learner.
+"""Trains Rspamd: its controller learns a message for one learner, and its statistics forget a learner.
 
 Security: the controller's password passes through here, in a header to an address of the configuration.
 """
@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.engine import EngineDoor
+from mailwarden.analysis.engines.connection import EngineConnection
 from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536  # not inspection: an engine's own answer
@@ -27,11 +27,11 @@ _LEARNED = frozenset({_NOW, 208})  # now, or before
 _REFUSED = frozenset({204, 400, 404, 413})  # too little text above all; waiting would not make a message better
 
 
-class Teacher:
-    """The way to what Rspamd learns: its controller to add to it, its Redis to remove a learner from it."""
+class RspamdTeacher:
+    """Rspamd's controller, which adds to the statistics, and its Redis, from which a learner is removed."""
 
     def __init__(self, controller: str, password: str, redis: str) -> None:
-        self._door = EngineDoor("Rspamd's controller", controller, AT_ONCE)
+        self._connection = EngineConnection("Rspamd's controller", controller, AT_ONCE)
         self._password = password
         self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
 
@@ -74,7 +74,7 @@ class Teacher:
         question = (self._head(message, learner, threat=threat), message)
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._door.ask(question, MAX_ANSWER)
+                answer = await self._connection.ask(question, MAX_ANSWER)
         except TimeoutError:
             sentence = f"Rspamd's controller did not answer within {PATIENCE:.0f} s."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
@@ -90,7 +90,7 @@ class Teacher:
                 FailureKind.UNFINISHED,
                 "Rspamd does not keep statistics of each learner apart, or not in this Redis: "
                 "put deploy/rspamd/classifier-bayes.conf into its local.d, "
-                "and compare learning.redis with its redis.conf.",
+                "and compare `redis` under `training` in guard.yml with its redis.conf.",
             )
         await self.forget(probe)
 
@@ -114,7 +114,7 @@ class Teacher:
     async def check_controller(self) -> str:
         """Return what the controller calls itself, if it lets us teach."""
         head = f"GET /auth HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nPassword: {self._password}\r\n\r\n"
-        status, reason = status_of(await self._door.probe(head.encode()))
+        status, reason = status_of(await self._connection.probe(head.encode()))
         if status in (401, 403):
             raise EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller does not take the password.")
         if status != 200:

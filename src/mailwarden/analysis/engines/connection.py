@@ -53,8 +53,8 @@ class Exchange(asyncio.Protocol):
             await self._room
 
 
-class EngineDoor:
-    """The way to one engine: where it listens and how many may ask at once."""
+class EngineConnection:
+    """Where one engine listens, and how many questions it gets at once."""
 
     def __init__(self, name: str, address: str, max_concurrency: int) -> None:
         self._name = name

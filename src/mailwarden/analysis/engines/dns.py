@@ -1,8 +1,9 @@
-"""The DNS resolver as an engine: probed by itself, and asked again where Rspamd could not tell who sent a message.
+"""The DNS resolver as an engine: probed by itself, and asked again where the sender checks found no record.
 
 SPF, DKIM and DMARC rest on DNS. A resolver that is away, slow, failing or answering "no such name" to everything makes
 a forged message look like one of a domain without a policy. So guard asks the resolver for a name that must exist, and
-where Rspamd reports a temporary error or no record, guard looks for the record itself before anything is concluded.
+where the engine that checks the sender reports a temporary error or no record, guard looks for the record itself before
+anything is concluded.
 Security: names come from hostile messages; each question has a deadline, what is kept is bounded by number and time.
 """
 
@@ -11,10 +12,10 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import dns.asyncquery
 import dns.exception
@@ -24,26 +25,24 @@ import dns.rcode
 import dns.rdatatype
 from dns.resolver import NoResolverConfiguration
 from dns.resolver import Resolver as SystemConfiguration
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from mailwarden.analysis.analyzer import EngineFailed, Known
-from mailwarden.analysis.analyzers.authentication import dmarc_domain, spf_domain
-from mailwarden.analysis.analyzers.rspamd import told_address
+from mailwarden.analysis.analyzer import EngineFailed, Known, SenderChecks
+from mailwarden.analysis.analyzers.authentication import spf_domain
 from mailwarden.analysis.brands import load_brands
+from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host
 from mailwarden.model.envelope import domain_of
-from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.evidence import UNVERIFIED_SENDER, Failure, FailureKind, Finding, Report, Status
 
-DNS = "dns"
+NAME = "dns"
 ROOT = "."
 KEPT, FRESH = 10_000, 60.0
 OUTSIDE = "com."  # a random name below it is in no cache, so that an answer shows that the resolver reaches others
 OUTSIDE_PERIOD = 30.0
-SHAKY = 15.0  # seconds after an outage in which a temporary error of Rspamd is taken for a part of it
+SHAKY = 15.0  # seconds after an outage in which a temporary error is taken for a part of it
 _PLAIN_SENDER = re.compile(r"(?:[\w.!#$%&'*+/=?^`{|}~-]+@[\w.-]+)?", re.ASCII)
-TEMPORARY = frozenset({"R_SPF_DNSFAIL", "R_DKIM_TEMPFAIL", "DMARC_DNSFAIL"})
-UNVERIFIED = "dns.unverified-sender"
 
 
 class Outcome(StrEnum):
@@ -61,15 +60,46 @@ class Answer(Struct, frozen=True):
 Lookups = dict[tuple[str, str], Answer]  # by name and by what the record begins with
 
 
-class Resolver:
-    """Asks the configured name servers one after the other; keeps what it was told for a minute."""
+class DnsSettings(EngineSettings, frozen=True, tag=NAME):
+    """The DNS resolver that guard probes; name the one that the engine for sender checks uses."""
 
-    name: ClassVar[str] = DNS
+    servers: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=8,
+            description="Name servers, such as `127.0.0.1` or `[::1]:5353`; those of /etc/resolv.conf if empty.",
+        ),
+    ] = ()
+    timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for one answer, in milliseconds; a slower resolver is down.")
+    ] = 2_000
+    probe: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=253,
+            description="A name with an A record that the resolver must find; `.` asks for the root name servers.",
+        ),
+    ] = ROOT
 
-    def __init__(self, servers: Sequence[str], timeout: float, probe: str = ROOT) -> None:
-        self.servers = tuple(servers) or system_servers()
-        self.timeout = timeout
-        self._probe_name = probe
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for server in self.servers:
+            if not is_server(server):
+                yield "servers", f"`{server}` must be an IP address, with `:port` where it is not 53"
+
+
+class DnsEngine(ConfirmingEngine[DnsSettings]):
+    """Asks the configured name servers one after the other; keeps each answer for a minute."""
+
+    type_name: ClassVar[str] = NAME
+    title: ClassVar[str] = "DNS resolver"
+    settings_type: ClassVar[type[EngineSettings]] = DnsSettings
+
+    def __init__(self, name: str, settings: DnsSettings) -> None:
+        super().__init__(name, settings)
+        self.servers = settings.servers or system_servers()
+        self.timeout = settings.timeout / 1000
+        self._probe_name = settings.probe
         self._kept: OrderedDict[tuple[str, str], tuple[float, Answer]] = OrderedDict()
         self._probing: asyncio.Task[None] | None = None
         self._probe_began = 0.0
@@ -77,10 +107,16 @@ class Resolver:
         self._failed_at = -SHAKY - 1.0
         self._outside_at = -OUTSIDE_PERIOD - 1.0
 
-    async def check(self) -> str:
+    @property
+    def remedy(self) -> str:
+        key = f"engines.{self.name}"
+        return f"start it, or set {key}.servers and {key}.probe in guard.yml; name the resolver of the sender checks"
+
+    async def check(self) -> EngineInfo:
         """Probe, and return which resolver answered; raise EngineFailed where none does."""
         await self.probe(time.monotonic())
-        return f"resolver at {', '.join(self.servers)}"
+        detail = f"resolver at {', '.join(self.servers)}"
+        return EngineInfo(detail, detail)
 
     async def probe(self, since: float, *, outside: bool = False) -> None:
         """Return once a probe that began after `since` succeeded; raise EngineFailed where it did not.
@@ -183,95 +219,83 @@ class Resolver:
         return Answer(Outcome.FOUND, texts) if texts else Answer(Outcome.NONE)
 
     async def confirm(self, known: Known, until: float) -> Report:
-        """Report whether what Rspamd said of the sender can rest on DNS; a failure means that it cannot."""
+        """Report whether the sender checks can rest on DNS; a failure means that they cannot."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, until - started)):
                 findings = await self._confirm(known, started)
         except EngineFailed as error:
-            return _report(started, failure=Failure(DNS, error.kind, error.sentence))
+            return self._report(started, failure=Failure(self.name, error.kind, error.sentence))
         except TimeoutError:
-            return _report(started, failure=Failure(DNS, FailureKind.TIMEOUT, "The DNS resolver took too long."))
-        return _report(started, findings)
+            failure = Failure(self.name, FailureKind.TIMEOUT, "The DNS resolver took too long.")
+            return self._report(started, failure=failure)
+        return self._report(started, findings)
 
     async def _confirm(self, known: Known, since: float) -> tuple[Finding, ...]:
-        answer = known.answers.get("rspamd")
-        symbols = answer.symbols if answer else {}
         # A test message (GTUBE) is answered without checks, and without a client IP neither SPF nor DMARC is checked.
-        checked = any(name.startswith("R_SPF_") for name in symbols) and bool(told_address(known.envelope))
-        temporary = TEMPORARY & symbols.keys()
-        doubtful = checked and (temporary or not _has_policy(symbols) or "R_SPF_NA" in symbols)
+        checks = known.authentication or SenderChecks()
+        temporary = checks.temporary_error
+        doubtful = checks.spf_checked and (temporary or not checks.policy_found or checks.spf == "none")
         if not doubtful:
             if self.was_down or temporary:
-                await self.probe(since, outside=bool(temporary))
+                await self.probe(since, outside=temporary)
             return ()
         domain = normalize_host(domain_of(known.summary.from_address))
         # The lookups stand between two probes that succeed: a resolver that came back meanwhile is asked as it is now.
         await self.probe(since)
         unsure: Lookups = {}
         compared = bool(domain) and not known.ambiguous_sender
-        failed = await self._compare(symbols, domain, known, unsure) if compared else False
+        failed = await self._compare(checks, domain, known, unsure) if compared else False
         if unsure or temporary or failed:
-            await self.probe(time.monotonic(), outside=bool(temporary or failed))
+            await self.probe(time.monotonic(), outside=temporary or failed)
             self.keep(unsure)
         if temporary and self.was_down:
             raise EngineFailed(FailureKind.UNFINISHED, "The DNS resolver failed while the sender was checked.")
         if not (temporary or failed) or not domain:
             return ()
-        found = [Finding(UNVERIFIED, "From", {"domain": domain[: SHOWN.fact]})]
+        found = [Finding(UNVERIFIED_SENDER, "From", {"domain": domain[: SHOWN.fact]})]
         if load_brands().owner_of(domain):
             found.append(Finding("dns.brand-sender", "From", {"domain": domain[: SHOWN.fact]}))
         return tuple(found)
 
-    async def _compare(
-        self, symbols: Mapping[str, tuple[str, ...]], domain: str, known: Known, unsure: Lookups
-    ) -> bool:
-        """Look for the records that Rspamd did not find; tell whether that failed, raise where Rspamd is wrong."""
+    async def _compare(self, checks: SenderChecks, domain: str, known: Known, unsure: Lookups) -> bool:
+        """Look up the records that the engine did not find.
+
+        Return whether a lookup failed; raise EngineFailed where a record exists.
+        """
         failed = False
-        if not _has_policy(symbols) and _claims_absence(symbols):
-            for name in dict.fromkeys((domain, normalize_host(dmarc_domain(symbols)))):
+        if not checks.policy_found and checks.policy_missing:
+            for name in dict.fromkeys((domain, normalize_host(checks.dmarc_domain))):
                 failed |= await self._require_none(f"_dmarc.{name}", "v=dmarc1", unsure) if name else False
         sender = normalize_host(spf_domain(known.envelope))
-        # Rspamd checks no SPF for an address that it cannot read, such as one of SMTPUTF8 (RFC 6531).
-        if "R_SPF_NA" in symbols and sender and _is_plain(known.envelope.sender):
+        # SPF is not checked for an address that the engine cannot read, such as one of SMTPUTF8 (RFC 6531).
+        if checks.spf == "none" and sender and _is_plain(known.envelope.sender):
             failed |= await self._require_none(sender, "v=spf1", unsure)
         return failed
 
     async def _require_none(self, name: str, start: str, unsure: Lookups) -> bool:
         answer = await self.look_up_text(name, start, unsure)
         if answer.outcome is Outcome.FOUND:
-            sentence = f"Rspamd did not find the record {start} of {name[: SHOWN.fact]}: its resolver fails"
-            raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}, or its module for it is disabled.")
+            sentence = f"The check of the sender did not find the record {start} of {name[: SHOWN.fact]}"
+            reason = "its resolver fails, or its module for it is disabled"
+            raise EngineFailed(FailureKind.UNFINISHED, f"{sentence}: {reason}.")
         return answer.outcome is Outcome.FAILED
+
+    def _report(self, started: float, findings: tuple[Finding, ...] = (), failure: Failure | None = None) -> Report:
+        took = round((time.monotonic() - started) * 1000, 3)
+        status = Status.FAILED if failure else Status.FINISHED
+        return Report(self.name, self.required, status, took, findings, failure, "resolver")
 
 
 def _is_plain(sender: str) -> bool:
-    """Tell whether an envelope sender is the null sender or a dot-atom (RFC 5321, section 4.1.2)."""
+    """Return whether an envelope sender is the null sender or a dot-atom (RFC 5321, section 4.1.2)."""
     return _PLAIN_SENDER.fullmatch(sender) is not None
-
-
-def _has_policy(symbols: Mapping[str, tuple[str, ...]]) -> bool:
-    """Tell whether Rspamd saw the DMARC policy: it applied it, or it found it wrong."""
-    if any(name.startswith("DMARC_POLICY_") or name == "DMARC_BAD_POLICY" for name in symbols):
-        return True
-    return any("SPF/DKIM temp error" in option for option in symbols.get("DMARC_DNSFAIL", ()))
-
-
-def _claims_absence(symbols: Mapping[str, tuple[str, ...]]) -> bool:
-    """Tell whether Rspamd found no record or could not ask; a wrong record, or no From, is another thing."""
-    options = symbols.get("DMARC_NA", ())
-    return not options or " " not in options[0]
 
 
 def _text_of(record: object) -> str:
     """Return a TXT record as one text (RFC 7208, section 3.3), any other as it is written."""
     strings = getattr(record, "strings", None)
     return b"".join(strings).decode("utf-8", "replace") if strings is not None else str(record)
-
-
-def _report(started: float, findings: tuple[Finding, ...] = (), failure: Failure | None = None) -> Report:
-    took = round((time.monotonic() - started) * 1000, 3)
-    return Report(DNS, True, Status.FAILED if failure else Status.FINISHED, took, findings, failure, "resolver")
 
 
 def system_servers() -> tuple[str, ...]:
