@@ -35,8 +35,8 @@ def folder(tmp_path: Path) -> Path:
 def teach(folder: Path, controller: str, redis: str) -> None:
     """Have the folder's guard taught by these."""
     file = folder / "guard" / "core" / "guard.yml"
-    lines = ("learning:", f'  controller: "{controller}"', f'  password: "{PASSWORD}"', f'  redis: "{redis}"', "")
-    file.write_text(file.read_text() + "\n".join(lines))
+    training = f'    training: {{controller: "{controller}", password: "{PASSWORD}", redis: "{redis}"}}\n'
+    file.write_text(file.read_text().replace("  rspamd:\n", f"  rspamd:\n{training}"))
 
 
 async def look(folder: Path) -> dict[str, tuple[bool, str]]:
@@ -46,7 +46,7 @@ async def look(folder: Path) -> dict[str, tuple[bool, str]]:
 async def test_the_key_of_kept_messages_must_be_there_and_the_same_for_both(folder: Path):
     name, key = "key of kept messages", folder / "secrets" / "contents"
     assert (await look(folder))[name] == (True, str(key))
-    assert "learning.redis" not in await look(folder), "nothing is learned, so nobody is asked"
+    assert "rspamd redis" not in await look(folder), "nothing is learned, so nobody is asked"
 
     abby = folder / "abby" / "abby" / "abby.yml"
     (folder / "secrets" / "other").write_text("o" * 64)
@@ -62,8 +62,8 @@ async def test_the_key_of_kept_messages_must_be_there_and_the_same_for_both(fold
 async def test_those_who_learn_are_asked(folder: Path, engines: Engines):
     teach(folder, engines.rspamd.controller_address, engines.redis.url)
     seen = await look(folder)
-    assert seen["learning.controller"] == (True, f"Rspamd's controller at {engines.rspamd.controller_address}")
-    well, redis = seen["learning.redis"]
+    assert seen["rspamd controller"] == (True, f"Rspamd's controller at {engines.rspamd.controller_address}")
+    well, redis = seen["rspamd redis"]
     assert well
     assert redis.startswith("Redis ")
 
@@ -71,8 +71,8 @@ async def test_those_who_learn_are_asked(folder: Path, engines: Engines):
 async def test_those_who_learn_and_do_not_answer_are_told(folder: Path):
     teach(folder, "tcp:127.0.0.1:9", "redis://secret@127.0.0.1:9/0")
     seen = await look(folder)
-    assert not seen["learning.controller"][0]
-    well, redis = seen["learning.redis"]
+    assert not seen["rspamd controller"][0]
+    well, redis = seen["rspamd redis"]
     assert not well
     assert "secret" not in redis
 
