@@ -5,7 +5,7 @@ Security: senders choose the hosts that a finding names; it is dropped only wher
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
