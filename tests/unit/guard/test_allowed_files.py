@@ -79,3 +79,12 @@ def test_copies_of_an_allowed_file_crowd_no_other_out(copies, cleared):
 
 def test_the_most_that_analyzers_tell_is_known():
     assert OF_A_KIND == MOST_OF_A_KIND
+
+
+@pytest.mark.parametrize(
+    ("convicts", "clear", "stays"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+def test_only_an_engine_that_convicts_files_is_cleared_by_asking_it_again(convicts, clear, stays):
+    report = Report("any", True, Status.FINISHED, 1.0, (Finding("any.malware"),), convicts_files=convicts)
+    rest = without_allowed_files(Evidence((report,)), ALLOWED, (FILE, OTHER), engines_clear=clear)
+    assert bool(list(rest.findings)) is stays
