@@ -126,7 +126,7 @@ def test_of_rivals_only_the_winner_acts(entries, outcome):
 
 
 def replace_urls(sightings: Sightings, *urls: str) -> Sightings:
-    return Sightings(sightings.senders, urls, False, sightings.files, sightings.relays)
+    return Sightings(sightings.senders, urls, sightings.files, sightings.relays)
 
 
 @pytest.mark.contract("2 precedence")
