@@ -10,8 +10,8 @@ import requests
 
 from mailwarden.access.people import Role
 from mailwarden.console.app import build_pages
-from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
-from mailwarden.console.rights import may
+from mailwarden.console.auth import PREFIX, OpenPage, Page, Takes
+from mailwarden.console.permissions import may
 from mailwarden.model.ggrid import new_ggrid
 from tests.acceptance.console_guest import ConsoleGuest, sign_in
 from tests.acceptance.house import House

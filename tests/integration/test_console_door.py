@@ -15,11 +15,10 @@ from aiohttp.test_utils import RawTestServer, TestClient
 from mailwarden.access.people import Role, User
 from mailwarden.access.sessions import COOKIE
 from mailwarden.console.assets import Assets
-from mailwarden.console.door import Door
-from mailwarden.console.page import OpenPage, Page, Takes
-from mailwarden.console.rights import Right
+from mailwarden.console.auth import Door, OpenPage, Page, Takes
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Guest, Visit
 from mailwarden.console.templating import POLICY, Templates
-from mailwarden.console.visit import Guest, Visit
 from mailwarden.errors import StorageUnavailable
 from mailwarden.serving.front_door import FrontDoor
 from mailwarden.telemetry.metrics import Metrics

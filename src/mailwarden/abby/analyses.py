@@ -10,7 +10,7 @@ import structlog
 
 from mailwarden.abby.guard_client import GuardClient, Handover, Parcel
 from mailwarden.abby.scanning import Tenants
-from mailwarden.console.analysis_desk import Step
+from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope

@@ -52,7 +52,7 @@ from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
-from mailwarden.console.reception import Reception
+from mailwarden.console.visitor_session import Reception
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database

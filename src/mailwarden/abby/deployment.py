@@ -8,7 +8,7 @@ from mailwarden.abby.access import DEFAULT_PERMISSIONS
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.abby.status import Status
-from mailwarden.console.deployment import GuardView, TokenView
+from mailwarden.console.services import GuardView, TokenView
 from mailwarden.database.pool import Database
 from mailwarden.settings.effective import Setting, effective
 

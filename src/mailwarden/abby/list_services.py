@@ -1,6 +1,6 @@
 """Puts together what the console does with lists, over the store that the List API uses."""
 
-from mailwarden.console.list_services import ListServices
+from mailwarden.console.list_form import ListServices
 from mailwarden.database.pool import Database
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.desk import ListDesk

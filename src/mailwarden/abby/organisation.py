@@ -9,7 +9,7 @@ import aiohttp
 from mailwarden.abby.console_config import ConsoleConfig
 from mailwarden.access.openid_provider import OpenIdSettings, Provider
 from mailwarden.access.people import Role
-from mailwarden.console.reception import Reception
+from mailwarden.console.visitor_session import Reception
 from mailwarden.errors import ConfigurationError
 
 CALLBACK = "/console/login/openid/callback"

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 
 
 class Role(StrEnum):
-    """What a person may do; `console/rights.py` has the table."""
+    """What a person may do; `console/permissions.py` has the table."""
 
     DEPLOYMENT_ADMINISTRATOR = "deployment-administrator"
     TENANT_ADMINISTRATOR = "tenant-administrator"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mailwarden.abby import config as abby
 from mailwarden.cli.init import render, shipped_values
-from mailwarden.console.roles_page import roles_page
+from mailwarden.console.permissions import roles_page
 from mailwarden.guard import config as guard
 from mailwarden.lists.pages import lists_page
 from mailwarden.policy.pages import verdicts_and_tags

@@ -15,39 +15,29 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.previews import Previews
-from mailwarden.console.analysis_desk import Analyses
 from mailwarden.console.assets import Assets
-from mailwarden.console.deployment import Deployment
-from mailwarden.console.door import Door, Recognition
-from mailwarden.console.list_services import ListServices
-from mailwarden.console.page import PREFIX, OpenPage, Page
+from mailwarden.console.auth import PREFIX, Door, OpenPage, Page, Recognition
+from mailwarden.console.csp_reports import Reports
+from mailwarden.console.list_form import ListServices
 from mailwarden.console.quarantine import Quarantine
-from mailwarden.console.reception import Reception
-from mailwarden.console.reports import Reports
+from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen
 from mailwarden.console.screens.audit import AuditScreen
-from mailwarden.console.screens.dashboard import DashboardScreen
-from mailwarden.console.screens.health import HealthScreen
-from mailwarden.console.screens.held import HeldScreen
+from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
 from mailwarden.console.screens.keys import KeysScreen
 from mailwarden.console.screens.learning import LearningScreen
-from mailwarden.console.screens.list_changes import ListChangesScreen
-from mailwarden.console.screens.list_edits import ListEditsScreen
-from mailwarden.console.screens.list_export import ListExportScreen
-from mailwarden.console.screens.lists import ListsScreen
-from mailwarden.console.screens.login import LoginScreen
-from mailwarden.console.screens.message import MessageScreen
-from mailwarden.console.screens.messages import MessagesScreen
+from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen, ListExportScreen, ListsScreen
+from mailwarden.console.screens.login import LoginScreen, SetupScreen
+from mailwarden.console.screens.messages import MessageScreen, MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.preview import PreviewScreen
-from mailwarden.console.screens.quarantine import QuarantineScreen
-from mailwarden.console.screens.setup import SetupScreen
-from mailwarden.console.screens.tenant_weights import TenantWeightsScreen
-from mailwarden.console.screens.tenants import TenantsScreen
+from mailwarden.console.screens.quarantine import HeldScreen, QuarantineScreen
+from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
 from mailwarden.console.self_service import SelfService, SelfServicePage
+from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Templates
-from mailwarden.console.visit import see_other
+from mailwarden.console.visitor_session import Reception
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.teaching import Teaching
 from mailwarden.policy.rules import Policy

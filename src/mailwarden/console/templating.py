@@ -12,8 +12,7 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mailwarden.console.assets import Assets
-from mailwarden.console.notices import NOTICES
-from mailwarden.console.wording import WORDS, file_size, moment_text, moment_value, visible
+from mailwarden.console.texts import NOTICES, WORDS, file_size, moment_text, moment_value, visible
 from mailwarden.message.urls import defang
 
 FOLDER = Path(__file__).parent / "templates"

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.door import check_site, to_login, way_back
+from mailwarden.console.auth import check_site, to_login, way_back
 from mailwarden.errors import Forbidden
 from mailwarden.serving.front_door import Call
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.forms import Form
 from mailwarden.console.quarantine import Quarantine
-from mailwarden.console.screens.held import HeldScreen
-from mailwarden.console.visit import Visit
+from mailwarden.console.request import Visit
+from mailwarden.console.screens.quarantine import HeldScreen
 from mailwarden.errors import NotReleasable
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.actor import Actor

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.console.held_search import HeldSearch, read_search
+from mailwarden.console.screens.quarantine import HeldSearch, read_search
 from mailwarden.errors import SchemaViolation
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.held import HeldMessage, Place, Question, State

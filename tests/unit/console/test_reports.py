@@ -8,7 +8,7 @@ import structlog
 from aiohttp import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.reports import Reports
+from mailwarden.console.csp_reports import Reports
 from mailwarden.console.templating import REPORTS
 from mailwarden.serving.front_door import Call
 from mailwarden.telemetry.metrics import Metrics

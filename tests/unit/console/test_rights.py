@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.access.people import Role
-from mailwarden.console.rights import DEPLOYMENT_ONLY, RIGHTS, Right, may
+from mailwarden.console.permissions import DEPLOYMENT_ONLY, RIGHTS, Right, may
 
 WRITING = {right for right in Right if right.endswith((".write", ".reset", ".export"))} | {Right.ANALYZE}
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from mailwarden.console.weight_view import OwnWeight, find_rule, own_weights, search_rules, weighing_problem
+from mailwarden.console.screens.tenants import OwnWeight, find_rule, own_weights, search_rules, weighing_problem
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.weights import bounds_of
 

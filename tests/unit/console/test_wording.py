@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mailwarden.console.wording import COLOURS, file_size, moment_text, moment_value, visible
+from mailwarden.console.texts import COLOURS, file_size, moment_text, moment_value, visible
 from mailwarden.message.urls import defang
 from mailwarden.model.outcome import Decision, Verdict
 

@@ -1,21 +1,19 @@
 """A person's own account: password, authenticator, passkeys, recovery codes and sessions."""
 
 from collections.abc import Awaitable, Mapping, Sequence
-from uuid import UUID
 
 from aiohttp import web
 
 from mailwarden.access.account import Account
 from mailwarden.access.one_time_codes import address_of
 from mailwarden.access.setups import CODES as SHOWN_CODES
-from mailwarden.console.page import Page
-from mailwarden.console.qr_code import draw_qr_code
-from mailwarden.console.reception import Reception
-from mailwarden.console.rights import Right
-from mailwarden.console.screens.login import told
+from mailwarden.console.auth import Page
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit, read_uid, see_other, told
+from mailwarden.console.screens.login import draw_qr_code
 from mailwarden.console.templating import HEADERS
-from mailwarden.console.visit import Visit, see_other
-from mailwarden.errors import LoginFailed, MailwardenError, NotFound, RateLimited, SchemaViolation, UnsuitablePassword
+from mailwarden.console.visitor_session import Reception
+from mailwarden.errors import LoginFailed, MailwardenError, RateLimited, SchemaViolation, UnsuitablePassword
 
 ACCOUNT = "/console/account"
 CODES = ACCOUNT + "/codes"
@@ -150,11 +148,3 @@ class AccountScreen:
         secret = visit.session.notes.totp
         qr_code = draw_qr_code(address_of(secret, visit.user.name))
         return visit.render("account/totp.html", secret=secret, qr_code=qr_code, mistake=mistake)
-
-
-def read_uid(text: str) -> UUID:
-    """Return the uid in an address, or say that there is nothing at it."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound("There is nothing at this path.") from None

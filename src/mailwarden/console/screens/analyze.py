@@ -12,13 +12,13 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
-from mailwarden.console.analysis_desk import Analyses, Step
+from mailwarden.console.auth import Page, Takes
 from mailwarden.console.message_view import view_of
-from mailwarden.console.page import Page, Takes
-from mailwarden.console.rights import Right
-from mailwarden.console.screens.message import shown
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit
+from mailwarden.console.screens.messages import shown
 from mailwarden.console.screens.preview import given_message
-from mailwarden.console.visit import Visit
+from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
 from mailwarden.message.correspondents import HEAD, correspondents
 from mailwarden.model.record import FinishedRequest

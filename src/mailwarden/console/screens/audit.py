@@ -11,9 +11,9 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.access.audit import AuditQuestion, AuditStore, Deed
-from mailwarden.console.page import Page
-from mailwarden.console.rights import Right
-from mailwarden.console.visit import Visit
+from mailwarden.console.auth import Page
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit
 from mailwarden.errors import NotFound, SchemaViolation
 from mailwarden.model.scope import Scope
 

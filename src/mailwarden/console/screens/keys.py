@@ -10,12 +10,11 @@ from aiohttp import web
 from mailwarden.access.key_store import ApiKey, KeyScope, Network, NewKey
 from mailwarden.access.keys import Keys
 from mailwarden.access.sessions import Sessions
-from mailwarden.console.deployment import Deployment
-from mailwarden.console.page import Page
-from mailwarden.console.reception import Reception
-from mailwarden.console.rights import Right
-from mailwarden.console.screens.login import told
-from mailwarden.console.visit import GLOBAL, Visit, see_other
+from mailwarden.console.auth import Page
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import GLOBAL, Visit, see_other, told
+from mailwarden.console.services import Deployment
+from mailwarden.console.visitor_session import Reception
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
 from mailwarden.serving.front_door import Call
 

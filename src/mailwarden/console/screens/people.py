@@ -7,14 +7,12 @@ from aiohttp import web
 
 from mailwarden.access.administration import Administration
 from mailwarden.access.people import Position, Role, User
-from mailwarden.console.page import PREFIX, Page
-from mailwarden.console.reception import Reception
-from mailwarden.console.rights import Right
-from mailwarden.console.screens.account import read_uid
+from mailwarden.console.auth import PREFIX, Page
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit, read_uid, see_other, told
 from mailwarden.console.screens.keys import FEW_TENANTS, named_tenant, tenant_namer
-from mailwarden.console.screens.login import told
-from mailwarden.console.visit import Visit, see_other
-from mailwarden.console.wording import ROLES
+from mailwarden.console.texts import ROLES
+from mailwarden.console.visitor_session import Reception
 from mailwarden.errors import Forbidden, LastAdministrator, NotFound, SchemaViolation, TenantNotFound
 
 PEOPLE = "/console/people"

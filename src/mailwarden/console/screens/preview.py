@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from mailwarden.analysis.previews import Previews
-from mailwarden.console.page import Page, Takes
-from mailwarden.console.rights import Right
-from mailwarden.console.visit import Visit
+from mailwarden.console.auth import Page, Takes
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit
 from mailwarden.message.preview import HEADERS, document_of, notice
 from mailwarden.serving.spool import Spooled
 

@@ -1,21 +1,135 @@
 """Quarantine: what is held, the newest first, with filters; several can be released or deleted at once."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from urllib.parse import urlencode
 from uuid import UUID
 
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.console.held_search import STATES, VERDICTS, HeldSearch, read_search
-from mailwarden.console.list_place import MAX_CHOICES
-from mailwarden.console.page import Page
-from mailwarden.console.quarantine import Quarantine, reasons_for, uid_in
-from mailwarden.console.rights import Right
-from mailwarden.console.visit import Visit
-from mailwarden.errors import MailwardenError, MessageNotFound, NotFound, SchemaViolation
+from mailwarden.analysis.previews import Previews
+from mailwarden.console.auth import Page
+from mailwarden.console.list_form import MAX_CHOICES
+from mailwarden.console.permissions import Right
+from mailwarden.console.quarantine import QUARANTINE, Quarantine, reasons_for, uid_in
+from mailwarden.console.request import Visit, see_other, told
+from mailwarden.console.screens.preview import framed
+from mailwarden.console.templating import HEADERS
+from mailwarden.errors import (
+    EntryTooBroad,
+    Forbidden,
+    InvalidEntry,
+    ListFull,
+    MailwardenError,
+    MessageNotFound,
+    NotFound,
+    NotReleasable,
+    SchemaViolation,
+    StorageUnavailable,
+)
 from mailwarden.history.store import HistoryStore
+from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.held import HeldMessage
+from mailwarden.model.record import FinishedRequest
+from mailwarden.quarantine.held import HeldMessage, Place, Question, State
+from mailwarden.wire.quarantine import Listed
+
+ANY = "any"
+MAX_FILTER = 500
+# States as the filter names them; without one, the first.
+STATES: Mapping[str, str] = {
+    State.HELD: "held",
+    State.RELEASING: "being released",
+    State.RELEASED: "released",
+    State.DELETED: "deleted",
+    ANY: "any",
+}
+VERDICTS = tuple(each for each in Verdict if each not in (Verdict.CLEAN, Verdict.UNKNOWN))
+
+
+class HeldSearch(Struct, frozen=True):
+    tenant: str = ""
+    verdict: str = ""
+    state: str = State.HELD
+    recipient: str = ""
+    sender: str = ""
+    subject: str = ""
+    after: Place | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether something was asked for, so that finding nothing does not mean that nothing is held."""
+        return self != HeldSearch(after=self.after)
+
+    def address(self, **changes: object) -> str:
+        """Return the address of this search from its first page on, with some of it changed."""
+        given = {
+            "tenant": self.tenant,
+            "verdict": self.verdict,
+            "state": "" if self.state == State.HELD else self.state,
+            "recipient": self.recipient,
+            "sender": self.sender,
+            "subject": self.subject,
+            **changes,
+        }
+        asked = urlencode({name: str(value) for name, value in given.items() if value})
+        return f"{QUARANTINE}?{asked}" if asked else QUARANTINE
+
+    def to_older(self, last: HeldMessage) -> str:
+        """Return the address of the page after the one that ends with this message."""
+        return self.address(after=f"{last.received.astimezone(UTC).isoformat()}_{last.uid}")
+
+    def question(self, tenant: UUID | None) -> Question:
+        return Question(
+            tenant=tenant,
+            verdict=Verdict(self.verdict) if self.verdict else None,
+            recipient=_address(self.recipient),
+            sender=_address(self.sender),
+            text=self.subject or None,
+            state=None if self.state == ANY else State(self.state),
+            after=self.after,
+        )
+
+
+def read_search(query: Mapping[str, str]) -> HeldSearch:
+    """Return what the address asks for; raise SchemaViolation where it names nothing that there is."""
+    verdict, state = query.get("verdict", ""), query.get("state", "") or State.HELD
+    if verdict and verdict not in list(Verdict):
+        raise SchemaViolation("There is no verdict of that name.")
+    if state not in STATES:
+        raise SchemaViolation("There is no state of that name.")
+    return HeldSearch(
+        tenant=_typed(query, "tenant"),
+        verdict=verdict,
+        state=state,
+        recipient=_typed(query, "recipient"),
+        sender=_typed(query, "sender"),
+        subject=_typed(query, "subject"),
+        after=_place(query.get("after", "")),
+    )
+
+
+def _typed(query: Mapping[str, str], name: str) -> str:
+    return query.get(name, "").strip()[:MAX_FILTER]
+
+
+def _address(text: str) -> str | None:
+    """Return an address as the quarantine looks for it; what is no address is a domain."""
+    if not text:
+        return None
+    return text if "@" in text else f"@{text}"
+
+
+def _place(text: str) -> Place | None:
+    if not text:
+        return None
+    moment, _, uid = text.partition("_")
+    try:
+        return Place(datetime.fromisoformat(moment).astimezone(UTC), UUID(uid))
+    except (ValueError, OverflowError):
+        raise SchemaViolation("The place to go on from cannot be read.") from None
+
 
 ROWS = 25
 MAX_CHOSEN = 50
@@ -134,3 +248,161 @@ def _chosen(visit: Visit) -> Sequence[UUID]:
     if len(uids) > MAX_CHOSEN:
         raise SchemaViolation(f"Choose {MAX_CHOSEN} messages at most.")
     return uids
+
+
+MAX_TICKS = 100  # recipients who are chosen one by one; of more, all are meant
+IN_THE_WAY = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
+UNREADABLE = (NotReleasable, StorageUnavailable)
+
+
+class HeldScreen:
+    def __init__(self, quarantine: Quarantine, history: HistoryStore, previews: Previews) -> None:
+        self._quarantine = quarantine
+        self._history = history
+        self._previews = previews
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/quarantine/{uid}", Right.QUARANTINE_READ, self.show),
+            Page("GET", "/quarantine/{uid}/progress", Right.QUARANTINE_READ, self.show_progress, quiet=True),
+            Page("POST", "/quarantine/{uid}/release", Right.QUARANTINE_WRITE, self.release),
+            Page("POST", "/quarantine/{uid}/delete", Right.QUARANTINE_WRITE, self.delete),
+            Page("POST", "/quarantine/{uid}/preview", Right.QUARANTINE_WRITE, self.preview),
+            Page("GET", "/quarantine/{uid}/message", Right.QUARANTINE_EXPORT, self.warn),
+            Page("POST", "/quarantine/{uid}/message", Right.QUARANTINE_EXPORT, self.export),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        return await self._page(visit, await self._found(visit))
+
+    async def show_progress(self, visit: Visit) -> web.StreamResponse:
+        """Have a page that waits for a release opened again once there is something new on it."""
+        message = await self._found(visit)
+        if message.in_state(State.RELEASING):
+            return web.Response(status=204, headers=HEADERS)
+        return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
+
+    async def release(self, visit: Visit) -> web.StreamResponse:
+        """Have the message released to those who were chosen; what is in the way is said on its page as it is now."""
+        message = await self._found(visit)
+        try:
+            chosen, allow = _recipients(visit, message), _listed(visit, "allow")
+            await self._quarantine.release(visit.scope, message.uid, visit.actor, recipients=chosen, allow=allow)
+        except IN_THE_WAY as error:
+            return await self._page(visit, await self._found(visit), error)
+        return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
+
+    async def delete(self, visit: Visit) -> web.StreamResponse:
+        message = await self._found(visit)
+        try:
+            if not visit.form.ticked("sure"):
+                raise SchemaViolation("Nothing was deleted: tick that you know that nothing brings it back.")
+            chosen, block = _recipients(visit, message), _listed(visit, "block")
+            await self._quarantine.delete(visit.scope, message.uid, visit.actor, recipients=chosen, block=block)
+        except IN_THE_WAY as error:
+            return await self._page(visit, await self._found(visit), error)
+        return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
+
+    async def preview(self, visit: Visit) -> web.StreamResponse:
+        """Show the message in its frame, as words and plain formatting."""
+        uid = _uid(visit)
+        try:
+            raw = await self._quarantine.look_into(visit.scope, uid, visit.actor)
+        except UNREADABLE as error:
+            return framed(document_of(notice(error.message)))
+        try:
+            return framed((await self._previews.of(raw)).document)
+        finally:
+            raw.close()
+
+    async def warn(self, visit: Visit) -> web.StreamResponse:
+        return visit.render("quarantine/export.html", message=await self._found(visit), error=None)
+
+    async def export(self, visit: Visit) -> web.StreamResponse:
+        """Give the message out as a file that no browser opens."""
+        message = await self._found(visit)
+        try:
+            raw = await self._quarantine.export(visit.scope, message.uid, visit.actor)
+        except UNREADABLE as error:
+            return told(visit.render("quarantine/export.html", message=message, error=error), error)
+        try:
+            name = f'attachment; filename="{message.uid}.eml"'
+            size = {"Content-Disposition": name, "Content-Length": str(raw.size)}
+            response = await visit.begin_stream("message/rfc822", charset=None, **size)
+            async for chunk in raw.stream():
+                await response.write(chunk)
+            await response.write_eof()
+            return response
+        finally:
+            raw.close()
+
+    async def _found(self, visit: Visit) -> HeldMessage:
+        """Return the message of the address; a foreign one is answered like one that does not exist."""
+        return await self._quarantine.find(visit.scope, _uid(visit))
+
+    async def _page(
+        self, visit: Visit, message: HeldMessage, error: MailwardenError | None = None
+    ) -> web.StreamResponse:
+        waiting = message.in_state(State.HELD)
+        address = message.from_address or message.sender
+        page = visit.render(
+            "quarantine/held.html",
+            message=message,
+            reason=(await reasons_for(self._history, visit.scope, [message])).get(message.uid, ""),
+            waiting=waiting,
+            ticks=waiting if 1 < len(waiting) <= MAX_TICKS else (),
+            releasing=message.in_state(State.RELEASING),
+            failures=[each for each in message.recipients if each.failure],
+            releasable=message.is_kept and message.verdict is not Verdict.MALWARE and bool(waiting),
+            deletable=bool(waiting) or message.address is not None,
+            is_malware=message.verdict is Verdict.MALWARE,
+            address=address,
+            domain=address.rpartition("@")[2],
+            lists=visit.may(Right.LISTS_WRITE),
+            error=error,
+        )
+        return told(page, error) if error else page
+
+
+async def held_line(quarantine: Quarantine, visit: Visit, request: FinishedRequest) -> HeldMessage | None:
+    """Return the held message of an analysis for its page, or None where nothing is held."""
+    if not visit.may(Right.QUARANTINE_READ):
+        return None
+    try:
+        return await quarantine.of_ggrid(visit.scope, request.tenant, request.ggrid)
+    except MessageNotFound:
+        return None
+
+
+def _uid(visit: Visit) -> UUID:
+    return uid_in(visit.variables["uid"])
+
+
+def _recipients(visit: Visit, message: HeldMessage) -> Sequence[str] | None:
+    """Return who was chosen of those who still wait, or None for all of them.
+
+    Nobody is released to twice because a page was old.
+    """
+    waiting = message.in_state(State.HELD)
+    if not visit.form.ticked("some"):
+        return None
+    chosen = {each.lower() for each in visit.form.many("to")}
+    if not chosen:
+        raise SchemaViolation("Choose a recipient at least.")
+    left = [each for each in waiting if each.lower() in chosen]
+    if not left:
+        raise NotReleasable("None of those waits for this message any more.")
+    return None if len(left) == len(waiting) else left
+
+
+def _listed(visit: Visit, name: str) -> Listed | None:
+    """Return what of the sender is to be listed; it takes the right to change lists as well."""
+    given = visit.form.text(name)
+    if not given:
+        return None
+    if not visit.may(Right.LISTS_WRITE):
+        raise Forbidden("Your role does not change lists. An administrator can change it.")
+    try:
+        return Listed(given)
+    except ValueError:
+        raise SchemaViolation("A sender is listed by address or by domain.") from None

@@ -1,20 +1,22 @@
 """Tenants: their domains, their profile, how long their history is kept, and the weights of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.access.tenants import MAX_WEIGHTS, TenantStore, Wishes
+from mailwarden.console.auth import Page
 from mailwarden.console.forms import Form
-from mailwarden.console.page import Page
-from mailwarden.console.rights import Right
-from mailwarden.console.visit import Visit, see_other
-from mailwarden.console.weight_view import own_weights
-from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, SchemaViolation, TenantNotFound
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Visit, see_other
+from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, NotFound, SchemaViolation, TenantNotFound
 from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.policy.rule import Rule
 from mailwarden.policy.rules import Policy
+from mailwarden.policy.weights import bounds_of, tenant_problems
 from mailwarden.serving.errors import STATUS_OF
 
 PROFILES = (
@@ -114,3 +116,115 @@ def _as_typed(form: Form) -> Wishes:
     profile = Profile(chosen) if chosen in set(Profile) else Profile.BALANCED
     domains = [word for word in form.raw("domains").replace(",", " ").split() if word]
     return Wishes(form.text("name"), domains, profile, quarantine_digest=form.ticked("quarantine_digest"))
+
+
+MAX_FOUND = 30
+
+
+class OwnWeight(Struct, frozen=True):
+    """One weight of a tenant; `rule` is None where the policy has no such rule any more, and it does nothing."""
+
+    rule_id: str
+    weight: int
+    rule: Rule | None
+
+    @property
+    def acting(self) -> int:
+        """The weight that counts, within the bounds of now."""
+        if self.rule is None:
+            return 0
+        least, most = bounds_of(self.rule)
+        return max(least, min(most, self.weight))
+
+
+def own_weights(policy: Policy, weights: Mapping[str, int]) -> Sequence[OwnWeight]:
+    return [OwnWeight(name, weight, find_rule(policy, name)) for name, weight in weights.items()]
+
+
+def find_rule(policy: Policy, name: str) -> Rule | None:
+    return next((rule for rule in policy.rules if rule.id == name), None)
+
+
+def search_rules(policy: Policy, text: str) -> Sequence[Rule]:
+    """Return the rules that have all words of the text in their id, name, tag or description."""
+    words = text.casefold().split()
+    return [rule for rule in policy.rules if all(word in _searched(rule) for word in words)] if words else []
+
+
+def weighing_problem(policy: Policy, rule: Rule, given: str) -> str:
+    """Say what keeps a text from being the tenant's weight of a rule; "" where nothing does."""
+    digits = given.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 4):
+        return "A weight is a whole number of points."
+    problems = [*tenant_problems(policy, {rule.id: int(given)})]
+    return problems[-1] if problems else ""  # the last names the bounds
+
+
+def _searched(rule: Rule) -> str:
+    return f"{rule.id} {rule.name} {rule.tag} {rule.description}".casefold()
+
+
+class TenantWeightsScreen:
+    def __init__(self, tenants: TenantStore, directory: TenantDirectory, policy: Policy) -> None:
+        self._tenants = tenants
+        self._directory = directory
+        self._policy = policy
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/tenants/{tenant}/weights", Right.TENANTS_WRITE, self.show),
+            Page("POST", "/tenants/{tenant}/weights", Right.TENANTS_WRITE, self.weigh),
+            Page("POST", "/tenants/{tenant}/weights/remove", Right.TENANTS_WRITE, self.remove),
+        ]
+
+    async def show(self, visit: Visit) -> web.StreamResponse:
+        """Show the rule that the address names, or the rules that its words meet."""
+        return self._page(visit, await find_tenant(self._tenants, visit), visit.query.get("rule", "").strip())
+
+    async def weigh(self, visit: Visit) -> web.StreamResponse:
+        """Let one rule weigh otherwise, within its bounds."""
+        tenant = await find_tenant(self._tenants, visit)
+        rule = find_rule(self._policy, visit.form.text("rule"))
+        if rule is None:
+            return self._page(visit, tenant, visit.form.text("rule"), status=400)
+        given = visit.form.text("weight")
+        problem = weighing_problem(self._policy, rule, given)
+        if not problem and rule.id not in tenant.weights and len(tenant.weights) >= MAX_WEIGHTS:
+            problem = f"A tenant has at most {MAX_WEIGHTS} weights of its own: remove one first."
+        if problem:
+            return self._page(visit, tenant, rule.id, given, problem, status=400)
+        return await self._keep(visit, tenant, {**tenant.weights, rule.id: int(given)})
+
+    async def remove(self, visit: Visit) -> web.StreamResponse:
+        """Let a rule weigh again what it usually does."""
+        tenant = await find_tenant(self._tenants, visit)
+        name = visit.form.text("rule")
+        if name not in tenant.weights:
+            raise NotFound("This tenant has no weight of its own for that rule.")
+        return await self._keep(visit, tenant, {rule: kept for rule, kept in tenant.weights.items() if rule != name})
+
+    async def _keep(self, visit: Visit, tenant: Tenant, weights: Mapping[str, int]) -> web.StreamResponse:
+        await self._tenants.weigh(visit.scope, tenant.uid, weights, visit.actor)
+        await self._directory.refresh()
+        return see_other(f"/console/tenants/{tenant.uid}", "weights-changed")
+
+    def _page(
+        self, visit: Visit, tenant: Tenant, wanted: str, given: str = "", mistake: str = "", *, status: int = 200
+    ) -> web.StreamResponse:
+        rule = find_rule(self._policy, wanted)
+        found = () if rule else search_rules(self._policy, wanted)
+        own = tenant.weights.get(rule.id) if rule else None
+        return visit.render(
+            "tenants/weights.html",
+            tenant=tenant,
+            wanted=wanted,
+            rule=rule,
+            bounds=bounds_of(rule) if rule else (0, 0),
+            own=own,
+            weight=given or ("" if own is None else str(own)),
+            mistake=mistake,
+            found=found[:MAX_FOUND],
+            left_out=max(0, len(found) - MAX_FOUND),
+            rules=self._policy.rules,
+            status=status,
+        )

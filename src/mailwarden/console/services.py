@@ -1,12 +1,17 @@
 """What the console asks abby about the deployment: the colour, the guards, and the configuration in force."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
+from mailwarden.model.record import FinishedRequest
+from mailwarden.model.scope import Scope
+from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
 from mailwarden.wire.guard import GuardStatus
+from mailwarden.wire.progress import AnalyzerDone
+from mailwarden.wire.scanning import MessageAnalysisRequest
 
 
 class GuardView(Struct, frozen=True):
@@ -35,3 +40,18 @@ class Deployment(Protocol):
 
     async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
         """Return every setting of this abby and of each guard with its source; secrets are masked."""
+
+
+Step = AnalyzerDone | FinishedRequest
+
+
+class Analyses(Protocol):
+    def watch(
+        self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
+    ) -> AsyncGenerator[Step, None]:
+        """Yield what each analyzer did as it finishes, and the finished guard request as the last.
+
+        The first step raises where nothing can begin: TenantForbidden where the message would belong to a tenant
+        outside of the scope, Overloaded, CoreUnreachable. A later one raises where the analysis could not be
+        finished; without a finished request there is no result. Close the generator when done (`aclosing`).
+        """

@@ -1,29 +1,67 @@
 """One request to the console: who asks, what they may see, and how they are answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlencode
 from uuid import UUID
 
 from aiohttp import web
+from msgspec import Struct
 
 from mailwarden.access.people import User
 from mailwarden.access.sessions import Session
 from mailwarden.console.forms import Form
-from mailwarden.console.navigation import Entry, entries_for
-from mailwarden.console.notices import DONE, NOTICES
-from mailwarden.console.rights import Right, may
+from mailwarden.console.permissions import Right, may
 from mailwarden.console.templating import HEADERS, Templates
-from mailwarden.errors import NotFound, SchemaViolation
+from mailwarden.console.texts import DONE, NOTICES
+from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
 from mailwarden.lists.scope import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
+from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.front_door import Call, finish_headers
 
 GLOBAL = "global"
 NOTHING: Mapping[str, object] = {}
+
+
+class Entry(Struct, frozen=True):
+    title: str
+    path: str
+    right: Right
+    icon: str
+    is_current: bool = False
+
+
+MENU: tuple[Entry, ...] = (
+    Entry("Dashboard", "/console/", Right.OVERVIEW, "dashboard"),
+    Entry("Messages", "/console/messages", Right.MESSAGES, "messages"),
+    Entry("Quarantine", "/console/quarantine", Right.QUARANTINE_READ, "quarantine"),
+    Entry("Analyze", "/console/analyze", Right.ANALYZE, "analyze"),
+    Entry("Lists", "/console/lists", Right.LISTS_READ, "lists"),
+    Entry("Learning", "/console/learning", Right.LEARNING_READ, "learning"),
+    Entry("API keys", "/console/keys", Right.KEYS_READ, "keys"),
+    Entry("People", "/console/people", Right.PEOPLE_READ, "people"),
+    Entry("Tenants", "/console/tenants", Right.TENANTS_READ, "tenants"),
+    Entry("Audit", "/console/audit", Right.AUDIT, "audit"),
+    Entry("Health", "/console/health", Right.HEALTH, "health"),
+)
+
+
+def entries_for(may: Callable[[Right], bool], path: str) -> Sequence[Entry]:
+    """Return the entries that a person may open, with the one they are at marked."""
+    return [
+        Entry(each.title, each.path, each.right, each.icon, is_current=_is_at(path, each.path))
+        for each in MENU
+        if may(each.right)
+    ]
+
+
+def _is_at(path: str, entry: str) -> bool:
+    return path == entry or (not entry.endswith("/") and path.startswith(entry + "/"))
 
 
 class Tenants(Protocol):
@@ -172,3 +210,19 @@ def _first(tenants: Sequence[Tenant]) -> UUID:
     if not tenants:
         raise NotFound("You have no tenant any more: ask an administrator.")
     return tenants[0].uid
+
+
+def told(response: web.Response, error: MailwardenError) -> web.Response:
+    """Return the page with the status of what went wrong in the form."""
+    response.set_status(STATUS_OF.get(type(error), HTTPStatus.BAD_REQUEST))
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def read_uid(text: str) -> UUID:
+    """Return the uid in an address, or say that there is nothing at it."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound("There is nothing at this path.") from None

@@ -16,7 +16,7 @@ from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import COOKIE, MAX_GOAL, Notes, Session, cookie_header, end_cookie_header
 from mailwarden.access.setups import Setups
 from mailwarden.console.forms import CSRF_FIELD, untrusted
-from mailwarden.console.visit import Guest
+from mailwarden.console.request import Guest
 from mailwarden.errors import NotFound
 from mailwarden.model.scope import Scope
 from mailwarden.serving.front_door import Call

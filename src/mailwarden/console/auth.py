@@ -4,7 +4,9 @@ Security: the one place that decides. A page is opened in this order: the person
 the form's token; whatever goes wrong is answered as a page with a sentence.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
@@ -14,15 +16,50 @@ from aiohttp import web
 
 from mailwarden.access.sessions import COOKIE, Session
 from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, read_form, read_upload, untrusted
-from mailwarden.console.notices import DONE
-from mailwarden.console.page import PREFIX, OpenPage, Page, Takes
+from mailwarden.console.permissions import Right
+from mailwarden.console.request import Guest, Tenants, Visit
 from mailwarden.console.templating import HEADERS, Templates
-from mailwarden.console.visit import Guest, Tenants, Visit
+from mailwarden.console.texts import DONE
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InternalError, MailwardenError
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.front_door import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
+
+PREFIX = "/console"
+
+VisitHandler = Callable[[Visit], Awaitable[web.StreamResponse]]
+GuestHandler = Callable[[Guest], Awaitable[web.StreamResponse]]
+
+
+class Takes(Enum):
+    """What the body of a request may be."""
+
+    NOTHING = auto()
+    FORM = auto()
+    UPLOAD = auto()  # multipart/form-data, with files; its first part is the CSRF token
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page for signed-in people; the path is the part after /console."""
+
+    method: str
+    path: str
+    right: Right
+    handler: VisitHandler = field(repr=False)
+    takes: Takes = Takes.FORM
+    quiet: bool = False  # asked every few seconds by an open page: no line in the log
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPage:
+    """A page for everybody: to sign in, and what is needed for that."""
+
+    method: str
+    path: str
+    handler: GuestHandler = field(repr=False)
+
 
 LOGIN = "/console/login"
 SIGN_OUT = "/console/logout"
