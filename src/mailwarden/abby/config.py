@@ -70,7 +70,7 @@ class StaticApiToken(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     ]
     permissions: Annotated[
         tuple[str, ...],
-        Meta(description="What it may do; empty means `messageQueue.submit` and `admin.status`."),
+        Meta(description="Permissions; empty means `messageQueue.submit` and `admin.status`."),
     ] = ()
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
@@ -98,14 +98,14 @@ class AbbyListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True
 
 class AbbyTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
     certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/abby.crt"
-    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/abby.key"
+    key: Annotated[str, Meta(description="Private key, PEM, readable only by this process.")] = "tls/abby.key"
 
 
 class PublicTls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The certificate for callers and browsers, of an authority that they trust; `tls` is for the guards then."""
 
     certificate: Annotated[str, Meta(description="Certificate chain, PEM: abby's own certificate first.")]
-    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")]
+    key: Annotated[str, Meta(description="Private key, PEM, readable only by this process.")]
 
 
 class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -113,69 +113,71 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
     static_api_tokens: Annotated[
         tuple[StaticApiToken, ...], Meta(description="Bearer tokens of the Email Scanning API.")
     ] = ()
-    api_key_pepper: Annotated[
-        str, Meta(description="File with the secret that API keys are mixed with before they are stored.")
-    ] = "secrets/pepper"
+    api_key_pepper: Annotated[str, Meta(description="File with the key for digests of API keys.")] = "secrets/pepper"
     contents: Contents = Contents()
-    quarantine: Annotated[
-        Quarantine, Meta(description="Where guards keep held messages, for whoever looks at one or takes it out.")
-    ] = Quarantine()
+    quarantine: Annotated[Quarantine, Meta(description="Store of held messages, for preview and export.")] = (
+        Quarantine()
+    )
     lists_rate_limit: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Calls of the List API a minute, for each API key.")
+        int, Meta(ge=1, le=1_000_000, description="Calls of the List API per minute and API key.")
     ] = 600
     max_list_streams: Annotated[
-        int, Meta(ge=1, le=64, description="Lists streamed at once, each over a database connection of its own.")
+        int, Meta(ge=1, le=64, description="Concurrent list streams, each with its own database connection.")
     ] = 16
-    listen: Annotated[AbbyListen, Meta(description="Where abby listens.")] = AbbyListen()
+    listen: Annotated[AbbyListen, Meta(description="abby's listener.")] = AbbyListen()
     trusted_proxies: Annotated[
         tuple[str, ...],
         Meta(
             max_length=100,
-            description="Networks of the reverse proxies before abby: what they write into `X-Forwarded-For` is "
-            "believed. Nobody else's is.",
+            description="Networks of the reverse proxies before abby: abby trusts their `X-Forwarded-For`, and "
+            "no other.",
         ),
     ] = ()
     tls: Annotated[AbbyTls, Meta(description="abby's certificate for the guards, which check its name.")] = AbbyTls()
     public_tls: Annotated[
         PublicTls | None,
-        Meta(description="abby's certificate for callers and browsers, read again at SIGHUP; `tls` if unset."),
+        Meta(description="abby's certificate for callers and browsers, reloaded on SIGHUP; `tls` if unset."),
     ] = None
     hsts_max_age: Annotated[
         int,
         Meta(
             ge=0,
             le=63_072_000,
-            description="Seconds for which browsers use HTTPS alone for abby's name (RFC 6797). 0 switches it off and "
+            description="Seconds for which browsers use only HTTPS for abby's name (RFC 6797). 0 disables it and "
             "makes browsers forget it, for test names.",
         ),
     ] = 31_536_000
     max_uploads: Annotated[
-        int, Meta(ge=1, le=100_000, description="Uploads at once; beyond it abby answers 503 overloaded.")
+        int, Meta(ge=1, le=100_000, description="Concurrent uploads; beyond it abby returns 503 overloaded.")
     ] = 1_000
     max_connections: Annotated[
-        int, Meta(ge=1, le=100_000, description="Connections at once; beyond it abby answers 503 and hangs up.")
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Concurrent connections; beyond it abby returns 503 and closes the connection.",
+        ),
     ] = 4_096
     max_connections_per_address: Annotated[
         int,
         Meta(
             ge=1,
             le=100_000,
-            description="Connections at once of one client address (of one /64 with IPv6); trusted proxies are not "
-            "counted.",
+            description="Concurrent connections of one client address (one /64 for IPv6), except trusted proxies.",
         ),
     ] = 512
     body_timeout: Annotated[
         Milliseconds, Meta(description="Longest wait for the next bytes of a request body, in milliseconds.")
     ] = 30_000
     header_timeout: Annotated[
-        Milliseconds, Meta(description="Longest wait for a whole request head, in milliseconds.")
+        Milliseconds, Meta(description="Longest wait for the complete request header, in milliseconds.")
     ] = 15_000
     shutdown_grace_period: Annotated[
-        Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
+        Milliseconds, Meta(description="Time to finish running requests after SIGTERM, in milliseconds.")
     ] = 30_000
     console: ConsoleConfig = ConsoleConfig()
     database: Database = Database()
-    spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB while they pass through.")] = "spool"
+    spool: Annotated[str, Meta(description="Folder for uploads over 1 MiB in progress.")] = "spool"
     log: Log = Log()
 
     def mistakes(self) -> Iterator[tuple[str, str]]:

@@ -14,25 +14,24 @@ class OpenIdConnect(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     """Logging in by the organisation's own provider."""
 
     issuer: Annotated[str, Meta(description="The provider's issuer, `https://login.example/realm`.")]
-    client_id: Annotated[str, Meta(min_length=1, max_length=255, description="Mailwarden's name at the provider.")]
+    client_id: Annotated[str, Meta(min_length=1, max_length=255, description="Mailwarden's client id at the provider.")]
     client_secret_file: Annotated[str, Meta(description="File with Mailwarden's secret at the provider.")]
     roles: Annotated[
         dict[str, RoleName],
         Meta(
-            min_length=1, description="Value of the role claim to role. Of several the one with the most rights holds."
+            min_length=1,
+            description="Values of the role claim with their roles. Of several, the most powerful role applies.",
         ),
     ]
-    role_claim: Annotated[str, Meta(min_length=1, description="Claim of the ID token that tells the role.")] = "roles"
+    role_claim: Annotated[str, Meta(min_length=1, description="Claim of the ID token with the role.")] = "roles"
     tenants_claim: Annotated[
-        str, Meta(description="Claim with the uuids of the tenants a person is bound to; unset: the deployment.")
+        str, Meta(description="Claim with the UUIDs of the user's tenants; unset: the deployment.")
     ] = ""
-    title: Annotated[str, Meta(min_length=1, max_length=60, description="What the login page's button says.")] = (
+    title: Annotated[str, Meta(min_length=1, max_length=60, description="Text of the login button.")] = (
         "Log in with your organisation"
     )
-    scopes: Annotated[str, Meta(description="Scopes to ask for.")] = "openid profile email"
-    ca: Annotated[
-        str, Meta(description="Authority of the provider's certificate, PEM; unset: those of the system.")
-    ] = ""
+    scopes: Annotated[str, Meta(description="Scopes to request.")] = "openid profile email"
+    ca: Annotated[str, Meta(description="CA of the provider's certificate, PEM; unset: the system's CAs.")] = ""
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not is_site(self.issuer, path=True):
@@ -46,20 +45,22 @@ class ConsoleConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
     public_url: Annotated[
         str,
-        Meta(description="How browsers reach abby, `https://mail.example:9081`; unset: by whatever name they use."),
+        Meta(description="abby's address for browsers, `https://mail.example:9081`; unset: any name."),
     ] = ""
-    session_idle: Annotated[Seconds, Meta(description="Seconds without a request that end a session.")] = 1_800
-    session_absolute: Annotated[Seconds, Meta(description="Seconds after the login that end a session.")] = 43_200
+    session_idle: Annotated[Seconds, Meta(description="Seconds without a request after which a session ends.")] = 1_800
+    session_absolute: Annotated[Seconds, Meta(description="Seconds after the login after which a session ends.")] = (
+        43_200
+    )
     preview_sandbox: Annotated[
         Literal["required", "disabled"],
         Meta(
-            description="`required`: no preview is made where its process cannot be sandboxed. `disabled`: preview "
+            description="`required`: no preview without a sandbox. `disabled`: preview "
             "processes run with all rights of abby."
         ),
     ] = "required"
-    open_id_connect: Annotated[
-        OpenIdConnect | None, Meta(description="Logging in by the organisation's own provider.")
-    ] = None
+    open_id_connect: Annotated[OpenIdConnect | None, Meta(description="Login through an OpenID Connect provider.")] = (
+        None
+    )
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if self.public_url and not is_site(self.public_url):

@@ -55,7 +55,7 @@ def ignored_entries(folder: Path) -> list[Mistake]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    action = actions.add_parser("check", help="report every mistake with its file, line and key")
+    action = actions.add_parser("check", help="report every error with file, line and key")
     add_config_option(action)
 
 

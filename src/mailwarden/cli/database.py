@@ -22,7 +22,7 @@ T = TypeVar("T")
 def add_database_options(parser: argparse.ArgumentParser) -> None:
     """Add what tells which database to use: its address, or the configuration that holds it."""
     add_config_option(parser)
-    parser.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: that of abby.yml)")
+    parser.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: from abby.yml)")
 
 
 def database_url(options: argparse.Namespace) -> str:
@@ -68,7 +68,7 @@ async def find_tenant(database: Database, named: str) -> Tenant:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    action = actions.add_parser("migrate", help="apply the migrations that are missing", description="Apply them.")
+    action = actions.add_parser("migrate", help="apply missing migrations", description="Apply missing migrations.")
     add_database_options(action)
 
 

@@ -67,7 +67,7 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
 
 
 async def _report(folder: Path, output: str) -> int:

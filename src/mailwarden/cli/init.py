@@ -61,7 +61,7 @@ def shipped_values() -> dict[str, str]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     shipped = shipped_values()
-    parser.add_argument("folder", type=Path, help="configuration folder to make")
+    parser.add_argument("folder", type=Path, help="configuration folder to create")
     parser.add_argument("--database-url", default=shipped["database_url"], help="PostgreSQL (default: %(default)s)")
     for engine in _ADDRESSED:
         option, usual = f"--{engine.type_name}", engine.shipped_address
@@ -72,16 +72,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abby-port", type=_port, default=9081, help="abby's port (default: %(default)s)")
     parser.add_argument("--guard-port", type=_port, default=9785, help="guard's port (default: %(default)s)")
     parser.add_argument("--name", action="append", default=[], help="further host name for the certificates")
-    parser.add_argument("--no-database", action="store_true", help="leave the database alone")
+    parser.add_argument("--no-database", action="store_true", help="do not touch the database")
     parser.add_argument(
         "--renew",
         action="store_true",
-        help="only sign the certificates of abby and guard anew",
+        help="only renew the certificates of abby and guard",
     )
     parser.add_argument(
         "--ca-folder",
         type=Path,
-        help="folder of the authority and its key, outside the configuration and off the hosts of abby and guard "
+        help="folder of the CA and its key, outside the configuration and off the hosts of abby and guard "
         "(default: FOLDER/tls)",
     )
 

@@ -25,33 +25,38 @@ ALL = Scope.deployment()
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a key and show it, once")
-    create.add_argument("name", metavar="NAME", help="what the key is for; entries and the audit carry it")
+    create = actions.add_parser("create", help="create a key and show it once")
+    create.add_argument("name", metavar="NAME", help="name of the key, shown in entries and in the audit log")
     create.add_argument(
         "--scope", action="append", required=True, choices=[scope.value for scope in KeyScope],
-        help="what it may do; repeatable",
+        help="permission of the key; repeatable",
     )  # fmt: skip
     bound = create.add_mutually_exclusive_group(required=True)
     bound.add_argument(
-        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant it is bound to; repeatable"
+        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant of the key; repeatable"
     )
-    bound.add_argument("--global", dest="is_global", action="store_true", help="bound to no tenant: every scope")
+    bound.add_argument("--global", dest="is_global", action="store_true", help="all tenants and the global scope")
     create.add_argument(
         "--expires", type=_moment, metavar="WHEN", help="days from now (90d), or a date or time (2027-01-31)"
     )
     create.add_argument(
-        "--network", action="append", type=ip_network, default=[], metavar="CIDR", help="only from here; repeatable"
+        "--network",
+        action="append",
+        type=ip_network,
+        default=[],
+        metavar="CIDR",
+        help="allowed client network; repeatable",
     )
     ls = actions.add_parser("ls", help="show the keys, without their secrets")
-    revoke = actions.add_parser("revoke", help="end a key for good, within 5 seconds")
+    revoke = actions.add_parser("revoke", help="revoke a key within 5 seconds")
     revoke.add_argument("key_id", metavar="ID", help="the key's id, as `mailwarden keys ls` shows it")
-    rotate = actions.add_parser("rotate", help="make a key in the place of another and show it, once")
+    rotate = actions.add_parser("rotate", help="create a successor of a key and show it once")
     rotate.add_argument("key_id", metavar="ID", help="the old key's id, as `mailwarden keys ls` shows it")
     rotate.add_argument(
-        "--overlap", type=int, default=24, metavar="HOURS", help="how long the old key stays good (default: 24)"
+        "--overlap", type=int, default=24, metavar="HOURS", help="how long the old key stays valid (default: 24)"
     )
     for action in (create, ls, rotate, revoke):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
 
 

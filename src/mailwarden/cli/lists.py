@@ -33,31 +33,33 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     entries = actions.add_parser("entries", help="show the entries of a list")
     add = actions.add_parser("add", help="add or update entries")
     delete = actions.add_parser("delete", help="delete entries")
-    bring = actions.add_parser("import", help="add the entries of a file, after a preview; continues where it stopped")
-    export = actions.add_parser("export", help="write all entries of a list")
-    check = actions.add_parser("check", help="show which entries a value would meet, and which would win")
+    bring = actions.add_parser(
+        "import", help="add the entries of a file after a preview; continues after an interruption"
+    )
+    export = actions.add_parser("export", help="export all entries of a list")
+    check = actions.add_parser("check", help="show the entries that match a value, and the one that wins")
     for action in (entries, add, delete, bring, export):
         action.add_argument("list", metavar="NAME", help="name of the list, as `mailwarden lists ls` shows it")
     for action in (add, delete):
         action.add_argument("entries", nargs="+", metavar="ENTRY", help="the entry, in any accepted spelling")
     for action in (add, bring):
-        action.add_argument("--comment", help="comment of the entries (default: keep what an entry has)")
-        action.add_argument(
-            "--expires", type=_moment, metavar="WHEN", help="when they cease to act, such as 2027-01-31"
-        )
+        action.add_argument("--comment", help="comment of the entries (default: keep the existing one)")
+        action.add_argument("--expires", type=_moment, metavar="WHEN", help="expiry, for example 2027-01-31")
     _add_import_options(bring)
-    export.add_argument("-o", "--output", choices=FORMS, default="ndjson", help="form of the file (default: ndjson)")
+    export.add_argument("-o", "--output", choices=FORMS, default="ndjson", help="file format (default: ndjson)")
     export.add_argument(
-        "--to", type=Path, metavar="FILE", help="write here, only when complete (default: standard output)"
+        "--to", type=Path, metavar="FILE", help="output file, written when complete (default: standard output)"
     )
     check.add_argument("value", metavar="VALUE", help="an address, domain, IP address, URL, hash, file name or subject")
-    check.add_argument("--as", dest="reading", choices=READINGS, help="how to read the value (default: by its form)")
+    check.add_argument(
+        "--as", dest="reading", choices=READINGS, help="how to interpret the value (default: by its form)"
+    )
     check.add_argument(
         "--max-entries", type=int, default=MAX_ENTRIES, metavar="N",
-        help=f"pass over lists with more entries (default: {MAX_ENTRIES:,})",
+        help=f"skip lists with more entries (default: {MAX_ENTRIES:,})",
     )  # fmt: skip
     for action in (ls, entries, add, delete, bring, check):
-        action.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+        action.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
     for action in actions.choices.values():
         action.add_argument("--tenant", type=UUID, metavar="UUID", help="the tenant's lists (default: the global ones)")
         action.add_argument("--key-file", type=Path, help=f"file with the API key (default: ${KEY_VARIABLE})")
@@ -66,13 +68,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_import_options(bring: argparse.ArgumentParser) -> None:
     bring.add_argument("file", metavar="FILE", help="CSV, TXT or NDJSON, or - for standard input")
-    bring.add_argument("--format", choices=FORMS, help="form of the file (default: by its name)")
+    bring.add_argument("--format", choices=FORMS, help="file format (default: by its name)")
     bring.add_argument(
-        "--no-compare", action="store_true", help="send every entry without looking which are new: for very large lists"
+        "--no-compare", action="store_true", help="send all entries without comparing: for very large lists"
     )
-    bring.add_argument("--dry-run", action="store_true", help="show the preview and end")
-    bring.add_argument("--yes", action="store_true", help="go on without asking")
-    bring.add_argument("--skip-invalid", action="store_true", help="pass over invalid lines (default: stop)")
+    bring.add_argument("--dry-run", action="store_true", help="show the preview only")
+    bring.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    bring.add_argument("--skip-invalid", action="store_true", help="skip invalid lines (default: stop)")
     bring.add_argument(
         "--prune", action="store_true", help="delete entries with the same --comment that are no longer in the file"
     )

@@ -12,20 +12,20 @@ from mailwarden.errors import MailwardenError
 
 # Each command is the module of its name in this folder, read only when it is asked for, so that every start is quick.
 COMMANDS: Mapping[str, str] = {
-    "init": "Make certificates, configuration, a first token and the database's tables.",
+    "init": "Create certificates, configuration, a first token and the database schema.",
     "serve": "Run abby or guard in the foreground until SIGTERM.",
-    "scan": "Scan one message and say why it was judged so.",
-    "tenants": "Make and show tenants and their recipient domains, and weigh rules for one.",
-    "keys": "Make, show, rotate and revoke API keys of the List API.",
-    "people": "Invite people to the console, show them, and let them in again.",
-    "policy": "Compare policies over stored evidence, and test one with sample messages.",
-    "reports": "Say what messages are, for a tenant to learn from, and undo it.",
-    "quarantine": "Show held messages, release, delete and export them.",
-    "lists": "Show and change lists over the List API, in bulk from files as well.",
-    "secrets": "Show, rotate and drop the keys of kept messages and of the pepper.",
-    "doctor": "Check every dependency of this host's processes, one line each.",
+    "scan": "Scan one message and print the reasons for its verdict.",
+    "tenants": "Create and show tenants and their recipient domains, and override rule weights.",
+    "keys": "Create, show, rotate and revoke API keys of the List API.",
+    "people": "Invite console users, show, disable and enable them.",
+    "policy": "Compare policies over stored evidence, and test a policy with sample messages.",
+    "reports": "Report messages as phishing, spam or fine to train a tenant's statistics, and undo it.",
+    "quarantine": "Show, release, delete and export held messages.",
+    "lists": "Show and change lists over the List API; import and export files.",
+    "secrets": "Show, rotate and drop the keys of stored messages and of the pepper.",
+    "doctor": "Test every dependency of this host's processes, one line each.",
     "config": "Check the configuration.",
-    "database": "Bring the database's tables up to date.",
+    "database": "Update the database schema.",
 }
 
 
@@ -56,7 +56,7 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser with the arguments of the command that the words name."""
     parser = argparse.ArgumentParser(
         prog="mailwarden",
-        description="Email security over HTTPS: a message goes in, a decision, a verdict and the reasons come out.",
+        description="Self-hosted email security: send a message, get a decision, a verdict and the reasons.",
         epilog="Try: mailwarden COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"mailwarden {__version__}")

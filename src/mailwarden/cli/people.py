@@ -39,22 +39,24 @@ def by_name(site: str) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    first = actions.add_parser("first", help=f"print the link for the first person, good for {FIRST_RUN_HOURS} hours")
-    invite = actions.add_parser("invite", help=f"print a link for somebody new, good once and for {INVITE_HOURS} hours")
-    invite.add_argument("--role", required=True, choices=[role.value for role in Role], help="what they may do")
-    invite.add_argument(
-        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant they are bound to; repeatable"
+    first = actions.add_parser(
+        "first", help=f"print the setup link for the first user, valid for {FIRST_RUN_HOURS} hours"
     )
-    invite.add_argument("--email", default="", help="who it is for; nothing is sent")
-    ls = actions.add_parser("list", help="show the people")
-    link = actions.add_parser("link", help="print a link by which a person chooses password and factors anew")
-    disable = actions.add_parser("disable", help="shut a person out at once")
-    enable = actions.add_parser("enable", help="let a person in again")
+    invite = actions.add_parser("invite", help=f"print a link for a new user, valid once for {INVITE_HOURS} hours")
+    invite.add_argument("--role", required=True, choices=[role.value for role in Role], help="role of the user")
+    invite.add_argument(
+        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant of the user; repeatable"
+    )
+    invite.add_argument("--email", default="", help="address of the user; no mail is sent")
+    ls = actions.add_parser("list", help="show all users")
+    link = actions.add_parser("link", help="print a link to set a new password and second factor")
+    disable = actions.add_parser("disable", help="disable a user at once")
+    enable = actions.add_parser("enable", help="enable a user again")
     for action in (link, disable, enable):
-        action.add_argument("name", metavar="NAME", help="the name they log in with")
+        action.add_argument("name", metavar="NAME", help="login name of the user")
     for action in (first, invite, ls, link, disable, enable):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
-        action.add_argument("--url", help="how browsers reach abby (default: from the configuration)")
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+        action.add_argument("--url", help="address of abby for browsers (default: from the configuration)")
         add_database_options(action)
 
 

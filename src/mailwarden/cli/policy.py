@@ -9,8 +9,12 @@ from mailwarden.cli.command import Command
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, command, text in (
-        ("diff", policy_difference.COMMAND, "Tell what other rules or weights would have decided for stored evidence."),
-        ("test", policy_samples.COMMAND, "Judge sample messages and compare with what is expected of them."),
+        (
+            "diff",
+            policy_difference.COMMAND,
+            "Show the decisions that other rules or weights would make for stored evidence.",
+        ),
+        ("test", policy_samples.COMMAND, "Judge sample messages and compare the results with expectations."),
     ):
         action = actions.add_parser(
             name,

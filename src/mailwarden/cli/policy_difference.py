@@ -54,13 +54,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", choices=[profile.value for profile in Profile], help="another profile (default: each tenant's own)"
     )
     parser.add_argument("--file", type=Path, help="JSON lines with evidence, instead of history")
-    parser.add_argument("--query", default="", help="messages of history to look at, as the console's search takes it")
+    parser.add_argument(
+        "--query", default="", help="messages of history to judge, in the syntax of the console's search"
+    )
     parser.add_argument(
         "--last", type=int, default=1000, metavar="N",
-        help=f"how many messages at most, the newest of history (default: 1000; at most {MAX_MESSAGES:,})",
+        help=f"maximum number of messages, newest first (default: 1000; at most {MAX_MESSAGES:,})",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
-    parser.add_argument("--exit-code", action="store_true", help="exit with 1 where a message changes")
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if a message changes")
     add_database_options(parser)
 
 

@@ -41,21 +41,27 @@ LOOK = 0.5
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    ls = actions.add_parser("ls", help="show held messages, the newest first")
+    ls = actions.add_parser("ls", help="show held messages, newest first")
     ls.add_argument("--tenant", metavar="TENANT", help="the tenant's name or uid")
-    ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages of this verdict")
+    ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages with this verdict")
     ls.add_argument("--recipient", metavar="ADDRESS", help="only messages to this address, or @domain")
     ls.add_argument("--sender", metavar="ADDRESS", help="only messages from this address, or @domain")
-    ls.add_argument("--text", metavar="TEXT", help="only messages with this in their subject")
-    ls.add_argument("--state", choices=[each.value for each in State], help="only messages that are so for anybody")
+    ls.add_argument("--text", metavar="TEXT", help="only messages with this text in the subject")
+    ls.add_argument(
+        "--state", choices=[each.value for each in State], help="only messages with a recipient in this state"
+    )
     ls.add_argument("--days", type=float, metavar="NUMBER", help="only messages of the last days")
     ls.add_argument(
-        "--limit", type=int, default=50, metavar="NUMBER", help=f"most that are shown (default: 50, at most {MAX_PAGE})"
+        "--limit",
+        type=int,
+        default=50,
+        metavar="NUMBER",
+        help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
     )
-    show = actions.add_parser("show", help="show one held message and what became of it for each recipient")
-    release = actions.add_parser("release", help="have messages released, and wait until a guard has done it")
+    show = actions.add_parser("show", help="show one held message and its state for each recipient")
+    release = actions.add_parser("release", help="release messages and wait for the result")
     delete = actions.add_parser("delete", help="delete messages")
-    export = actions.add_parser("export", help="write the message itself to a file; it is as harmful as it came")
+    export = actions.add_parser("export", help="write the original message to a file, with any harmful content")
     for action in (show, export):
         action.add_argument("uid", type=UUID, metavar="UID", help="the message, as `mailwarden quarantine ls` shows it")
     export.add_argument("file", type=Path, metavar="FILE", help="file to write, which must not exist")
@@ -63,19 +69,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("uids", nargs="+", type=UUID, metavar="UID", help="the messages")
         action.add_argument("--to", action="append", metavar="ADDRESS", help="only for this recipient; repeatable")
         action.add_argument(
-            word, dest="listed", choices=[each.value for each in Listed], help=f"add the sender to {name} as well"
+            word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
-        action.add_argument("--everywhere", action="store_true", help="add it to the global list, not the tenant's")
-    days = actions.add_parser("days", help="show or change for how many days a tenant's held messages are kept")
+        action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
+    days = actions.add_parser("days", help="show or change the retention of a tenant's held messages")
     days.add_argument("tenant", metavar="TENANT", help="the tenant's name or uid")
     days.add_argument(
         "--set", dest="days", action="append", default=[], metavar="VERDICT=DAYS",
-        help="the days of a verdict, or of `default`, which means all others; repeatable",
+        help="days for a verdict, or `default` for all others; repeatable",
     )  # fmt: skip
-    days.add_argument("--reset", action="store_true", help="forget what the tenant has of its own, before --set")
+    days.add_argument("--reset", action="store_true", help="remove the tenant's own values before --set")
     add_digest(actions)
     for action in (ls, show, release, delete, days):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     for action in (ls, show, release, delete, export, days):
         add_database_options(action)
 

@@ -30,17 +30,15 @@ ALL = Scope.deployment()
 def add_digest(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     digest = actions.add_parser(
         "digest",
-        help="show or change whether a tenant's recipients are told each day what is held for them",
+        help="show, enable or disable the daily digest of a tenant",
         epilog="Example:\n  mailwarden quarantine digest acme --preview ann@acme.example",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     digest.add_argument("tenant", metavar="TENANT", help="the tenant's name or uid")
     either = digest.add_mutually_exclusive_group()
-    either.add_argument("--on", action="store_true", help="tell them from now on")
-    either.add_argument("--off", action="store_true", help="tell them no longer; links that they have end as well")
-    either.add_argument(
-        "--preview", metavar="ADDRESS", help="print what this recipient would be told now; nothing is sent or noted"
-    )
+    either.add_argument("--on", action="store_true", help="enable the digest")
+    either.add_argument("--off", action="store_true", help="disable the digest; existing links become invalid")
+    either.add_argument("--preview", metavar="ADDRESS", help="print the digest of this recipient without sending it")
     add_database_options(digest)
 
 

@@ -38,29 +38,35 @@ _STAYS = {State.NOT_KEPT: "too large to be learned from"}
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="say what messages are, and have them learned from")
+    add = actions.add_parser("add", help="report messages and train with them")
     add.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
-        help="a raw message, a mailbox (mbox), or a folder of files that end in .eml or .mbox",
+        help="a raw message, an mbox file, or a folder of .eml and .mbox files",
     )  # fmt: skip
-    add.add_argument("--kind", required=True, choices=[kind.value for kind in ReportKind], help="what they are")
-    ls = actions.add_parser("list", help="show a tenant's reports, the newest first")
+    add.add_argument("--kind", required=True, choices=[kind.value for kind in ReportKind], help="kind of the messages")
+    ls = actions.add_parser("list", help="show a tenant's reports, newest first")
     ls.add_argument(
-        "--limit", type=int, default=50, metavar="NUMBER", help=f"most that are shown (default: 50, at most {MAX_PAGE})"
+        "--limit",
+        type=int,
+        default=50,
+        metavar="NUMBER",
+        help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
     )
-    undo = actions.add_parser("undo", help="take reports back: what was learned is learned anew without them")
+    undo = actions.add_parser("undo", help="undo reports and train again without them")
     undo.add_argument(
         "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden reports list` shows it"
     )
-    reset = actions.add_parser("reset", help="forget all reports of a tenant and what was learned from them")
-    rebuild = actions.add_parser("rebuild", help="have all reports of a tenant learned anew, as when Redis lost them")
-    status = actions.add_parser("status", help="show how much has been learned, and whether it is enough")
+    reset = actions.add_parser("reset", help="delete all reports and statistics of a tenant")
+    rebuild = actions.add_parser(
+        "rebuild", help="train again with all reports of a tenant, for example after a loss of Redis"
+    )
+    status = actions.add_parser("status", help="show the number of learned messages, and whether it is sufficient")
     for action in (add, ls, reset, rebuild, status):
         action.add_argument(
             "--tenant", required=action is not status, metavar="TENANT", help="the tenant's name or uid"
         )
     for action in (add, ls, undo, reset, rebuild, status):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
 
 

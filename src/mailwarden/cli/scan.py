@@ -38,9 +38,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--helo", help="HELO of the sending MTA")
     parser.add_argument("--tenant", metavar="UUID", help="tenant to scan for (default: by the recipients' domains)")
     parser.add_argument("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE}, or `token`)")
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the output")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
     codes = ", ".join(f"{decision} {code}" for decision, code in EXIT_CODES.items())
-    parser.add_argument("--exit-code", action="store_true", help=f"exit by the decision: {codes}")
+    parser.add_argument("--exit-code", action="store_true", help=f"use the decision as exit code: {codes}")
     add_address_options(parser)
 
 

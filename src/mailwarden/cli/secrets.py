@@ -62,16 +62,16 @@ class Place(Struct, frozen=True):
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", aliases=["ls"], help="show every key, and what still needs it")
-    listing.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+    listing = actions.add_parser("list", aliases=["ls"], help="show every key and the data that needs it")
+    listing.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     rotate = actions.add_parser("rotate", help="add a new key and make it current; old keys stay")
     rotate.add_argument("--standby", action="store_true", help="add it without making it current; see `use`")
-    use = actions.add_parser("use", help="make a key current that is in the file already")
-    reseal = actions.add_parser("reseal", help="seal everything anew that another key than the current one sealed")
-    drop = actions.add_parser("drop", help="remove a key that nothing needs")
+    use = actions.add_parser("use", help="make an existing key current")
+    reseal = actions.add_parser("reseal", help="encrypt data of other keys again with the current key")
+    drop = actions.add_parser("drop", help="remove a key that no data needs")
     drop.add_argument(
         "--elsewhere-done", action="store_true",
-        help="what is held in vaults of other hosts does not need the key: `reseal` was run there",
+        help="confirm that `reseal` was run on all other hosts with a vault",
     )  # fmt: skip
     for action in (rotate, use, reseal, drop):
         action.add_argument("name", choices=NAMES, help="which secret")

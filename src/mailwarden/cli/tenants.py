@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="make a tenant")
+    create = actions.add_parser("create", help="create a tenant")
     create.add_argument("name", metavar="NAME", help="the tenant's name, unique in the deployment")
     create.add_argument(
         "--domain", action="append", default=[], metavar="DOMAIN", help="recipient domain of the tenant; repeatable"
@@ -29,17 +29,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="how strictly verdicts become decisions (default: balanced)",
     )  # fmt: skip
     ls = actions.add_parser("ls", help="show the tenants")
-    weigh = actions.add_parser(
-        "weigh", help="let rules weigh otherwise for one tenant, between nothing and their double"
-    )
+    weigh = actions.add_parser("weigh", help="override rule weights for one tenant, from 0 to twice the shipped weight")
     weigh.add_argument("name", metavar="NAME", help="the tenant's name")
     weigh.add_argument(
         "--set", dest="weights", action="append", default=[], metavar="RULE=WEIGHT",
         help="the weight of a rule for this tenant; repeatable",
     )  # fmt: skip
-    weigh.add_argument("--reset", action="store_true", help="forget the weights that the tenant has, before --set")
+    weigh.add_argument("--reset", action="store_true", help="remove the tenant's overrides before --set")
     for action in (create, ls, weigh):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
         add_database_options(action)
 
 

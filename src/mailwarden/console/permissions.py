@@ -72,26 +72,26 @@ def may(role: Role, right: Right, *, whole_deployment: bool) -> bool:
 
 
 MEANINGS: Mapping[Right, str] = {
-    Right.ACCOUNT: "one's own password, passkeys, codes and sessions",
-    Right.OVERVIEW: "the dashboard",
-    Right.MESSAGES: "search messages, read why one was judged so, preview one safely",
-    Right.QUARANTINE_READ: "see which messages are held, for whom and why",
-    Right.QUARANTINE_WRITE: "release and delete held messages, see one in the safe preview",
-    Right.QUARANTINE_EXPORT: "take a held message out as a file",
-    Right.ANALYZE: "have a message analyzed",
+    Right.ACCOUNT: "manage the own password, passkeys, codes and sessions",
+    Right.OVERVIEW: "see the dashboard",
+    Right.MESSAGES: "search messages, read the reasons for a verdict, use the safe preview",
+    Right.QUARANTINE_READ: "see held messages with recipients and reasons",
+    Right.QUARANTINE_WRITE: "release, delete and preview held messages",
+    Right.QUARANTINE_EXPORT: "export a held message as a file",
+    Right.ANALYZE: "analyze a message",
     Right.LISTS_READ: "read and export lists, check a value",
-    Right.LISTS_WRITE: "add, change, delete, import, undo",
-    Right.LEARNING_READ: "see what people said of messages, and how much was learned",
-    Right.LEARNING_WRITE: "say what a message is, give one to learn from, take back what was said",
-    Right.LEARNING_RESET: "forget everything that was learned for a tenant",
+    Right.LISTS_WRITE: "add, change, delete and import entries, undo changes",
+    Right.LEARNING_READ: "see reports and the state of learning",
+    Right.LEARNING_WRITE: "report messages, undo reports",
+    Right.LEARNING_RESET: "delete all reports and statistics of a tenant",
     Right.KEYS_READ: "see API keys and the names of tokens",
-    Right.KEYS_WRITE: "make, rotate and revoke API keys",
-    Right.PEOPLE_READ: "see people",
-    Right.PEOPLE_WRITE: "invite people, change their role, shut them out",
+    Right.KEYS_WRITE: "create, rotate and revoke API keys",
+    Right.PEOPLE_READ: "see users",
+    Right.PEOPLE_WRITE: "invite users, change their role, disable them",
     Right.TENANTS_READ: "see tenants",
-    Right.TENANTS_WRITE: "make and change tenants",
-    Right.AUDIT: "read and export the audit",
-    Right.HEALTH: "see guards, engines and the configuration in force",
+    Right.TENANTS_WRITE: "create and change tenants",
+    Right.AUDIT: "read and export the audit log",
+    Right.HEALTH: "see guards, engines and the active configuration",
 }
 
 
@@ -100,15 +100,15 @@ def roles_page() -> str:
     head = " | ".join(ROLES[role] for role in Role)
     rows = [f"| `{right}` | {MEANINGS[right]} | {' | '.join(_cell(role, right) for role in Role)} |" for right in Right]
     return (
-        "# Roles of the console\n\n"
-        "A person has one role, for the whole deployment or for some tenants. A deployment administrator is always "
-        "of the deployment, a tenant administrator always of tenants; analysts and auditors are either. Whoever is "
-        "of tenants sees nothing but those: their messages, lists, keys, people and deeds. What a person may not see "
-        "does not exist for them (404); what their role does not include is refused (403). "
-        "A change of role, tenants or state ends the person's sessions and every setup link made for them or by them."
+        "# Console roles\n\n"
+        "For administrators. A user has one role, for the whole deployment or for some tenants. Deployment "
+        "administrators always belong to the deployment, tenant administrators always to tenants; analysts and "
+        "auditors belong to either. A user of tenants sees only their messages, lists, keys, users and audit events. "
+        "Objects of other tenants return 404; actions outside the role return 403. "
+        "A change of role, tenants or state ends the user's sessions and every setup link made for or by the user."
         "\n\n"
-        f"| right | lets a person | {head} |\n|---|---|{'---|' * len(Role)}\n" + "\n".join(rows) + "\n\n"
-        "¹ of the whole deployment only.\n"
+        f"| permission | allows a user to | {head} |\n|---|---|{'---|' * len(Role)}\n" + "\n".join(rows) + "\n\n"
+        "¹ only for users of the whole deployment.\n"
     )
 
 

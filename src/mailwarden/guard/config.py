@@ -52,7 +52,7 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     heavy_count: Annotated[
         int | None,
         Meta(
-            description="Further worker processes, at a lower priority, which alone take heavy messages; half of "
+            description="Additional worker processes for heavy messages, at a lower priority; half of "
             "`count`, at least 1, if unset."
         ),
     ] = None
@@ -68,7 +68,7 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     sandbox: Annotated[
         Literal["required", "disabled"],
         Meta(
-            description="`required`: guard does not start where workers cannot be sandboxed. `disabled`: workers run "
+            description="`required`: guard does not start without the sandbox. `disabled`: workers run "
             "with all rights of guard."
         ),
     ] = "required"
@@ -92,14 +92,14 @@ class Workers(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class History(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     buffer: Annotated[
         Count,
-        Meta(description="Finished guard requests kept in memory while the database is away; the oldest go first."),
+        Meta(description="Results kept in memory while the database is down; the oldest are dropped first."),
     ] = 20_000
     retention_days: Annotated[Count, Meta(description="Days of history to keep.")] = 90
 
 
 class Lists(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     replica: Annotated[
-        str, Meta(description="Folder for the copy of all lists that scans go by; guards of one host may share it.")
+        str, Meta(description="Folder for the local copy of all lists; guards of one host may share it.")
     ] = "lists"
 
 
@@ -110,9 +110,9 @@ class Yara(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Learning(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is kept of the messages that people report, for an engine that learns."""
+    """Retention of reported messages, for an engine that learns."""
 
-    retention_days: Annotated[Count, Meta(description="Days to keep the messages that were learned from.")] = 365
+    retention_days: Annotated[Count, Meta(description="Retention of learned messages, in days.")] = 365
 
 
 class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -121,7 +121,7 @@ class GuardListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 class GuardTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
     certificate: Annotated[str, Meta(description="Certificate chain, PEM.")] = "tls/guard.crt"
-    key: Annotated[str, Meta(description="Private key, PEM, readable by this process alone.")] = "tls/guard.key"
+    key: Annotated[str, Meta(description="Private key, PEM, readable only by this process.")] = "tls/guard.key"
     client_names: Annotated[
         tuple[str, ...],
         Meta(
@@ -137,13 +137,17 @@ class GuardTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    scan_sources: Annotated[ScanSources, Meta(description="The ways into guard.")] = ScanSources()
+    scan_sources: Annotated[ScanSources, Meta(description="The interfaces through which guard receives messages.")] = (
+        ScanSources()
+    )
     main_worker_count: Annotated[
         Count | None, Meta(description="Guard requests this guard is sized for; 20 if unset.")
     ] = None
     max_guard_requests_in_processing: Annotated[
         Count | None,
-        Meta(description="Guard requests in processing at which further ones are refused; `mainWorkerCount` if unset."),
+        Meta(
+            description="Guard requests in processing at which guard rejects further ones; `mainWorkerCount` if unset."
+        ),
     ] = None
     guard_request_throttle_threshold: Annotated[
         Count | None,
@@ -154,20 +158,20 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     ] = 2_000
     max_bytes_in_flight: Annotated[
         int,
-        Meta(ge=52_428_800, description="Bytes of messages held at once; beyond it guard requests are refused."),
+        Meta(ge=52_428_800, description="Bytes of messages in processing; beyond it guard rejects requests."),
     ] = 536_870_912
     on_engine_failure: Annotated[
         Literal["undecided", "tempfail"],
-        Meta(description="`undecided` answers 200 with decision undecided; `tempfail` answers 503 engine_unavailable."),
+        Meta(description="`undecided` returns 200 with decision undecided; `tempfail` returns 503 engine_unavailable."),
     ] = "undecided"
     analysis_timeout: Annotated[Milliseconds, Meta(description="Longest analysis of one message, in milliseconds.")] = (
         90_000
     )
     shutdown_grace_period: Annotated[
-        Milliseconds, Meta(description="Time to finish the work in hand after SIGTERM, in milliseconds.")
+        Milliseconds, Meta(description="Time to finish running requests after SIGTERM, in milliseconds.")
     ] = 30_000
     name: Annotated[str, Meta(description="This guard's name in history and status; the host name if empty.")] = ""
-    listen: Annotated[GuardListen, Meta(description="Where guard listens for abby.")] = GuardListen()
+    listen: Annotated[GuardListen, Meta(description="guard's listener for abby.")] = GuardListen()
     tls: Annotated[
         GuardTls,
         Meta(description="guard's certificate, and the clients that may call guard with a certificate of `ca`."),

@@ -11,14 +11,16 @@ from mailwarden.settings.shared import PORTS, Listen
 MIN_SECRET = 16
 
 Connections = Annotated[
-    int, Meta(ge=1, le=100_000, description="Connections at once; further ones are told to come back.")
+    int, Meta(ge=1, le=100_000, description="Concurrent connections; guard asks further clients to retry.")
 ]
-Public = Annotated[bool, Meta(description="Lets `listen.host` be neither loopback nor private; needs the secret.")]
+Public = Annotated[
+    bool, Meta(description="Allows a `listen.host` that is neither loopback nor private; needs the secret.")
+]
 WithoutSecret = Annotated[
     bool,
     Meta(
-        description="Lets clients ask without a secret: every process of this host, and behind a private address every "
-        "host of that network, may then submit messages and read verdicts."
+        description="Allows clients without a secret: every process of this host, and with a private address every "
+        "host of that network, can then submit messages and read verdicts."
     ),
 ]
 BodyTimeout = Annotated[
@@ -33,17 +35,15 @@ class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields
 class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The scan source that answers clients of Rspamd; see docs/integrations.md."""
 
-    listen: Annotated[RspamdApiListen, Meta(description="Where clients of Rspamd ask, over plain HTTP.")] = (
-        RspamdApiListen()
-    )
+    listen: Annotated[RspamdApiListen, Meta(description="Listener for Rspamd clients, plain HTTP.")] = RspamdApiListen()
     public: Public = False
     allow_without_secret: WithoutSecret = False
     password: Annotated[
-        str, Meta(description="What the header `Password` must say; needed, unless `allowWithoutSecret`.")
+        str, Meta(description="Value of the header `Password`; required without `allowWithoutSecret`.")
     ] = ""
     quarantine_as: Annotated[
         Literal["reject", "add header", "discard"],
-        Meta(description="The action for what is to be held: the client keeps nothing, so that it is refused."),
+        Meta(description="Action for the decision quarantine; the client stores nothing, so `reject` is the default."),
     ] = "reject"
     max_connections: Connections = 200
     body_timeout: BodyTimeout = 30_000
@@ -59,15 +59,13 @@ class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fie
 class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The scan source that answers Stalwart's MTA hooks; see docs/integrations.md."""
 
-    listen: Annotated[StalwartHookListen, Meta(description="Where Stalwart asks, over plain HTTP.")] = (
-        StalwartHookListen()
-    )
+    listen: Annotated[StalwartHookListen, Meta(description="Listener for Stalwart, plain HTTP.")] = StalwartHookListen()
     public: Public = False
     allow_without_secret: WithoutSecret = False
-    token: Annotated[str, Meta(description="The hook's bearer token; needed, unless `allowWithoutSecret`.")] = ""
+    token: Annotated[str, Meta(description="Bearer token of the hook; required without `allowWithoutSecret`.")] = ""
     quarantine_as: Annotated[
         Literal["reject", "quarantine", "discard"],
-        Meta(description="The action for what is to be held; Stalwart's own `quarantine` delivers with a mark."),
+        Meta(description="Action for the decision quarantine; Stalwart's own `quarantine` delivers with a mark."),
     ] = "reject"
     max_connections: Connections = 200
     body_timeout: BodyTimeout = 30_000

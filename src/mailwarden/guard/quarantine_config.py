@@ -19,15 +19,15 @@ _LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The daily digest; only recipients of tenants that want it get one."""
 
-    sender: Annotated[str, Meta(max_length=320, description="Address that digests come from.")]
+    sender: Annotated[str, Meta(max_length=320, description="Sender address of digests.")]
     link: Annotated[
         str,
-        Meta(max_length=500, description="abby's address as recipients reach it, which links begin with: `https://…`."),
+        Meta(max_length=500, description="abby's address for recipients, the start of every link: `https://…`."),
     ]
-    hour: Annotated[int, Meta(ge=0, le=23, description="Hour of the day at which digests are sent, in UTC.")] = 7
-    link_days: Annotated[int, Meta(ge=1, le=90, description="Days for which the links of a digest hold.")] = 7
+    hour: Annotated[int, Meta(ge=0, le=23, description="Hour at which digests are sent, UTC.")] = 7
+    link_days: Annotated[int, Meta(ge=1, le=90, description="Days for which links of a digest are valid.")] = 7
     max_messages: Annotated[
-        int, Meta(ge=1, le=500, description="Messages that one digest lists; further ones are counted.")
+        int, Meta(ge=1, le=500, description="Messages listed in one digest; further ones are counted.")
     ] = 50
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
@@ -38,22 +38,22 @@ class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is held by the scan source `smtp`; see docs/quarantine.md."""
+    """The quarantine of the scan source `smtp`; see docs/quarantine.md."""
 
     retention_days: Annotated[
-        Count, Meta(description="Days to keep held messages, where their tenant says nothing else.")
+        Count, Meta(description="Days to keep held messages, unless the tenant has its own value.")
     ] = 30
     malware_retention_days: Annotated[Count, Meta(description="The same for malware.")] = 14
     release_to: Annotated[
         str,
         Meta(
-            description="`host:port` that takes released messages; `nextHop` if empty. Where a guard stands behind it, "
-            "that guard lets them through by their signed pass."
+            description="`host:port` that receives released messages; `nextHop` if empty. A guard behind it accepts "
+            "them by their release token."
         ),
     ] = ""
     digest: Annotated[
         DigestSettings | None,
-        Meta(description="Tells recipients once a day what is held for them; without it nobody is told."),
+        Meta(description="The daily digest of held messages for recipients; unset: no digest."),
     ] = None
 
     @property

@@ -121,7 +121,7 @@ CATALOGUE: tuple[ListDefinition, ...] = (
     ),
     ListDefinition(
         "subject-block", "Blocked subjects", Category.BLOCK,
-        "Messages whose subject holds one of these texts or meets one of these patterns are blocked.",
+        "Messages whose subject contains one of these texts or matches one of these patterns are blocked.",
         "subject", Effect.BLOCKED, 1_000, 1_000,
     ),
     ListDefinition(
@@ -131,27 +131,27 @@ CATALOGUE: tuple[ListDefinition, ...] = (
     ),
     ListDefinition(
         "simulation-senders", "Phishing simulations", Category.EXEMPT,
-        "Messages from these domains and networks are delivered as exercises that the deployment ordered.",
+        "Messages from these domains and networks are delivered as phishing simulations.",
         "domain-or-ip", Effect.SIMULATION, 1_000, 1_000,
     ),
     ListDefinition(
         "protected-people", "Protected people", Category.IMPERSONATION,
-        "Whoever bears one of these names with another address is taken for an impersonator.",
+        "A sender with one of these names and another address is an impersonator.",
         "person", Effect.PROTECTED_PERSON, 10_000, 1_000,
     ),
     ListDefinition(
         "protected-domains", "Protected domains", Category.IMPERSONATION,
-        "Senders whose domain looks like one of these are taken for impersonators.",
+        "A sender whose domain looks like one of these is an impersonator.",
         "domain", Effect.PROTECTED_DOMAIN, 10_000, 10_000,
     ),
     ListDefinition(
         "lookalike-ignore", "Ignored lookalikes", Category.IMPERSONATION,
-        "These domains look like a protected one and are known to be honest.",
+        "These domains look like a protected domain but are legitimate.",
         "domain", Effect.NO_LOOKALIKE, 10_000, 10_000,
     ),
     ListDefinition(
         "trusted-relays", "Trusted relays", Category.TRUST,
-        "A Received hop at one of these IP addresses and networks is skipped when the sending host is looked for.",
+        "A Received hop at one of these IP addresses and networks is skipped to find the client IP.",
         "ip", Effect.TRUSTED_HOP, 1_000, 1_000,
     ),
 )  # fmt: skip

@@ -9,72 +9,73 @@ from mailwarden.lists.kinds.text import MAX_ENTRY
 
 _OPENING = """# Lists
 
-A *list* is a named set of *entries* in one scope: one tenant, or the deployment (*global*). The same lists exist in
-every scope; a tenant's lists act on its messages, the global lists on those of every tenant. Entries are read and
-changed over the [List API](list-api.md) or by `mailwarden lists`; a change acts on the scans of every guard within
-two seconds.
+For integrators and analysts. A *list* is a named set of *entries* in one scope: one tenant, or the deployment
+(*global*). The same lists exist in every scope. A tenant's lists act on its messages, global lists on the messages of
+all tenants. Read and change entries over the [List API](list-api.md), with `mailwarden lists`, or in the
+[console](console.md#lists). A change acts on the scans of every guard within two seconds.
 """
 
 _FORMS = f"""## How entries are written
 
-An entry is kept in one form, whatever spelling it was given in, and every accepted spelling finds it again, when it
-is deleted as well as when a message is looked up. Every entry is trimmed and brought into Unicode NFC; domains become
-lower-case A-labels without a trailing dot, addresses lower case, IP addresses their shortest form, URLs lose scheme,
-user, default port and fragment, hashes become lower-case hex. Defanged spellings (`hxxp`, `[.]`, `[@]`) are made
-whole. An entry has at most {MAX_ENTRY:,} characters, a comment at most 1,024.
+An entry is stored in one normalised form. Every accepted spelling finds it, when you delete it and when a message is
+scanned:
 
-Refused as too broad (`entry_too_broad`): a public suffix such as `co.uk`; in a list that lets mail through, a domain
-at which anybody can have a mailbox; an IPv4 network shorter than /{MIN_IPV4_PREFIX} or an IPv6 network shorter than
-/{MIN_IPV6_PREFIX}; the hash of the empty file; a subject text of one character, or a pattern that meets nearly every
-subject.
+- All entries are trimmed and converted to Unicode NFC. Defanged spellings (`hxxp`, `[.]`, `[@]`) are restored.
+- Domains become lower-case A-labels without a trailing dot; addresses become lower case.
+- IP addresses get their shortest form. URLs lose scheme, user, default port and fragment. Hashes become lower-case hex.
+- An entry has at most {MAX_ENTRY:,} characters, a comment at most 1,024.
+
+Rejected as too broad (`entry_too_broad`):
+
+- a public suffix such as `co.uk`;
+- in an allowlist, a domain of a free mail provider;
+- an IPv4 network shorter than /{MIN_IPV4_PREFIX} or an IPv6 network shorter than /{MIN_IPV6_PREFIX};
+- the hash of the empty file;
+- a subject text of one character, or a pattern that matches nearly every subject.
 """
 
 _PRECEDENCE = """## Which entry wins
 
 The first row that applies decides:
 
-| order | what applies | what follows |
+| order | condition | result |
 |---|---|---|
-| 1 | the malware floor | a message that is `malware` is not delivered, but for exact files in `file-hash-allow` |
-| 2 | `simulation-senders`, then `recipient-exempt` of every recipient | deliver |
-| 3 | an entry of the tenant | it wins over every global entry, however specific that is |
+| 1 | the verdict is `malware` | the message is not delivered, except for exact files in `file-hash-allow` |
+| 2 | `simulation-senders`, then `recipient-exempt` for every recipient | deliver |
+| 3 | an entry of the tenant | it wins over every global entry, also a more specific one |
 | 4 | an entry of the global scope | it wins over the tenant's profile |
-| 5 | no entry | the tenant's profile turns the verdict into the decision |
+| 5 | no entry | the tenant's profile maps the verdict to the decision |
 
-A message with [recipients of several tenants](scanning-api.md#recipients-of-several-tenants) is compared with the lists
-of each tenant separately: a tenant's entries act on its own recipients, `recipient-exempt` needs every recipient of
-that tenant, and hits are counted for the tenant whose entry acted. The caller is answered the most severe decision.
+For a message with [recipients of several tenants](scanning-api.md#recipients-of-several-tenants) guard matches the
+lists of each tenant separately. A tenant's entries act on its own recipients, `recipient-exempt` needs every recipient
+of that tenant, and hits count for the tenant of the entry. The caller gets the most severe decision.
 
-Between two entries of one scope that meet the same value and say opposite things:
+Between a block and an allow entry of one scope for the same value, the more specific one wins:
 
 | value | from the most to the least specific |
 |---|---|
-| sender | address, domain, `*.` of the closest domain above, `*.` further above |
+| sender | address, domain, `*.` of the closest parent domain, `*.` of domains further up |
 | IP address | the longer prefix |
-| URL | page with its query, page, longer path `/*`, shorter path `/*`, host, `*.` closest above; a port before none |
+| URL | page with query, page, longer path `/*`, shorter path `/*`, host, closest `*.`; with a port before without |
 | file | SHA-256, SHA-1, MD5 |
 
-On a tie, and between entries that meet different values of one message, block beats allow. The senders of a message,
-in the envelope and in From, are one value in this: the most specific entry that meets any of them wins. Lists without
-an opposite (`attachment-block`, `subject-block`, and those of the headings Exempt, Impersonation and Trust) act
-whenever they are met.
+On a tie, and between entries for different values of one message, block wins over allow. The envelope sender and the
+From address count as one value: the most specific entry for any of them wins. Lists without an opposite
+(`attachment-block`, `subject-block`, and the categories Exempt, Impersonation and Trust) act on every match.
 
-What an allow entry cannot do: it changes the decision, never the verdict, so a message that was let through still
-says what it is; and `sender-allow` counts only for a sender that authentication proved (aligned SPF or DKIM),
-otherwise the message carries `policy.allow-unauthenticated` and nothing changes. No entry delivers a message that
-tripped a structure limit or whose analysis is incomplete.
+`mailwarden lists check VALUE` shows the entries that match a value, their scope, and the entry that wins.
 
-`mailwarden lists check VALUE` shows which entries a value meets, in which scope, and which of them acts.
+## Limits of allow entries
 
-## Allow lists and the sender
-
-- `sender-allow` and the domains of `simulation-senders` count only for an authenticated sender.
-- No entry of an Allow or Exempt list applies to a message with an
+- An allow entry changes the decision, never the verdict.
+- `sender-allow` and the domains of `simulation-senders` act only for an authenticated sender (aligned SPF or DKIM).
+  Otherwise the message gets the tag `policy.allow-unauthenticated` and nothing changes.
+- No entry delivers a message beyond a structure limit, or with an incomplete analysis.
+- No entry of the categories Allow and Exempt applies to a message with an
   [ambiguous sender](how-a-verdict-is-made.md#one-sender).
-- Behind a host of `trusted-relays` the client IP is taken from the Received line that the host wrote: the peer address
-  that it recorded, never the name that the peer gave in EHLO. The formats of Postfix, Exim, Sendmail, Exchange, Haraka
-  and OpenSMTPD are read. A line in any other format ends the walk; then the client IP is unknown and no entry for IP
-  addresses applies.
+- Behind a host of `trusted-relays` guard takes the client IP from the Received field that this host wrote: the peer
+  address, never the name from EHLO. guard reads the formats of Postfix, Exim, Sendmail, Exchange, Haraka and OpenSMTPD.
+  At a field in another format it stops: the client IP is then unknown, and no entry for IP addresses applies.
 """
 
 
@@ -86,7 +87,7 @@ def lists_page() -> str:
 def _catalogue() -> Iterable[str]:
     yield "## The catalogue\n"
     yield from _table(
-        ("list", "heading", "what an entry does", "entries are", "most entries: tenant", "global"),
+        ("list", "category", "effect of an entry", "kind", "maximum: tenant", "global"),
         (
             (
                 f"`{each.name}`",
@@ -110,7 +111,7 @@ def _kinds() -> Iterable[str]:
 
 
 def _examples(kind: Kind) -> Iterable[str]:
-    yield from _table(("given", "kept"), ((_code(given), _code(kept)) for given, kept in kind.examples))
+    yield from _table(("input", "stored"), ((_code(given), _code(kept)) for given, kept in kind.examples))
 
 
 def _names(definitions: Sequence[ListDefinition]) -> str:

@@ -8,19 +8,22 @@ from mailwarden.policy.rules import load_policy
 
 _OPENING = f"""# Verdicts, decisions and tags
 
-This page is made from the policy that is shipped; `mailwarden` and this page cannot differ.
+For analysts. `make docs` generates this page from the shipped policy.
 
-A *verdict* says what a message is, a *decision* says what happens to it. Every rule that speaks adds its points to
-one verdict. The first verdict, in the order below, that gathers {CONVICTION} points is the message's. Without a
-conviction: a tripped limit is `suspicious` and always quarantined; an analysis that a required analyzer did not
-finish is `unknown`; {SUSPICION} points over all threats together are `suspicious`; {CONVICTION} points for `bulk`
-are `bulk`; what remains is `clean`.
+A *verdict* says what a message is. A *decision* says what happens to it. Every matching rule adds its points to one
+verdict. The first verdict in the table below with {CONVICTION} points is the verdict of the message. If there is none:
+
+1. A message beyond a limit is `suspicious` and always quarantined.
+2. If a required analyzer did not finish, the verdict is `unknown`.
+3. {SUSPICION} points over all threats together make the message `suspicious`.
+4. {CONVICTION} points for `bulk` make it `bulk`.
+5. All other messages are `clean`.
 """
 
 _PROFILES = """\
-The profile `monitor` is for the first weeks of a tenant: nothing is held back but malware, what tripped a limit and
-what could not be looked at. Where the profile `balanced` would have decided otherwise, the message is tagged
-`policy.monitor`, and the step `monitor` of the decision trace tells what would have happened.
+Use the profile `monitor` in the first weeks of a tenant. It delivers everything except malware, messages beyond a limit
+and messages that could not be inspected. If `balanced` would decide differently, the message gets the tag
+`policy.monitor`, and the step `monitor` of the decision trace has that decision.
 """
 
 

@@ -20,14 +20,14 @@ class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 class Tls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The authority of the deployment; paths are relative to the configuration folder."""
 
-    ca: Annotated[str, Meta(description="Authority that signs the certificates of abby and guard, PEM.")] = "tls/ca.crt"
+    ca: Annotated[str, Meta(description="CA of the certificates of abby and guard, PEM.")] = "tls/ca.crt"
 
 
 class Database(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     url: Annotated[str, Meta(description="PostgreSQL address: `postgresql://user:password@host:port/name`.")] = (
         "postgresql://mailwarden@127.0.0.1:5432/mailwarden"
     )
-    pool_size: Annotated[int, Meta(ge=1, le=64, description="Connections this process may hold.")] = 4
+    pool_size: Annotated[int, Meta(ge=1, le=64, description="Database connections of this process.")] = 4
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not self.url.startswith(("postgresql://", "postgres://")):
@@ -35,11 +35,9 @@ class Database(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Contents(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is kept of messages is sealed with one key, which abby and every guard have."""
+    """The key ring of stored messages, the same on abby and every guard."""
 
-    key: Annotated[str, Meta(description="File with the secret that kept messages are sealed with.")] = (
-        "secrets/contents"
-    )
+    key: Annotated[str, Meta(description="File with the keys that encrypt stored messages.")] = "secrets/contents"
 
 
 class Quarantine(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

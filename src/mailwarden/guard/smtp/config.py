@@ -28,26 +28,24 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
             "is an answer; `afterQueue`: Postfix has taken the message (`content_filter`), so that nothing bounces."
         ),
     ] = "beforeQueue"
-    listen: Annotated[SmtpListen, Meta(description="Where Postfix hands messages in.")] = SmtpListen()
-    public: Annotated[
-        bool, Meta(description="Lets `listen.host` be an address that is neither loopback nor private.")
-    ] = False
+    listen: Annotated[SmtpListen, Meta(description="Listener for Postfix.")] = SmtpListen()
+    public: Annotated[bool, Meta(description="Allows a `listen.host` that is neither loopback nor private.")] = False
     clients: Annotated[
-        tuple[str, ...], Meta(min_length=1, description="Networks that may connect; what they say is believed.")
+        tuple[str, ...], Meta(min_length=1, description="Networks that may connect; guard trusts their envelope data.")
     ] = LOOPBACK
-    next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that takes what is delivered.")] = (
+    next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that receives delivered messages.")] = (
         "127.0.0.1:10026"
     )
     next_hop_timeout: Annotated[
-        Milliseconds, Meta(description="Longest wait for one answer of the next hop, in ms.")
+        Milliseconds, Meta(description="Longest wait for one reply of the next hop, in ms.")
     ] = 30_000
-    max_connections: Annotated[Count, Meta(description="Sessions at once; further ones are told to come back.")] = 200
+    max_connections: Annotated[Count, Meta(description="Concurrent sessions; further clients get 421.")] = 200
     max_message_size: Annotated[
-        int, Meta(ge=65_536, le=52_428_800, description="Bytes of the largest message taken.")
+        int, Meta(ge=65_536, le=52_428_800, description="Largest accepted message, in bytes.")
     ] = 52_428_800
     max_recipients: Annotated[int, Meta(ge=100, le=1_000, description="Recipients of one message.")] = 1_000
-    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a whole command, in ms.")] = 300_000
-    data_timeout: Annotated[Milliseconds, Meta(description="Longest time for a whole message to come, in ms.")] = 60_000
+    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a complete command, in ms.")] = 300_000
+    data_timeout: Annotated[Milliseconds, Meta(description="Longest time to receive a message, in ms.")] = 60_000
 
     @property
     def next_hop_address(self) -> tuple[str, int]:

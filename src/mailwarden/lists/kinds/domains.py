@@ -107,7 +107,7 @@ def _mistake(domain: str) -> InvalidEntry | EntryTooBroad:
 
 DOMAIN = Kind(
     name="domain",
-    form="A domain; it stands for itself, not for what is below it.",
+    form="A domain, without its subdomains.",
     examples=(
         ("example.com", "example.com"),
         ("Example.COM.", "example.com"),

@@ -72,7 +72,7 @@ def person_specificity(entry: str) -> int:
 
 PERSON = Kind(
     name="person",
-    form="`Display Name <address>`: the name that is protected and the address that may bear it.",
+    form="`Display Name <address>`: the protected name and its legitimate address.",
     examples=(
         ("Ada Byron <ada@example.com>", "Ada Byron <ada@example.com>"),
         ('"Byron, Ada"  <Ada@Example.com>', "Byron, Ada <ada@example.com>"),

@@ -105,7 +105,7 @@ def _fold_local(local: str) -> str:
 
 SENDER = Kind(
     name="sender",
-    form="An address, a domain, or `*.domain` for everything below a domain but not the domain itself.",
+    form="An address, a domain, or `*.domain` for its subdomains without the domain itself.",
     examples=(
         ("billing@example.com", "billing@example.com"),
         ("Billing@Example.COM", "billing@example.com"),

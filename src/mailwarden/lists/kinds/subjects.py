@@ -145,7 +145,7 @@ def _sentence(error: Exception) -> str:
 
 SUBJECT = Kind(
     name="subject",
-    form="A text that the subject holds, whatever its case and spaces; or `/RE2/i`, or `/RE2/` where case counts.",
+    form="A text in the subject, ignoring case and spacing; or `/RE2/i`; or `/RE2/`, which is case-sensitive.",
     examples=(
         ("You have won", "you have won"),
         ("  Final   NOTICE ", "final notice"),

@@ -252,7 +252,7 @@ def _write(host: str, port: int, path: str, query: str) -> str:
 
 URL = Kind(
     name="url",
-    form="A host, `*.host`, host/path for one page, or host/path/* for all that is below; the scheme does not matter.",
+    form="A host, `*.host`, host/path for one page, or host/path/* for all pages below; the scheme is ignored.",
     examples=(
         ("login.example.com", "login.example.com"),
         ("hxxps://login[.]example[.]com/", "login.example.com"),
