@@ -58,9 +58,8 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.store import LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
 from mailwarden.lists.expiry import Expiry
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
@@ -137,7 +136,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         key = read_ring(folder / config.contents.key, "contents.key")
         seal = ContentsSeal(key)
         by_ggrid = open_history(database)
-        teaching = Teaching(LessonStore(database), by_ggrid, Senders(by_ggrid.senders), seal)
+        teaching = ReportService(ReportStore(database), by_ggrid, seal)
         desk = QuarantineDesk(
             QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
         )

@@ -22,9 +22,9 @@ from mailwarden.errors import (
     TenantNotFound,
     UnsupportedMediaType,
 )
-from mailwarden.learning.contents import GivenMessage, MessageIntake
-from mailwarden.learning.lesson import ENOUGH, Kind, Lesson, Standing
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.contents import MessageCollector, ReportedMessage
+from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingStatus, UserReport
+from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
@@ -57,7 +57,7 @@ class Tenants(Protocol):
 class ReportApi:
     """Takes reports, as many at once as there is room for."""
 
-    def __init__(self, teaching: Teaching, tenants: Tenants, *, body_timeout_ms: int) -> None:
+    def __init__(self, teaching: ReportService, tenants: Tenants, *, body_timeout_ms: int) -> None:
         self._teaching = teaching
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
@@ -96,12 +96,12 @@ class ReportApi:
 
     async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Undo a report; a foreign one is answered like one that does not exist."""
-        await self._teaching.take_back(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
+        await self._teaching.withdraw(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
         return web.Response(status=204)
 
     async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
-        standing = await self._teaching.standing(caller.scope, tenant)
+        standing = await self._teaching.status(caller.scope, tenant)
         return _answer(learning_of(standing))
 
     async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
@@ -109,12 +109,12 @@ class ReportApi:
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
         return _answer(Forgotten(await self._teaching.reset(caller.scope, tenant, _actor(call, caller))))
 
-    async def _receive(self, request: web.BaseRequest) -> GivenMessage:
-        intake = MessageIntake()
+    async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
+        intake = MessageCollector()
         await grant_body(request)
         async with BodyClock(self._body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
-                intake.take(chunk)
+                intake.add(chunk)
         given = intake.finish()
         if not given.size:
             raise EmptyEmail("The body is empty: send the raw message.")
@@ -139,7 +139,7 @@ class ReportApi:
             self._calls -= 1
 
 
-def report_of(lesson: Lesson) -> Report:
+def report_of(lesson: UserReport) -> Report:
     """Return a lesson as callers see it."""
     return Report(
         uid=lesson.uid,
@@ -154,14 +154,14 @@ def report_of(lesson: Lesson) -> Report:
     )
 
 
-def learning_of(standing: Standing) -> Learning:
+def learning_of(standing: TrainingStatus) -> Learning:
     """Return what a tenant has learned as callers see it."""
     return Learning(
         tenant_uid=standing.tenant,
         threats=standing.threats,
         fine=standing.fine,
         waiting=standing.waiting,
-        enough=ENOUGH,
+        enough=MIN_REPORTS,
         speaks=standing.speaks,
         rebuilding=standing.rebuilding,
     )

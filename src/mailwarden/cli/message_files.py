@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mailwarden.errors import CommandError
-from mailwarden.learning.contents import GivenMessage, MessageIntake
+from mailwarden.learning.contents import MessageCollector, ReportedMessage
 
 BLOCK = 262_144
 ENDINGS = (".eml", ".mbox")  # of files that count in a folder
@@ -24,7 +24,7 @@ class MessageFile:
     """One message: how people find it, and how it is read."""
 
     name: str
-    read: Callable[[], GivenMessage]
+    read: Callable[[], ReportedMessage]
 
 
 def find_messages(places: Sequence[Path]) -> Sequence[MessageFile]:
@@ -70,21 +70,21 @@ def _separations(file: Path) -> Sequence[int]:
     return [*found, position]
 
 
-def _read_letter(file: Path, start: int, end: int) -> GivenMessage:
+def _read_letter(file: Path, start: int, end: int) -> ReportedMessage:
     """Read one message of a mailbox, without the line that separates it and the empty one before the next."""
     with file.open("rb") as stream:
         stream.seek(start)
         stream.readline()
         letter = stream.read(end - stream.tell())
-    return GivenMessage.of(_EMPTY_END.sub(b"", letter))
+    return ReportedMessage.of(_EMPTY_END.sub(b"", letter))
 
 
-def _read(file: Path) -> GivenMessage:
-    intake = MessageIntake()
+def _read(file: Path) -> ReportedMessage:
+    intake = MessageCollector()
     try:
         with file.open("rb") as stream:
             while block := stream.read(BLOCK):
-                intake.take(block)
+                intake.add(block)
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}.") from None
     return intake.finish()

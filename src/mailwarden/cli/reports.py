@@ -22,10 +22,9 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
 from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.lesson import Kind, Lesson, Standing, State
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.store import MAX_PAGE, LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.reports import Kind, TrainingState, TrainingStatus, UserReport
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import MAX_PAGE, ReportStore
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.settings.reader import read
@@ -33,7 +32,7 @@ from mailwarden.wire.reports import ReportKind
 
 T = TypeVar("T")
 ALL = Scope.deployment()
-_STAYS = {State.NOT_KEPT: "too large to be learned from"}
+_STAYS = {TrainingState.NOT_KEPT: "too large to be learned from"}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     messages = find_messages(options.files)
 
-    async def add(teaching: Teaching, database: Database) -> list[tuple[str, Lesson | None]]:
+    async def add(teaching: ReportService, database: Database) -> list[tuple[str, UserReport | None]]:
         tenant = await find_tenant(database, options.tenant)
         with Progress(f"reporting to {tenant.name}", len(messages)) as progress:
             return await _report_all(teaching, tenant, Kind(options.kind), messages, progress)
@@ -97,12 +96,12 @@ def _add(options: argparse.Namespace) -> int:
 
 
 async def _report_all(
-    teaching: Teaching, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
-) -> list[tuple[str, Lesson | None]]:
+    teaching: ReportService, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
+) -> list[tuple[str, UserReport | None]]:
     """Report one message after the other; an empty one holds up no other."""
-    done: list[tuple[str, Lesson | None]] = []
+    done: list[tuple[str, UserReport | None]] = []
     for message in messages:
-        lesson: Lesson | None = None
+        lesson: UserReport | None = None
         try:
             lesson = await teaching.report_contents(ALL, tenant.uid, kind, operator(), contents=message.read())
         except EmptyEmail:
@@ -115,7 +114,7 @@ async def _report_all(
 
 
 def _list(options: argparse.Namespace) -> int:
-    async def find(teaching: Teaching, database: Database) -> Sequence[Lesson]:
+    async def find(teaching: ReportService, database: Database) -> Sequence[UserReport]:
         tenant = await find_tenant(database, options.tenant)
         return await teaching.reports(ALL, tenant.uid, limit=max(1, options.limit))
 
@@ -132,10 +131,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _undo(options: argparse.Namespace) -> int:
-    async def undo(teaching: Teaching, _: Database) -> None:
+    async def undo(teaching: ReportService, _: Database) -> None:
         for uid in options.uids:
             try:
-                await teaching.take_back(ALL, uid, operator())
+                await teaching.withdraw(ALL, uid, operator())
             except LessonNotFound:
                 raise CommandError(f"There is no report {uid}; `mailwarden reports list` shows them.") from None
 
@@ -148,7 +147,7 @@ def _undo(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    async def reset(teaching: Teaching, database: Database) -> tuple[Tenant, int]:
+    async def reset(teaching: ReportService, database: Database) -> tuple[Tenant, int]:
         tenant = await find_tenant(database, options.tenant)
         return tenant, await teaching.reset(ALL, tenant.uid, operator())
 
@@ -161,7 +160,7 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
-    async def rebuild(teaching: Teaching, database: Database) -> Tenant:
+    async def rebuild(teaching: ReportService, database: Database) -> Tenant:
         tenant = await find_tenant(database, options.tenant)
         await teaching.rebuild(ALL, tenant.uid, operator())
         return tenant
@@ -175,12 +174,12 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    async def ask(teaching: Teaching, database: Database) -> list[tuple[str, Standing]]:
+    async def ask(teaching: ReportService, database: Database) -> list[tuple[str, TrainingStatus]]:
         if options.tenant is not None:
             tenant = await find_tenant(database, options.tenant)
-            return [(tenant.name, await teaching.standing(ALL, tenant.uid))]
+            return [(tenant.name, await teaching.status(ALL, tenant.uid))]
         names = {tenant.uid: tenant.name for tenant in await TenantStore(database).list(ALL)}
-        standings = await LessonStore(database).standings(ALL)
+        standings = await ReportStore(database).statuses(ALL)
         return sorted(((names.get(each.tenant, ""), each) for each in standings), key=lambda pair: pair[0])
 
     found = _teach(options, ask)
@@ -196,20 +195,20 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-def _teach(options: argparse.Namespace, question: Callable[[Teaching, Database], Awaitable[T]]) -> T:
+def _teach(options: argparse.Namespace, question: Callable[[ReportService, Database], Awaitable[T]]) -> T:
     """Do something with what abby does it with as well: the same database, the same key."""
     config = read(options.config / PATH, AbbyConfig)
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 
     async def ask(database: Database) -> T:
         history = open_history(database)
-        teaching = Teaching(LessonStore(database), history, Senders(history.senders), seal)
+        teaching = ReportService(ReportStore(database), history, seal)
         return await question(teaching, database)
 
     return ask_database(options, ask)
 
 
-def _record(lesson: Lesson) -> dict[str, object]:
+def _record(lesson: UserReport) -> dict[str, object]:
     return _builtins(report_of(lesson))
 
 

@@ -28,7 +28,7 @@ from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.guard.releases import PASS_HOURS
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.seal_store import LessonSealStore
+from mailwarden.learning.store import ReportStore
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.opening import open_vault
 from mailwarden.quarantine.retention_store import RetentionStore
@@ -190,8 +190,8 @@ async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[st
                     held += await vault.reseal(body.tenant, body.address, Path(spool))
                 except BrokenSeal as error:
                     failed.append(f"held message {body.address.hex()[:16]}: {error}")
-    store, seal, after = LessonSealStore(database), ContentsSeal(place.ring), None
-    while found := await store.sealed_otherwise(ALL, place.ring.current.key_id, after):
+    store, seal, after = ReportStore(database), ContentsSeal(place.ring), None
+    while found := await store.sealed_with_other_keys(ALL, place.ring.current.key_id, after):
         after = found[-1][0]
         for uid, contents in found:
             try:
@@ -199,7 +199,7 @@ async def _reseal_contents(place: Place, database: Database) -> tuple[Mapping[st
             except BrokenSeal as error:
                 failed.append(f"lesson {uid}: {error}")
             else:
-                lessons += renewed is not None and await store.replace(ALL, uid, contents, renewed)
+                lessons += renewed is not None and await store.replace_contents(ALL, uid, contents, renewed)
     return {"held messages": held, "lessons": lessons}, failed
 
 
@@ -228,7 +228,7 @@ async def _uses(place: Place, database: Database) -> Uses:
             if key is not None:
                 counts = found.setdefault(key, {})
                 counts["held messages"] = counts.get("held messages", 0) + 1
-    for key, lessons in (await LessonSealStore(database).uses(ALL)).items():
+    for key, lessons in (await ReportStore(database).key_usage(ALL)).items():
         found.setdefault(key, {})["lessons"] = lessons
     return found
 

@@ -39,7 +39,7 @@ from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Templates
 from mailwarden.console.visitor_session import Reception
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.telemetry.metrics import Metrics
@@ -60,7 +60,7 @@ class Services:
     history: HistoryStore
     policy: Policy
     lists: ListServices
-    teaching: Teaching
+    teaching: ReportService
     quarantine: Quarantine
     self_service: SelfService
     previews: Previews

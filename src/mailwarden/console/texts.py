@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from mailwarden.learning.lesson import State
+from mailwarden.learning.reports import TrainingState
 from mailwarden.model.outcome import Decision, Verdict
 
 # Tabler's colour names. A colour never speaks alone: the word stands on it.
@@ -57,10 +57,10 @@ ROLES: Mapping[str, str] = {
 
 # How far a report has been learned.
 LESSONS: Mapping[str, str] = {
-    State.WAITING: "waits to be learned",
-    State.LEARNED: "learned",
-    State.REFUSED: "not learned: the message has too little text, is a test of spam filters, or the engine failed",
-    State.NOT_KEPT: "not learned: the message itself was not given",
+    TrainingState.WAITING: "waits to be learned",
+    TrainingState.LEARNED: "learned",
+    TrainingState.REFUSED: "not learned: too little text, a test message of spam filters, or the engine failed",
+    TrainingState.NOT_KEPT: "not learned: the message itself was not given",
 }
 
 WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES, "lessons": LESSONS}

@@ -41,7 +41,7 @@ from mailwarden.history.opening import open_history
 from mailwarden.history.senders import SenderHistory
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.store import LessonStore
+from mailwarden.learning.store import ReportStore
 from mailwarden.lists.acting import ActingLists
 from mailwarden.lists.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica import Replica
@@ -273,7 +273,7 @@ def _learning(config: GuardConfig, folder: Path, database: Database, engines: Se
     if teacher is None:
         return None
     seal = ContentsSeal(read_ring(folder / config.contents.key, "contents.key"))
-    return Learning(LessonStore(database), teacher, seal, config.learning.retention_days)
+    return Learning(ReportStore(database), teacher, seal, config.learning.retention_days)
 
 
 async def _fed_lists(

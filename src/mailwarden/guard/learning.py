@@ -13,8 +13,8 @@ from mailwarden.analysis.engines.engine import Teacher
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.lesson import DueLesson, learner_of
-from mailwarden.learning.store import LessonStore
+from mailwarden.learning.reports import PendingReport, learner_of
+from mailwarden.learning.store import ReportStore
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.chore import Chore
@@ -31,7 +31,7 @@ _log = get_logger("guard.learning")
 class Learning:
     """The learners that have something to say, looked up without waiting; and the chore that teaches them."""
 
-    def __init__(self, store: LessonStore, teacher: Teacher, seal: ContentsSeal, retention_days: int) -> None:
+    def __init__(self, store: ReportStore, teacher: Teacher, seal: ContentsSeal, retention_days: int) -> None:
         self._store = store
         self._teacher = teacher
         self._seal = seal
@@ -62,7 +62,7 @@ class Learning:
         await self._look()
         if not self._trusted or time.monotonic() >= self._check_at:
             await self._trust()
-        async with self._store.turn(_ALL) as mine:
+        async with self._store.training_lock(_ALL) as mine:
             while mine and await self._round():
                 await self._look()
 
@@ -78,12 +78,12 @@ class Learning:
         await self._look()
 
     async def _look(self) -> None:
-        standings = await self._store.standings(_ALL)
+        standings = await self._store.statuses(_ALL)
         self._learners = {each.tenant: each.learner for each in standings if each.speaks and self._trusted}
 
     async def _round(self) -> bool:
         """Teach a few lessons and tell whether there was anything to do."""
-        lessons = await self._store.due(_ALL, ROUND)
+        lessons = await self._store.pending(_ALL, ROUND)
         failed: set[UUID] = set()
         waiting = 0
         for lesson in lessons:
@@ -110,20 +110,20 @@ class Learning:
 
     async def expire(self) -> None:
         """Forget the lessons that are too old."""
-        await self._store.forget(_ALL, datetime.now(UTC) - self._retention)
+        await self._store.delete_old(_ALL, datetime.now(UTC) - self._retention)
 
-    async def _teach(self, lesson: DueLesson) -> None:
+    async def _teach(self, lesson: PendingReport) -> None:
         try:
             message = self._seal.open(lesson.contents, lesson.uid)
         except UnknownKey:  # it waits: once the key is restored it is learned
             raise
         except BrokenSeal as error:
             _log.warning("lesson_unreadable", lesson=str(lesson.uid), reason=str(error))
-            await self._store.note(_ALL, lesson, refused=True)
+            await self._store.mark_trained(_ALL, lesson, refused=True)
             return
         learner = learner_of(lesson.tenant, lesson.generation)
         learned = await self._teacher.teach(message, learner, threat=lesson.kind.is_threat)
-        await self._store.note(_ALL, lesson, refused=not learned)
+        await self._store.mark_trained(_ALL, lesson, refused=not learned)
 
     async def _forget(self, tenant: UUID, generation: int) -> None:
         """Remove the statistics of a generation that nobody goes by any more."""

@@ -10,9 +10,8 @@ from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.store import LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
 from mailwarden.quarantine.bypass import BypassSeal
 from mailwarden.quarantine.digest_link import LinkSeal
 from mailwarden.quarantine.digest_store import DigestStore
@@ -41,7 +40,7 @@ def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncEx
         stack.callback(hop.close)
         seal = BypassSeal(key)
     history = open_history(database)
-    teaching = Teaching(LessonStore(database), history, Senders(history.senders), ContentsSeal(key))
+    teaching = ReportService(ReportStore(database), history, ContentsSeal(key))
     releasing = Releasing(
         vault,
         releases,

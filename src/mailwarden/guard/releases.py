@@ -16,9 +16,9 @@ from mailwarden.errors import MessageNotFound
 from mailwarden.guard.delivery_headers import Cleaned, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
-from mailwarden.learning.contents import MessageIntake
-from mailwarden.learning.lesson import Kind
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.contents import MessageCollector
+from mailwarden.learning.reports import Kind
+from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.bypass import Bypass, BypassSeal
@@ -73,13 +73,13 @@ class ReleaseInjector:
 class ReleaseLessons:
     """Somebody who has a message released says that it is fine."""
 
-    def __init__(self, teaching: Teaching) -> None:
+    def __init__(self, teaching: ReportService) -> None:
         self._teaching = teaching
 
     async def hear(self, message: HeldMessage, raw: Spooled, asked_by: str) -> None:
-        intake = MessageIntake()
+        intake = MessageCollector()
         async for chunk in raw.stream():
-            intake.take(chunk)
+            intake.add(chunk)
         given, scope, actor = intake.finish(), Scope.of(message.tenant), Actor(asked_by)
         try:
             await self._teaching.report_message(scope, str(message.ggrid), Kind.RELEASED, actor, given)

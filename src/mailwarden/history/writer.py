@@ -49,7 +49,7 @@ class HistoryWriter:
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
         self._written = metrics.counter("history_written", "Finished guard requests written to history.")
-        self._dropped = metrics.counter("history_dropped", "Finished guard requests that history could not keep.")
+        self._dropped = metrics.counter("history_dropped", "Finished guard requests that history could not store.")
         waiting = metrics.gauge("history_waiting", "Finished guard requests waiting to be written to history.")
         waiting.set_function(lambda: self.waiting)
 

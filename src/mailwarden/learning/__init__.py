@@ -1,1 +1,1 @@
-"""What the people of a tenant say of messages, kept as lessons: the truth that its statistics are made from."""
+"""Reports about messages: stored with the message, they train the tenant's own classifier in an engine."""

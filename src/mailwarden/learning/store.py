@@ -1,4 +1,4 @@
-"""Lessons in PostgreSQL: kept, taken back, and handed out to the guard that has them learned."""
+"""Reports in PostgreSQL: stored, withdrawn, handed to the guard that trains the engine, and sealed with new keys."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,15 +11,17 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_deed
 from mailwarden.access.scope_value import uids_of
+from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, LessonNotFound, TenantForbidden
-from mailwarden.learning.lesson import DueLesson, Kind, Lesson, NewLesson, Standing, State
+from mailwarden.learning.reports import Kind, NewReport, PendingReport, TrainingState, TrainingStatus, UserReport
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
-MAX_LESSONS = 20_000  # of one tenant
+MAX_REPORTS = 20_000  # of one tenant
 MAX_PAGE = 500
-_TURN = 0x6D77_6C65  # the lock that only one guard at a time can hold: lessons are learned one after the other
+SEAL_BATCH = 100
+_TRAINING_LOCK = 0x6D77_6C65  # only one guard trains at a time
 
 _STATE = """
 CASE WHEN contents IS NULL THEN 'not-kept' WHEN refused THEN 'refused'
@@ -28,20 +30,20 @@ CASE WHEN contents IS NULL THEN 'not-kept' WHEN refused THEN 'refused'
 _COLUMNS = f"uid, lessons.tenant, kind, size, ggrid, subject, reported_by, reported_at, {_STATE}"
 _FROM = "FROM lessons JOIN learning ON learning.tenant = lessons.tenant"
 _MINE = "($1::uuid[] IS NULL OR lessons.tenant = ANY ($1))"
-_BEGIN = "INSERT INTO learning (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
+_ENSURE_TENANT = "INSERT INTO learning (tenant) VALUES ($1) ON CONFLICT DO NOTHING"
 _LOCK = "SELECT generation FROM learning WHERE tenant = $1 FOR UPDATE"
 _COUNT = "SELECT count(*) FROM lessons WHERE tenant = $1"
 _FIND_SAME = "SELECT uid, kind, remembered, contents IS NOT NULL AS kept FROM lessons WHERE tenant = $1 AND digest = $2"
-_DROP = "DELETE FROM lessons WHERE uid = $1"
+_DELETE = "DELETE FROM lessons WHERE uid = $1"
 _ADD = """
 INSERT INTO lessons (uid, tenant, kind, digest, size, contents, ggrid, subject, reported_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
-_AMEND = """
+_UPDATE = """
 UPDATE lessons SET kind = $2, ggrid = $3, subject = $4, reported_by = $5, remembered = NULL, reported_at = now()
 WHERE uid = $1
 """
-_REMEMBER = """
+_SAVE_CHANGE = """
 UPDATE lessons SET remembered = $3 WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2
 """
 _ONE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND uid = $2"
@@ -50,15 +52,15 @@ SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND lessons.tenant = $2 AND ($3::timesta
 ORDER BY reported_at DESC, uid DESC LIMIT $4
 """
 _OF_MESSAGE = f"SELECT {_COLUMNS} {_FROM} WHERE {_MINE} AND ggrid = $2 ORDER BY reported_at DESC LIMIT {MAX_PAGE}"
-# One that waits may be on its way to the engine, or be learned although the answer was lost.
-_TAKE_BACK = f"""
+# The engine may have learned a waiting report whose response was lost, so it counts as learned.
+_WITHDRAW = f"""
 DELETE FROM lessons WHERE {_MINE} AND uid = $2
 RETURNING tenant, kind, subject, contents IS NOT NULL AND NOT refused AS learned, remembered
-"""  # noqa: S608 -- put together from the constants above
+"""  # noqa: S608 -- from constants above
 _REBUILD = "UPDATE learning SET wanted = wanted + 1 WHERE tenant = $1"
-_TRY_AGAIN = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
-_CLEAR = "DELETE FROM lessons WHERE tenant = $1"
-_STANDINGS = """
+_RETRY_REFUSED = "UPDATE lessons SET refused = false WHERE tenant = $1 AND refused"
+_DELETE_ALL = "DELETE FROM lessons WHERE tenant = $1"
+_STATUSES = """
 SELECT learning.tenant, generation, wanted,
        count(uid) FILTER (WHERE taken AND kind IN ('phishing', 'spam')) AS threats,
        count(uid) FILTER (WHERE taken AND kind IN ('fine', 'released')) AS fine,
@@ -70,15 +72,15 @@ FROM learning LEFT JOIN LATERAL (
 WHERE $1::uuid[] IS NULL OR learning.tenant = ANY ($1)
 GROUP BY learning.tenant, generation, wanted
 """
-# Tenants take turns, so that none waits for all that another has to learn.
-_DUE = f"""
+# Tenants alternate, so that no tenant waits for all reports of another.
+_PENDING = f"""
 WITH due AS (
     SELECT uid, wanted, row_number() OVER (PARTITION BY lessons.tenant ORDER BY reported_at, uid) AS turn {_FROM}
     WHERE {_MINE} AND contents IS NOT NULL AND NOT refused AND learned_in < wanted
 )
 SELECT uid, tenant, kind, contents, wanted FROM due JOIN lessons USING (uid)
 ORDER BY turn, reported_at, uid LIMIT $2
-"""  # noqa: S608 -- put together from the constants above
+"""  # noqa: S608 -- from constants above
 _LEARNED = "UPDATE lessons SET learned_in = $2, refused = $3 WHERE uid = $1"
 _SWITCH = """
 WITH whole AS (
@@ -92,59 +94,76 @@ WITH whole AS (
 UPDATE learning SET generation = wanted FROM whole WHERE learning.tenant = whole.tenant
 RETURNING learning.tenant, whole.generation AS former, learning.generation
 """
-_EXPIRE = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
+_DELETE_OLD = "DELETE FROM lessons WHERE reported_at < $1 AND ($2::uuid[] IS NULL OR tenant = ANY ($2))"
 
-# What was changed in another memory on the way, by name; the store keeps it and asks nothing of it.
-Remembered = Mapping[str, object]
+_KEY_USAGE = """
+SELECT substring(contents FROM 2 FOR $2) AS key, count(*) AS lessons FROM lessons
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND contents IS NOT NULL GROUP BY key
+"""
+_OTHER_KEYS = """
+SELECT uid, contents FROM lessons
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND contents IS NOT NULL AND substring(contents FROM 2 FOR $2) <> $3
+  AND ($4::uuid IS NULL OR uid > $4)
+ORDER BY uid LIMIT $5
+"""
+_REPLACE_CONTENTS = """
+UPDATE lessons SET contents = $4
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND uid = $2 AND contents = $3 RETURNING true
+"""
+
+# The change to sender history that a report caused; the store does not interpret it.
+SenderChange = Mapping[str, object]
 
 
-class Replaced(Struct, frozen=True):
-    """What was said of a message before."""
+class ReplacedReport(Struct, frozen=True):
+    """The earlier report about the same message."""
 
     kind: Kind
-    remembered: Remembered | None
+    change: SenderChange | None
 
 
-class LessonStore:
+class ReportStore:
+    """Stores one report for each message of a tenant; the latest report wins."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, scope: Scope, lesson: NewLesson, actor: Actor) -> tuple[Lesson, Replaced | None]:
-        """Keep a lesson; who says something else of the same message replaces what was said.
+    async def add(self, scope: Scope, report: NewReport, actor: Actor) -> tuple[UserReport, ReplacedReport | None]:
+        """Store a report and return it with the report it replaced.
 
-        A message that was given before need not come again. Returns the lesson, and what it replaced.
+        A message that was stored with an earlier report need not come again.
         """
-        _require(scope, lesson.tenant)
+        _require(scope, report.tenant)
         async with self._database.connection() as connection, connection.transaction():
-            await connection.execute(_BEGIN, lesson.tenant)
-            await connection.fetchval(_LOCK, lesson.tenant)
-            before = await connection.fetchrow(_FIND_SAME, lesson.tenant, lesson.digest)
+            await connection.execute(_ENSURE_TENANT, report.tenant)
+            await connection.fetchval(_LOCK, report.tenant)
+            before = await connection.fetchrow(_FIND_SAME, report.tenant, report.digest)
             if before is not None:
-                if Kind(str(before["kind"])).is_threat != lesson.kind.is_threat:
-                    # It may be learned already, and is not unlearned: the next generation is made without it.
-                    await connection.execute(_REBUILD, lesson.tenant)
-            elif int(cast("int", await connection.fetchval(_COUNT, lesson.tenant))) >= MAX_LESSONS:
+                if Kind(str(before["kind"])).is_threat != report.kind.is_threat:
+                    # The engine cannot unlearn: the next generation is trained without the earlier report.
+                    await connection.execute(_REBUILD, report.tenant)
+            elif int(cast("int", await connection.fetchval(_COUNT, report.tenant))) >= MAX_REPORTS:
                 raise LearningFull(
-                    f"This tenant has {MAX_LESSONS:,} lessons, as many as are kept. "
-                    "Take some back, or reset what was learned, before adding more."
+                    f"This tenant has {MAX_REPORTS:,} reports, the maximum. Withdraw some, or reset what was learned."
                 )
-            uid = await _put(connection, lesson, actor, before)
-            details = {"kind": lesson.kind, "uid": str(uid), "ggrid": lesson.ggrid and str(lesson.ggrid)}
-            await record_deed(connection, actor, "learning.report", lesson.subject[:200], details, tenant=lesson.tenant)
-            row = await connection.fetchrow(_ONE, [lesson.tenant], uid)
+            uid = await _put(connection, report, actor, before)
+            details = {"kind": report.kind, "uid": str(uid), "ggrid": report.ggrid and str(report.ggrid)}
+            await record_deed(connection, actor, "learning.report", report.subject[:200], details, tenant=report.tenant)
+            row = await connection.fetchrow(_ONE, [report.tenant], uid)
         if row is None:
-            raise LessonNotFound("The lesson went while it was kept.")
-        return _lesson(row), None if before is None else Replaced(Kind(str(before["kind"])), _remembered(before))
+            raise LessonNotFound("The report was withdrawn while it was stored.")
+        replaced = None if before is None else ReplacedReport(Kind(str(before["kind"])), _change(before))
+        return _report(row), replaced
 
-    async def remember(self, scope: Scope, uid: UUID, changed: Remembered) -> None:
-        """Keep with a lesson what was changed elsewhere on its account."""
+    async def save_change(self, scope: Scope, uid: UUID, change: SenderChange) -> None:
+        """Store the change to sender history that a report caused, so that it can be undone."""
         async with self._database.connection() as connection:
-            await connection.execute(_REMEMBER, uids_of(scope), uid, msgspec.json.encode(changed).decode())
+            await connection.execute(_SAVE_CHANGE, uids_of(scope), uid, msgspec.json.encode(change).decode())
 
-    async def take_back(self, scope: Scope, uid: UUID, actor: Actor) -> tuple[UUID, Remembered | None]:
-        """Forget a lesson; return its tenant and what was remembered with it."""
+    async def withdraw(self, scope: Scope, uid: UUID, actor: Actor) -> tuple[UUID, SenderChange | None]:
+        """Delete a report; return its tenant and its change to sender history."""
         async with self._database.connection() as connection, connection.transaction():
-            row = await connection.fetchrow(_TAKE_BACK, uids_of(scope), uid)
+            row = await connection.fetchrow(_WITHDRAW, uids_of(scope), uid)
             if row is None:
                 raise LessonNotFound("There is no such report.")
             tenant = cast("UUID", row["tenant"])
@@ -152,71 +171,71 @@ class LessonStore:
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
             await record_deed(connection, actor, "learning.withdraw", str(row["subject"])[:200], details, tenant=tenant)
-        return tenant, _remembered(row)
+        return tenant, _change(row)
 
     async def reset(self, scope: Scope, tenant: UUID, actor: Actor) -> int:
-        """Forget all lessons of a tenant; return how many there were."""
+        """Delete all reports of a tenant; return their number."""
         _require(scope, tenant)
         async with self._database.connection() as connection, connection.transaction():
-            await connection.execute(_BEGIN, tenant)
-            gone = int((await connection.execute(_CLEAR, tenant)).rpartition(" ")[2])
+            await connection.execute(_ENSURE_TENANT, tenant)
+            deleted = int((await connection.execute(_DELETE_ALL, tenant)).rpartition(" ")[2])
             await connection.execute(_REBUILD, tenant)
-            await record_deed(connection, actor, "learning.reset", str(tenant), {"lessons": gone}, tenant=tenant)
-        return gone
+            await record_deed(connection, actor, "learning.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
+        return deleted
 
     async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
-        """Want all lessons of a tenant learned anew, those too that were refused: a guard may have had another key."""
+        """Train a new generation with all reports, also with refused ones: a guard may have lacked their key."""
         _require(scope, tenant)
         async with self._database.connection() as connection, connection.transaction():
-            await connection.execute(_BEGIN, tenant)
+            await connection.execute(_ENSURE_TENANT, tenant)
             await connection.execute(_REBUILD, tenant)
-            await connection.execute(_TRY_AGAIN, tenant)
+            await connection.execute(_RETRY_REFUSED, tenant)
             await record_deed(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(
         self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
-    ) -> Sequence[Lesson]:
-        """Return lessons of a tenant, the newest first."""
+    ) -> Sequence[UserReport]:
+        """Return the reports of a tenant, newest first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_PAGE, uids_of(scope), tenant, before, min(limit, MAX_PAGE))
-        return [_lesson(row) for row in rows]
+        return [_report(row) for row in rows]
 
-    async def of_message(self, scope: Scope, ggrid: UUID) -> Sequence[Lesson]:
-        """Return what was said of one message."""
+    async def of_message(self, scope: Scope, ggrid: UUID) -> Sequence[UserReport]:
+        """Return the reports about one message."""
         async with self._database.connection() as connection:
-            return [_lesson(row) for row in await connection.fetch(_OF_MESSAGE, uids_of(scope), ggrid)]
+            return [_report(row) for row in await connection.fetch(_OF_MESSAGE, uids_of(scope), ggrid)]
 
-    async def standings(self, scope: Scope) -> Sequence[Standing]:
-        """Return the standing of every tenant that has learned anything."""
+    async def statuses(self, scope: Scope) -> Sequence[TrainingStatus]:
+        """Return the status of every tenant that has ever had a report."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_STANDINGS, uids_of(scope))
-        return [msgspec.convert(dict(cast("Mapping[str, object]", row)), Standing) for row in rows]
+            rows = await connection.fetch(_STATUSES, uids_of(scope))
+        return [msgspec.convert(dict(cast("Mapping[str, object]", row)), TrainingStatus) for row in rows]
 
-    async def standing(self, scope: Scope, tenant: UUID) -> Standing:
+    async def status(self, scope: Scope, tenant: UUID) -> TrainingStatus:
         _require(scope, tenant)
-        found = await self.standings(Scope.of(tenant))
-        return found[0] if found else Standing(tenant)
+        found = await self.statuses(Scope.of(tenant))
+        return found[0] if found else TrainingStatus(tenant)
 
     @asynccontextmanager
-    async def turn(self, scope: Scope) -> AsyncIterator[bool]:
-        """Hold the turn to teach, of which there is one in a deployment; False where another guard has it."""
+    async def training_lock(self, scope: Scope) -> AsyncIterator[bool]:
+        """Hold the deployment's lock for training; yield False if another guard holds it."""
         async with self._database.connection() as connection, connection.transaction():
-            yield bool(await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _TURN))
+            yield bool(await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", _TRAINING_LOCK))
 
-    async def due(self, scope: Scope, limit: int) -> Sequence[DueLesson]:
-        """Return lessons that are to be learned, of each tenant the oldest first."""
+    async def pending(self, scope: Scope, limit: int) -> Sequence[PendingReport]:
+        """Return reports to train with, the oldest of each tenant first."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_DUE, uids_of(scope), limit)
-        return [_due(row) for row in rows]
+            rows = await connection.fetch(_PENDING, uids_of(scope), limit)
+        return [_pending(row) for row in rows]
 
-    async def note(self, scope: Scope, lesson: DueLesson, *, refused: bool) -> None:
-        """Note that a lesson was learned in its generation, or that there is nothing in it to learn."""
-        _require(scope, lesson.tenant)
+    async def mark_trained(self, scope: Scope, report: PendingReport, *, refused: bool) -> None:
+        """Record that the engine learned a report in its generation, or refused it."""
+        _require(scope, report.tenant)
         async with self._database.connection() as connection:
-            await connection.execute(_LEARNED, lesson.uid, lesson.generation, refused)
+            await connection.execute(_LEARNED, report.uid, report.generation, refused)
 
     async def switch(self, scope: Scope) -> Sequence[tuple[UUID, range]]:
-        """Take the generations that are wholly learned; return the tenants, and which of theirs are done with."""
+        """Activate the generations that are trained completely; return the tenants and their obsolete generations."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_SWITCH, uids_of(scope))
         return [
@@ -224,23 +243,42 @@ class LessonStore:
             for row in rows
         ]
 
-    async def forget(self, scope: Scope, before: datetime) -> int:
-        """Forget lessons older than that; what was learned from them fades at the next rebuilding."""
+    async def delete_old(self, scope: Scope, before: datetime) -> int:
+        """Delete older reports; the classifier forgets them with the next generation."""
         async with self._database.connection() as connection:
-            return int((await connection.execute(_EXPIRE, before, uids_of(scope))).rpartition(" ")[2])
+            return int((await connection.execute(_DELETE_OLD, before, uids_of(scope))).rpartition(" ")[2])
+
+    async def key_usage(self, scope: Scope) -> Mapping[bytes, int]:
+        """Return how many reports each key id sealed."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_KEY_USAGE, uids_of(scope), ID)
+        return {cast("bytes", row["key"]): cast("int", row["lessons"]) for row in rows}
+
+    async def sealed_with_other_keys(
+        self, scope: Scope, current: bytes, after: UUID | None
+    ) -> Sequence[tuple[UUID, bytes]]:
+        """Return the next reports, by uid, whose contents another key than the current one sealed."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_OTHER_KEYS, uids_of(scope), ID, current, after, SEAL_BATCH)
+        return [(cast("UUID", row["uid"]), cast("bytes", row["contents"])) for row in rows]
+
+    async def replace_contents(self, scope: Scope, uid: UUID, before: bytes, after: bytes) -> bool:
+        """Replace sealed contents; return False if they changed or were deleted meanwhile."""
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_REPLACE_CONTENTS, uids_of(scope), uid, before, after))
 
 
-async def _put(connection: Connection, lesson: NewLesson, actor: Actor, before: Row | None) -> UUID:
-    """Write a lesson in the place of the one before, if there is one; return under which uid it is kept."""
-    about = (lesson.ggrid, lesson.subject, actor.name)
-    if before is not None and before["kept"] and lesson.contents is None:  # sealed for that uid
-        await connection.execute(_AMEND, before["uid"], lesson.kind, *about)
+async def _put(connection: Connection, report: NewReport, actor: Actor, before: Row | None) -> UUID:
+    """Write a report in place of the earlier one, if any; return the uid under which it is stored."""
+    about = (report.ggrid, report.subject, actor.name)
+    if before is not None and before["kept"] and report.contents is None:  # the contents are sealed for that uid
+        await connection.execute(_UPDATE, before["uid"], report.kind, *about)
         return cast("UUID", before["uid"])
     if before is not None:
-        await connection.execute(_DROP, before["uid"])
-    given = (lesson.digest, lesson.size, lesson.contents)
-    await connection.execute(_ADD, lesson.uid, lesson.tenant, lesson.kind, *given, *about)
-    return lesson.uid
+        await connection.execute(_DELETE, before["uid"])
+    message = (report.digest, report.size, report.contents)
+    await connection.execute(_ADD, report.uid, report.tenant, report.kind, *message, *about)
+    return report.uid
 
 
 def _require(scope: Scope, tenant: UUID) -> None:
@@ -248,12 +286,12 @@ def _require(scope: Scope, tenant: UUID) -> None:
         raise TenantForbidden("This tenant is not yours.")
 
 
-def _lesson(row: Row) -> Lesson:
-    return Lesson(
+def _report(row: Row) -> UserReport:
+    return UserReport(
         uid=cast("UUID", row["uid"]),
         tenant=cast("UUID", row["tenant"]),
         kind=Kind(str(row["kind"])),
-        state=State(str(row["state"])),
+        state=TrainingState(str(row["state"])),
         size=cast("int", row["size"]),
         ggrid=cast("UUID | None", row["ggrid"]),
         subject=str(row["subject"]),
@@ -262,11 +300,11 @@ def _lesson(row: Row) -> Lesson:
     )
 
 
-def _due(row: Row) -> DueLesson:
+def _pending(row: Row) -> PendingReport:
     uid, tenant, wanted = cast("UUID", row["uid"]), cast("UUID", row["tenant"]), cast("int", row["wanted"])
-    return DueLesson(uid, tenant, Kind(str(row["kind"])), cast("bytes", row["contents"]), wanted)
+    return PendingReport(uid, tenant, Kind(str(row["kind"])), cast("bytes", row["contents"]), wanted)
 
 
-def _remembered(row: Row) -> Remembered | None:
+def _change(row: Row) -> SenderChange | None:
     text = row["remembered"]
     return None if text is None else msgspec.json.decode(str(text), type=dict[str, object])

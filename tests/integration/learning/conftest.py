@@ -9,9 +9,8 @@ from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.database.pool import Database
 from mailwarden.guard.learning import Learning
 from mailwarden.history.opening import open_history
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.store import LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
 from rig.engines import Engines
 from tests.integration.learning.school import ALL, SEAL, School, teacher_of
 
@@ -21,9 +20,9 @@ async def school(engines: Engines, database_url: str) -> AsyncIterator[School]:
     database = Database(database_url)
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
-    lessons, history = LessonStore(database), open_history(database)
+    lessons, history = ReportStore(database), open_history(database)
     learning = Learning(lessons, teacher_of(engines), SEAL, 365)
-    teaching = Teaching(lessons, history, Senders(history.senders), SEAL)
+    teaching = ReportService(lessons, history, SEAL)
     rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
     yield School(teaching, learning, lessons, history, rspamd, (made[0], made[1]))
     await learning.stop()

@@ -14,9 +14,9 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.learning import Learning
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.lesson import Kind
-from mailwarden.learning.store import LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.reports import Kind
+from mailwarden.learning.service import ReportService
+from mailwarden.learning.store import ReportStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.scope import Scope
@@ -45,9 +45,9 @@ def message(words: list[str], number: int) -> bytes:
 class School:
     """Everything about learning, put together as abby and guard do."""
 
-    teaching: Teaching
+    teaching: ReportService
     learning: Learning
-    lessons: LessonStore
+    lessons: ReportStore
     history: HistoryStore
     rspamd: RspamdEngine
     tenants: tuple[UUID, UUID]

@@ -4,7 +4,7 @@ import pytest
 
 from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.errors import EngineUnavailable
-from mailwarden.learning.lesson import ENOUGH, Kind, learner_of
+from mailwarden.learning.reports import MIN_REPORTS, Kind, learner_of
 from rig.engines import Engines
 from tests.integration.learning.school import ALL, ANN, BAD, GOOD, School, full, keys_of, learned_by, message
 
@@ -15,7 +15,7 @@ async def test_a_message_that_is_given_again_is_not_learned_again(school: School
         await school.teaching.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
         await school.learning.work()
     assert learned_by(engines, learner_of(north, 1)) == (1, 0)
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.fine, standing.wanted) == (1, 0, 1)
 
 
@@ -32,7 +32,7 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
     ) -> bool:
         learned = await teach(self, raw, learner, threat=threat, alone=alone)
         if learner == learner_of(north, 1) and len(taught) == 1:
-            await school.teaching.take_back(ALL, goes, ANN)
+            await school.teaching.withdraw(ALL, goes, ANN)
         taught.append(learner)
         return learned
 
@@ -42,7 +42,7 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
     await school.learning.work()
     await school.learning.work()
     assert [lesson.uid for lesson in await school.teaching.reports(ALL, north)] == [stays]
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.rebuilding) == (1, False)
     assert learned_by(engines, standing.learner) == (1, 0)
     assert standing.generation == 2
@@ -52,14 +52,14 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
 async def test_the_same_text_many_times_is_not_enough_to_speak(school: School, engines: Engines):
     """Rspamd learns a text once, however many messages bring it, and says nothing before it has enough texts."""
     north, _ = school.tenants
-    await school.report_many(north, Kind.SPAM, BAD, ENOUGH - 50)
-    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    await school.report_many(north, Kind.SPAM, BAD, MIN_REPORTS - 50)
+    await school.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
     for number in range(50):
         again = message(BAD, 1).replace(b"Message-ID: <", b"Message-ID: <%d." % number)
         await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=again)
     await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).threats == ENOUGH
-    assert learned_by(engines, learner_of(north, 1)) == (ENOUGH - 50, ENOUGH)
+    assert (await school.teaching.status(ALL, north)).threats == MIN_REPORTS
+    assert learned_by(engines, learner_of(north, 1)) == (MIN_REPORTS - 50, MIN_REPORTS)
     assert await school.found(north, message(BAD, 5_000)) == set()
 
 
@@ -72,9 +72,9 @@ async def test_what_a_full_redis_did_not_take_is_not_said_to_be_learned(school: 
         with pytest.raises(EngineUnavailable, match="Redis takes nothing more"):
             await school.learning.work()
         assert school.learning._trusted, "what was learned before is still there, and goes on being asked for"
-        standing = await school.teaching.standing(ALL, north)
+        standing = await school.teaching.status(ALL, north)
         assert (standing.threats, standing.waiting) == (0, 2)
     await school.learning.work()
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
     assert learned_by(engines, learner_of(north, 1)) == (2, 0)

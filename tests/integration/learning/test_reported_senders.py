@@ -9,12 +9,12 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
+from mailwarden.history.senders import sender_contacts
 from mailwarden.history.store import SenderStore
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.lesson import Kind
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.store import LessonStore
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.reports import Kind
+from mailwarden.learning.service import ReportService, count_sender
+from mailwarden.learning.store import ReportStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -28,9 +28,8 @@ ANN = Actor("ann")
 class Office:
     """A tenant that knows the sender of a message by two of them."""
 
-    teaching: Teaching
+    teaching: ReportService
     contacts: SenderStore
-    senders: Senders
     request: FinishedRequest
 
     async def say(self, kind: Kind) -> None:
@@ -38,12 +37,12 @@ class Office:
 
     async def known(self) -> int:
         """Return how many messages of the sender are counted."""
-        asked = [(self.request.tenant, pair) for pair in await self.senders.pairs(self.request)]
+        asked = [(self.request.tenant, pair) for pair in sender_contacts(self.request, await self.contacts.salt(ALL))]
         return max((stats.messages for stats in (await self.contacts.stats(ALL, asked)).values()), default=0)
 
     async def take_back(self) -> None:
         (report,) = await self.teaching.reports(ALL, self.request.tenant)
-        await self.teaching.take_back(ALL, report.uid, ANN)
+        await self.teaching.withdraw(ALL, report.uid, ANN)
 
 
 @pytest.fixture
@@ -51,14 +50,13 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     database = Database(database_url)
     tenant = (await TenantStore(database).create(ALL, "North")).uid
     history = open_history(database)
-    senders, request = Senders(history.senders), finished_request(tenant)
+    request = finished_request(tenant)
     await history.save(ALL, [request])
     for _ in range(2):
-        await senders.trust(request)
+        await count_sender(history.senders, request)
     yield Office(
-        Teaching(LessonStore(database), history, senders, ContentsSeal(KeyRing.of(b"k" * 32))),
+        ReportService(ReportStore(database), history, ContentsSeal(KeyRing.of(b"k" * 32))),
         history.senders,
-        senders,
         request,
     )
     await database.close()

@@ -11,10 +11,11 @@ from mailwarden.errors import (
     OtherMessage,
     TenantForbidden,
 )
+from mailwarden.history.senders import sender_contacts
 from mailwarden.learning import store as store_module
 from mailwarden.learning.contents import MAX_CONTENTS
-from mailwarden.learning.lesson import Kind, State
-from mailwarden.learning.senders import Senders
+from mailwarden.learning.reports import Kind, TrainingState
+from mailwarden.learning.service import count_sender
 from mailwarden.model.scope import Scope
 from tests.integration.learning.school import ALL, ANN, BAD, School, message
 from tests.samples.finished import finished_request
@@ -24,11 +25,11 @@ async def test_what_is_too_large_to_learn_from_is_noted_and_not_kept(school: Sch
     north, _ = school.tenants
     large = message(BAD, 1) + b"x" * MAX_CONTENTS
     report = await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=large)
-    assert (report.state, report.size) == (State.NOT_KEPT, len(large))
+    assert (report.state, report.size) == (TrainingState.NOT_KEPT, len(large))
 
 
 async def test_a_tenant_has_no_more_lessons_than_are_kept(school: School, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_module, "MAX_LESSONS", 1)
+    monkeypatch.setattr(store_module, "MAX_REPORTS", 1)
     north, south = school.tenants
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(LearningFull):
@@ -47,7 +48,7 @@ async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_
     with pytest.raises(MessageNotFound):
         await school.teaching.report_message(Scope.of(south), ggrid, Kind.SPAM, ANN)
     report = await school.teaching.report_message(Scope.of(north), ggrid, Kind.SPAM, ANN)
-    assert (report.state, report.subject) == (State.NOT_KEPT, request.summary.subject)
+    assert (report.state, report.subject) == (TrainingState.NOT_KEPT, request.summary.subject)
     assert [each.uid for each in await school.teaching.reports_of(Scope.of(north), request.ggrid)] == [report.uid]
     assert await school.teaching.reports_of(Scope.of(south), request.ggrid) == []
 
@@ -62,9 +63,9 @@ async def test_a_tenant_cannot_touch_what_another_learns(school: School, kind: K
     with pytest.raises(TenantForbidden):
         await school.teaching.reset(foreign, north, ANN)
     with pytest.raises(TenantForbidden):
-        await school.teaching.standing(foreign, north)
+        await school.teaching.status(foreign, north)
     with pytest.raises(LessonNotFound):
-        await school.teaching.take_back(foreign, report.uid, ANN)
+        await school.teaching.withdraw(foreign, report.uid, ANN)
     assert await school.teaching.reports(foreign, north) == []
 
 
@@ -73,13 +74,12 @@ async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is
     first, second = finished_request(north), finished_request(north)
     await school.history.save(ALL, [first, second])
     fine = await school.teaching.report_message(ALL, str(first.ggrid), Kind.FINE, ANN)
-    senders = Senders(school.history.senders)
-    pairs = [(north, pair) for pair in await senders.pairs(first)]
+    pairs = [(north, pair) for pair in sender_contacts(first, await school.history.senders.salt(ALL))]
     assert {stats.messages for stats in (await school.history.senders.stats(ALL, pairs)).values()} == {1}
     # The same bytes stand in both, so the second report replaces the first.
     spam = await school.teaching.report_message(ALL, str(second.ggrid), Kind.SPAM, ANN)
     assert await school.history.senders.stats(ALL, pairs) == {}
-    await school.teaching.take_back(ALL, spam.uid, ANN)
+    await school.teaching.withdraw(ALL, spam.uid, ANN)
     assert fine.uid != spam.uid
 
 
@@ -87,16 +87,15 @@ async def test_what_a_report_forgot_is_given_back(school: School):
     north, _ = school.tenants
     request = finished_request(north)
     await school.history.save(ALL, [request])
-    senders = Senders(school.history.senders)
-    await senders.trust(request)
-    pairs = [(north, pair) for pair in await senders.pairs(request)]
+    await count_sender(school.history.senders, request)
+    pairs = [(north, pair) for pair in sender_contacts(request, await school.history.senders.salt(ALL))]
     before = await school.history.senders.stats(ALL, pairs)
     spam = await school.teaching.report_message(ALL, str(request.ggrid), Kind.SPAM, ANN)
     assert await school.history.senders.stats(ALL, pairs) == {}
-    await school.teaching.take_back(ALL, spam.uid, ANN)
+    await school.teaching.withdraw(ALL, spam.uid, ANN)
     assert await school.history.senders.stats(ALL, pairs) == before
 
 
 async def test_a_report_that_is_not_there_cannot_be_taken_back(school: School):
     with pytest.raises(LessonNotFound):
-        await school.teaching.take_back(ALL, uuid4(), ANN)
+        await school.teaching.withdraw(ALL, uuid4(), ANN)

@@ -12,9 +12,8 @@ from mailwarden.errors import (
 )
 from mailwarden.guard.learning import TRUSTED, Learning
 from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.lesson import ENOUGH, Kind, State, learner_of
-from mailwarden.learning.senders import Senders
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingState, learner_of
+from mailwarden.learning.service import ReportService
 from mailwarden.model.evidence import FailureKind
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
@@ -24,34 +23,34 @@ from tests.integration.learning.school import ALL, ANN, BAD, GOOD, LITTLE, SEAL,
 
 async def test_what_one_tenant_reports_is_learned_for_it_alone_taken_back_and_reset(school: School, engines: Engines):
     north, south = school.tenants
-    bad = await school.report_many(north, Kind.PHISHING, BAD, ENOUGH)
-    await school.report_many(north, Kind.FINE, GOOD, ENOUGH - 1)
+    bad = await school.report_many(north, Kind.PHISHING, BAD, MIN_REPORTS)
+    await school.report_many(north, Kind.FINE, GOOD, MIN_REPORTS - 1)
     await school.learning.work()
     assert school.learning.learner(north) == "", "one good message too few: it says nothing yet"
 
     await school.teaching.report_contents(ALL, north, Kind.RELEASED, ANN, contents=message(GOOD, 999))
     await school.learning.work()
-    standing = await school.teaching.standing(ALL, north)
-    assert (standing.threats, standing.fine, standing.waiting, standing.speaks) == (ENOUGH, ENOUGH, 0, True)
+    standing = await school.teaching.status(ALL, north)
+    assert (standing.threats, standing.fine, standing.waiting, standing.speaks) == (MIN_REPORTS, MIN_REPORTS, 0, True)
 
     assert await school.found(north, message(BAD, 5_000)) == {"learned.threat-sure"}
     assert await school.found(north, message(GOOD, 5_000)) == {"learned.fine-sure"}
     assert await school.found(south, message(BAD, 5_000)) == set(), "another tenant has learned nothing"
 
-    await school.teaching.take_back(ALL, bad[0], ANN)
-    assert (await school.teaching.standing(ALL, north)).rebuilding
+    await school.teaching.withdraw(ALL, bad[0], ANN)
+    assert (await school.teaching.status(ALL, north)).rebuilding
     assert school.learning.learner(north) == learner_of(north, 1), "the old statistics serve until the new are whole"
     await school.learning.work()
-    standing = await school.teaching.standing(ALL, north)
-    assert (standing.threats, standing.generation, standing.rebuilding) == (ENOUGH - 1, 2, False)
+    standing = await school.teaching.status(ALL, north)
+    assert (standing.threats, standing.generation, standing.rebuilding) == (MIN_REPORTS - 1, 2, False)
     assert school.learning.learner(north) == ""
     assert keys_of(engines, learner_of(north, 1)) == 0, "nothing of the old statistics stays"
     assert keys_of(engines, learner_of(north, 2)) > 0
 
-    assert await school.teaching.reset(ALL, north, ANN) == 2 * ENOUGH - 1
+    assert await school.teaching.reset(ALL, north, ANN) == 2 * MIN_REPORTS - 1
     await school.learning.work()
     assert keys_of(engines, learner_of(north, 2)) == 0
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.fine, standing.generation) == (0, 0, 3)
 
 
@@ -60,10 +59,10 @@ async def test_statistics_of_every_generation_that_was_passed_over_are_removed(s
     first, second, _ = await school.report_many(north, Kind.SPAM, BAD, 3)
     await school.learning.work()
     assert keys_of(engines, learner_of(north, 1)) > 0
-    await school.teaching.take_back(ALL, first, ANN)
-    await school.teaching.take_back(ALL, second, ANN)
+    await school.teaching.withdraw(ALL, first, ANN)
+    await school.teaching.withdraw(ALL, second, ANN)
     await school.learning.work()
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.generation, standing.threats) == (3, 1)
     assert keys_of(engines, learner_of(north, 1)) == 0, "what was taken back is in no statistics any more"
     assert keys_of(engines, learner_of(north, 3)) > 0
@@ -84,8 +83,8 @@ async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once
     north, _ = school.tenants
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
     await school.learning.work()
-    assert [lesson.state for lesson in await school.teaching.reports(ALL, north)] == [State.REFUSED]
-    assert await school.lessons.due(ALL, 10) == []
+    assert [lesson.state for lesson in await school.teaching.reports(ALL, north)] == [TrainingState.REFUSED]
+    assert await school.lessons.pending(ALL, 10) == []
 
 
 @pytest.mark.parametrize("kind", [Kind.SPAM, Kind.FINE])
@@ -97,8 +96,8 @@ async def test_a_message_that_rspamd_passes_over_is_refused_and_holds_up_no_othe
     await school.learning.work()
     for tenant in (north, south):
         told = {lesson.size: lesson.state for lesson in await school.teaching.reports(ALL, tenant)}
-        assert told == {len(spam_message()): State.REFUSED, len(message(BAD, 1)): State.LEARNED}
-    assert await school.lessons.due(ALL, 10) == []
+        assert told == {len(spam_message()): TrainingState.REFUSED, len(message(BAD, 1)): TrainingState.LEARNED}
+    assert await school.lessons.pending(ALL, 10) == []
 
 
 async def test_who_says_something_else_of_the_same_message_replaces_the_report(school: School):
@@ -108,12 +107,12 @@ async def test_who_says_something_else_of_the_same_message_replaces_the_report(s
     second = await school.teaching.report_contents(ALL, north, Kind.FINE, ANN, contents=message(BAD, 1))
     await school.learning.work()
     assert [(each.uid, each.kind, each.state) for each in await school.teaching.reports(ALL, north)] == [
-        (second.uid, Kind.FINE, State.LEARNED)
+        (second.uid, Kind.FINE, TrainingState.LEARNED)
     ]
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.fine) == (0, 1)
     with pytest.raises(LessonNotFound):
-        await school.teaching.take_back(ALL, first.uid, ANN)
+        await school.teaching.withdraw(ALL, first.uid, ANN)
 
 
 async def test_lessons_wait_while_rspamd_is_away(school: School, engines: Engines):
@@ -122,10 +121,10 @@ async def test_lessons_wait_while_rspamd_is_away(school: School, engines: Engine
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(EngineUnavailable, match="cannot be reached"):
         await away.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert (await school.teaching.status(ALL, north)).waiting == 1
     await away.stop()
     await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 0
+    assert (await school.teaching.status(ALL, north)).waiting == 0
 
 
 async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
@@ -136,7 +135,7 @@ async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
         await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert (await school.teaching.status(ALL, north)).waiting == 1
     assert school.learning.learner(north) == ""
 
 
@@ -145,16 +144,16 @@ async def test_an_rspamd_that_no_longer_keeps_learners_apart_is_taught_and_asked
 ):
     """As after an upgrade that put another configuration in the place of ours, while guard goes on."""
     north, _ = school.tenants
-    await school.report_many(north, Kind.SPAM, BAD, ENOUGH)
-    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    await school.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
+    await school.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
     await school.learning.work()
     assert school.learning.learner(north)
     monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
-    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, ENOUGH))
+    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, MIN_REPORTS))
     school.learning._check_at -= TRUSTED
     with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
         await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 1
+    assert (await school.teaching.status(ALL, north)).waiting == 1
     assert school.learning.learner(north) == ""
 
 
@@ -162,8 +161,8 @@ async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_l
     school: School, monkeypatch: pytest.MonkeyPatch
 ):
     north, _ = school.tenants
-    await school.report_many(north, Kind.SPAM, BAD, ENOUGH)
-    await school.report_many(north, Kind.FINE, GOOD, ENOUGH)
+    await school.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
+    await school.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
     await school.learning.work()
 
     async def be_away(_: RspamdTeacher) -> None:
@@ -179,24 +178,22 @@ async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_l
 async def test_only_one_guard_teaches_at_a_time(school: School):
     north, _ = school.tenants
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
-    async with school.lessons.turn(ALL) as mine:
+    async with school.lessons.training_lock(ALL) as mine:
         assert mine
         await school.learning.work()
-        assert (await school.teaching.standing(ALL, north)).waiting == 1
+        assert (await school.teaching.status(ALL, north)).waiting == 1
     await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 0
+    assert (await school.teaching.status(ALL, north)).waiting == 0
 
 
 async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(school: School):
     north, _ = school.tenants
-    other = Teaching(
-        school.lessons, school.history, Senders(school.history.senders), ContentsSeal(KeyRing.of(b"o" * 32))
-    )
+    other = ReportService(school.lessons, school.history, ContentsSeal(KeyRing.of(b"o" * 32)))
     await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
-    assert states == [State.LEARNED, State.WAITING]
+    assert states == [TrainingState.LEARNED, TrainingState.WAITING]
 
 
 async def test_a_guard_with_another_key_loses_no_lesson(school: School, engines: Engines):
@@ -207,12 +204,12 @@ async def test_a_guard_with_another_key_loses_no_lesson(school: School, engines:
     mistaken = Learning(school.lessons, teacher_of(engines), ContentsSeal(KeyRing.of(b"o" * 32)), 365)
     await mistaken.work()
     await mistaken.stop()
-    assert {lesson.state for lesson in await school.teaching.reports(ALL, north)} == {State.WAITING}
+    assert {lesson.state for lesson in await school.teaching.reports(ALL, north)} == {TrainingState.WAITING}
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
-    assert states == [State.REFUSED, State.LEARNED]
+    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
     await school.teaching.rebuild(ALL, north, ANN)
     await school.learning.work()
     states = [lesson.state for lesson in await school.teaching.reports(ALL, north)]
-    assert states == [State.REFUSED, State.LEARNED]
-    assert not (await school.teaching.standing(ALL, north)).rebuilding
+    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
+    assert not (await school.teaching.status(ALL, north)).rebuilding

@@ -4,7 +4,7 @@ import pytest
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
-from mailwarden.learning.lesson import Kind, State
+from mailwarden.learning.reports import Kind, TrainingState
 from mailwarden.model.evidence import FailureKind
 from tests.integration.learning.school import ALL, BAD, GOOD, School, message
 
@@ -15,9 +15,9 @@ async def test_a_tenant_with_much_to_learn_does_not_go_before_all_others(school:
     north, south = school.tenants
     await school.report_many(north, Kind.SPAM, BAD, 12)
     await school.report_many(south, Kind.FINE, GOOD, 2)
-    due = await school.lessons.due(ALL, 6)
+    due = await school.lessons.pending(ALL, 6)
     assert [lesson.tenant for lesson in due] == [north, south, north, south, north, north]
-    assert [lesson.uid for lesson in await school.lessons.due(ALL, 50) if lesson.tenant == north] == [
+    assert [lesson.uid for lesson in await school.lessons.pending(ALL, 50) if lesson.tenant == north] == [
         lesson.uid for lesson in reversed(await school.teaching.reports(ALL, north))
     ], "the oldest of each first"
 
@@ -38,8 +38,8 @@ async def test_a_message_that_breaks_rspamd_holds_up_no_other_tenant(school: Sch
 
     monkeypatch.setattr(RspamdTeacher, "teach", break_on_north)
     await school.learning.work()
-    assert (await school.teaching.standing(ALL, north)).waiting == 3
-    standing = await school.teaching.standing(ALL, south)
+    assert (await school.teaching.status(ALL, north)).waiting == 3
+    standing = await school.teaching.status(ALL, south)
     assert (standing.fine, standing.waiting) == (3, 0)
 
 
@@ -61,9 +61,11 @@ async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
 
     monkeypatch.setattr(RspamdTeacher, "_ask", break_on_one)
     await school.learning.work()
-    standing = await school.teaching.standing(ALL, north)
+    standing = await school.teaching.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
-    refused = [lesson.uid for lesson in await school.teaching.reports(ALL, north) if lesson.state is State.REFUSED]
+    refused = [
+        lesson.uid for lesson in await school.teaching.reports(ALL, north) if lesson.state is TrainingState.REFUSED
+    ]
     assert refused == [first]
 
 

@@ -92,7 +92,7 @@ def test_a_mistake_is_one_sentence(run, tmp_path, folder, monkeypatch):
     assert "cannot be read" in run("add", tmp_path / "gone.eml", *end, code=2).err
     assert "There is no tenant `acme`" in run("list", "--tenant", "acme", code=2).err
     assert "There is no report" in run("undo", uuid4(), code=2).err
-    monkeypatch.setattr(store_module, "MAX_LESSONS", 1)
+    monkeypatch.setattr(store_module, "MAX_REPORTS", 1)
     assert "1 of 2 messages were taken." in run("add", tmp_path / "a.eml", tmp_path / "b.eml", *end, code=2).err
     (folder / "secrets" / "contents").unlink()
     assert "contents.key" in run("status", code=2).err

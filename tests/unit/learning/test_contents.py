@@ -6,20 +6,20 @@ from uuid import UUID
 import pytest
 
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
-from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal, GivenMessage, MessageIntake
+from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal, MessageCollector, ReportedMessage
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 
 
-def taken(*pieces: bytes) -> GivenMessage:
-    intake = MessageIntake()
+def taken(*pieces: bytes) -> ReportedMessage:
+    intake = MessageCollector()
     for piece in pieces:
-        intake.take(piece)
+        intake.add(piece)
     return intake.finish()
 
 
 def test_a_message_in_pieces_is_the_same_as_in_one():
-    assert taken(b"Subject: x\r\n", b"\r\nhi") == GivenMessage.of(b"Subject: x\r\n\r\nhi")
+    assert taken(b"Subject: x\r\n", b"\r\nhi") == ReportedMessage.of(b"Subject: x\r\n\r\nhi")
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -28,7 +28,7 @@ def test_what_is_too_large_to_learn_from_is_counted_and_not_held(more):
     given = taken(whole[:500_000], whole[500_000:])
     assert (given.size, given.digest) == (len(whole), sha256(whole).digest())
     assert given.data == (None if more else whole)
-    assert given == GivenMessage.of(whole)
+    assert given == ReportedMessage.of(whole)
 
 
 def test_what_was_sealed_for_one_lesson_opens_for_it_alone_and_with_its_key():

@@ -23,8 +23,8 @@ from mailwarden.errors import (
 )
 from mailwarden.history.lookup import parse_ggrid
 from mailwarden.learning.contents import MAX_CONTENTS
-from mailwarden.learning.lesson import ENOUGH, Kind, Lesson, Standing, State
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingState, TrainingStatus, UserReport
+from mailwarden.learning.service import ReportService
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
 
@@ -63,9 +63,9 @@ def needed_contents(form: Form) -> bytes:
     return contents
 
 
-def notice_for(lesson: Lesson) -> str:
+def notice_for(lesson: UserReport) -> str:
     """Return the code of what is said after a report."""
-    return "report-unlearned" if lesson.state is State.NOT_KEPT else "report-kept"
+    return "report-unlearned" if lesson.state is TrainingState.NOT_KEPT else "report-kept"
 
 
 LEARNING = "/console/learning"
@@ -80,11 +80,11 @@ class Side(Struct, frozen=True):
 
     @property
     def missing(self) -> int:
-        return max(0, ENOUGH - self.learned)
+        return max(0, MIN_REPORTS - self.learned)
 
 
 class LearningScreen:
-    def __init__(self, teaching: Teaching) -> None:
+    def __init__(self, teaching: ReportService) -> None:
         self._teaching = teaching
 
     def pages(self) -> Sequence[Page]:
@@ -113,7 +113,7 @@ class LearningScreen:
         """Undo a report, and go back to where it was shown: the page of its message, or this screen."""
         ggrid = parse_ggrid(visit.form.text("ggrid")) if visit.form.text("ggrid") else None
         tenant = None if ggrid else tenant_of(visit)
-        await self._teaching.take_back(visit.scope, _report_in(visit.variables["report"]), visit.actor)
+        await self._teaching.withdraw(visit.scope, _report_in(visit.variables["report"]), visit.actor)
         if tenant is None:
             return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=visit.form.text("tenant"))
         return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
@@ -132,14 +132,14 @@ class LearningScreen:
     async def _page(self, visit: Visit, tenant: Tenant, error: MailwardenError | None = None) -> web.StreamResponse:
         before = _moment_in(visit.query.get("before", ""))
         found = await self._teaching.reports(visit.scope, tenant.uid, before, PAGE_SIZE + 1)
-        standing = await self._teaching.standing(visit.scope, tenant.uid)
+        standing = await self._teaching.status(visit.scope, tenant.uid)
         return visit.render(
             "learning/index.html",
             tenant=tenant,
             tenants=visit.tenants if len(visit.tenants) <= MAX_CHOICES else None,
             standing=standing,
             sides=sides_of(standing),
-            enough=ENOUGH,
+            enough=MIN_REPORTS,
             reports=found[:PAGE_SIZE],
             older=found[PAGE_SIZE - 1].reported_at.isoformat() if len(found) > PAGE_SIZE else "",
             is_first=before is None,
@@ -149,13 +149,13 @@ class LearningScreen:
         )
 
     async def _reset_page(self, visit: Visit, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
-        standing = await self._teaching.standing(visit.scope, tenant.uid)
+        standing = await self._teaching.status(visit.scope, tenant.uid)
         return visit.render(
             "learning/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
         )
 
 
-def sides_of(standing: Standing) -> tuple[Side, Side]:
+def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
     return Side("Phishing and spam", standing.threats), Side("Fine", standing.fine)
 
 

@@ -32,7 +32,7 @@ from mailwarden.history.lookup import find_message
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
 from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.history.store import Page as Found
-from mailwarden.learning.teaching import Teaching
+from mailwarden.learning.service import ReportService
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
@@ -215,7 +215,7 @@ MAX_OTHERS = 20  # tenants that the page of a message with recipients of several
 
 
 class MessageScreen:
-    def __init__(self, history: HistoryStore, policy: Policy, teaching: Teaching, quarantine: Quarantine) -> None:
+    def __init__(self, history: HistoryStore, policy: Policy, teaching: ReportService, quarantine: Quarantine) -> None:
         self._history = history
         self._policy = policy
         self._teaching = teaching

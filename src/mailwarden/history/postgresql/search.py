@@ -341,11 +341,11 @@ class _Reader:
         """Scan the newest rows, which is enough for frequent terms and for a short history."""
         if span.is_empty:
             return
-        newest, asked = max(NEWEST, 2 * self._limit), self._asked
+        newest, size = max(NEWEST, 2 * self._limit), self._batch_size
         sql = _SELECT_NEWEST.format(columns=self._columns, conditions=self._clauses.sql, newest=newest)
-        rows = await self._fetch(sql, span, asked)
+        rows = await self._fetch(sql, span, size)
         await self._take(rows)
-        if len(rows) < asked and not self.is_full:
+        if len(rows) < size and not self.is_full:
             last = await self._connection.fetchrow(_SELECT_LAST_OF_NEWEST, *span.values, newest - 1)
             self._progress.reached = Cursor(span.low) if last is None else _cursor(last)
 
@@ -353,12 +353,12 @@ class _Reader:
         """Read a window to its start, until the limit is reached or the time is up."""
         sql = _SELECT.format(columns=self._columns, conditions=self._clauses.sql)
         while True:
-            asked = self._asked
-            rows = await self._fetch(sql, window, asked)
+            size = self._batch_size
+            rows = await self._fetch(sql, window, size)
             await self._take(rows)
             if self.is_full:
                 return
-            if len(rows) < asked:
+            if len(rows) < size:
                 self._progress.reached = Cursor(window.low)
                 return
             if not clock.has_time_for_more():
@@ -366,13 +366,13 @@ class _Reader:
             window = Span(window.low, self._progress.reached)
 
     @property
-    def _asked(self) -> int:
+    def _batch_size(self) -> int:
         if self._by_subject:
             return _COMPARED
         return self._limit - (0 if self._phrases else len(self._progress.requests))
 
-    async def _fetch(self, sql: str, span: Span, asked: int) -> Sequence[Row]:
-        return await self._connection.fetch(sql, *span.values, asked, *self._clauses.values)
+    async def _fetch(self, sql: str, span: Span, size: int) -> Sequence[Row]:
+        return await self._connection.fetch(sql, *span.values, size, *self._clauses.values)
 
     async def _take(self, rows: Sequence[Row]) -> None:
         """Add rows until the limit is reached; the last row read is how far the search came."""

@@ -1,4 +1,4 @@
-"""A lesson: what somebody said of one message, and how far it has been learned."""
+"""A report about one message, and whether the engine was trained with it."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,11 +6,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
-ENOUGH = 200  # lessons of each side, before what was learned may say anything
+MIN_REPORTS = 200  # of threats and of good mail each, before the classifier is used
 
 
 class Kind(StrEnum):
-    """What somebody said of a message."""
+    """What the report says about the message."""
 
     RELEASED = "released"  # from quarantine
     PHISHING = "phishing"
@@ -22,20 +22,22 @@ class Kind(StrEnum):
         return self in (Kind.PHISHING, Kind.SPAM)
 
 
-class State(StrEnum):
-    """How far a lesson has been learned."""
+class TrainingState(StrEnum):
+    """Whether the engine was trained with a report."""
 
     WAITING = "waiting"
     LEARNED = "learned"
-    REFUSED = "refused"  # too little text to learn from, a test of spam filters, or the engine failed at it twice
-    NOT_KEPT = "not-kept"  # the message was not given, or is too large
+    REFUSED = "refused"  # too little text, a test message of spam filters, or the engine failed twice
+    NOT_KEPT = "not-kept"  # the report came without the message, or the message is too large
 
 
-class Lesson(Struct, frozen=True):
+class UserReport(Struct, frozen=True):
+    """A stored report."""
+
     uid: UUID
     tenant: UUID
     kind: Kind
-    state: State
+    state: TrainingState
     size: int
     ggrid: UUID | None
     subject: str
@@ -43,8 +45,8 @@ class Lesson(Struct, frozen=True):
     reported_at: datetime
 
 
-class NewLesson(Struct, frozen=True):
-    """A lesson that is to be kept; `contents` are sealed."""
+class NewReport(Struct, frozen=True):
+    """A report to store; `contents` are sealed."""
 
     uid: UUID
     tenant: UUID
@@ -56,8 +58,8 @@ class NewLesson(Struct, frozen=True):
     subject: str = ""
 
 
-class DueLesson(Struct, frozen=True):
-    """A lesson that is not learned yet in the generation that is wanted."""
+class PendingReport(Struct, frozen=True):
+    """A report with which the wanted generation is not trained yet."""
 
     uid: UUID
     tenant: UUID
@@ -66,8 +68,8 @@ class DueLesson(Struct, frozen=True):
     generation: int
 
 
-class Standing(Struct, frozen=True):
-    """What a tenant's statistics are made of."""
+class TrainingStatus(Struct, frozen=True):
+    """The reports that a tenant's classifier is trained with."""
 
     tenant: UUID
     generation: int = 1
@@ -78,8 +80,8 @@ class Standing(Struct, frozen=True):
 
     @property
     def speaks(self) -> bool:
-        """Tell whether there is enough of both sides."""
-        return self.threats >= ENOUGH and self.fine >= ENOUGH
+        """Return whether the classifier has enough reports of both sides to be used."""
+        return self.threats >= MIN_REPORTS and self.fine >= MIN_REPORTS
 
     @property
     def rebuilding(self) -> bool:
@@ -91,5 +93,5 @@ class Standing(Struct, frozen=True):
 
 
 def learner_of(tenant: UUID, generation: int) -> str:
-    """Return the name under which the engine keeps the statistics of a tenant's generation."""
+    """Return the name under which the engine stores the classifier of a tenant's generation."""
     return f"{tenant.hex}.{generation}"
