@@ -45,7 +45,7 @@ INSERT INTO {name} (day, ggrid, tenant, created, completed, source, guard, envel
                     subject, message_id, sha256, verdict, decision, tags, url_hosts, record, remote_address, terms)
 SELECT DATE '{day}', ggrid, r.tenant, moment, moment + duration, 'restApi', 'guard-1', s.bounce, ARRAY[r.address],
        s.address, j.subject, '<' || noise || '@made.example>', sha, o.verdict, o.decision, o.tags, h.hosts,
-       convert_to(concat('{{"ggrid":"', ggrid, '","tenant":"', r.tenant,
+       convert_to(concat('{{"request":{{"ggrid":"', ggrid, '","tenant":"', r.tenant,
             '","created":"', replace(moment::text, ' ', 'T'),
             ':00","completed":"', replace((moment + duration)::text, ' ', 'T'),
             ':00","source":"restApi","guard":"guard-1","envelope":{{"sender":"', s.bounce, '","recipients":["',

@@ -2,8 +2,6 @@
 
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
-from shutil import copy
 from uuid import UUID
 
 import asyncpg
@@ -11,17 +9,16 @@ import pytest
 
 from bench.history import TENANTS, build_history
 from bench.search import operators
-from mailwarden.database.migrations import FOLDER, migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.opening import open_history
 from mailwarden.history.postgresql import search as searcher
 from mailwarden.history.postgresql import store as postgresql
 from mailwarden.history.query import Query, condition_matches, parse_query
-from mailwarden.history.records import decode, encode
+from mailwarden.history.records import decode
 from mailwarden.history.store import Cursor, HistoryStore
 from mailwarden.history.terms import terms_of
-from mailwarden.model.ggrid import day_of, moment_of
+from mailwarden.model.ggrid import moment_of
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from tests.samples.finished import finished_request
@@ -157,40 +154,3 @@ async def test_every_day_old_and_new_has_the_index(database: Database, database_
     )
     await connection.close()
     assert without == []
-
-
-async def test_what_was_kept_before_there_were_searches_is_found(database_url: str, tmp_path: Path) -> None:
-    for file in sorted(FOLDER.glob("000[1-6]*.sql")):
-        copy(file, tmp_path)
-    connection = await asyncpg.connect(database_url)
-    await connection.execute("DROP SCHEMA public CASCADE")
-    await connection.execute("CREATE SCHEMA public")
-    await migrate(database_url, tmp_path)
-    request = finished_request(subject="Your Gift Card")
-    day = day_of(request.ggrid)
-    await connection.execute(
-        f"CREATE TABLE history_{day:%Y%m%d} PARTITION OF history FOR VALUES FROM ('{day}') TO (MAXVALUE)"
-    )
-    await connection.execute(
-        """
-        INSERT INTO history (day, ggrid, tenant, created, completed, source, guard, envelope_from, recipients,
-            from_address, subject, message_id, sha256, verdict, decision, tags, url_hosts, record)
-        VALUES ($1, $2, $3, $4, $5, 'restApi', 'guard', $6, $7, $8, $9, '', $10, $11, $12, $13, $14, $15)
-        """,
-        day, request.ggrid, request.tenant, request.created, request.completed,
-        request.envelope.sender, list(request.envelope.recipients), request.summary.from_address,
-        request.summary.subject, request.summary.sha256, request.judgement.verdict, request.ruling.decision,
-        list(request.tags), list(request.summary.url_hosts), encode(request),
-    )  # fmt: skip
-    await connection.close()
-    await migrate(database_url)
-    database = Database(database_url)
-    store = open_history(database)
-    for text in ("from:alice@sender.example", "from:sender.example", "to:eve@acme.example", "domain:acme.example",
-                 "subject:gift", '"gift card"', "ip:192.0.2.7", "ip:192.0.2.0/25", "tag:url.mismatch",
-                 "verdict:phishing", "decision:quarantine", "url:evil.example", "hash:" + "cd" * 32,
-                 "hash:" + "ab" * 32, f"tenant:{request.tenant}"):  # fmt: skip
-        for scope in (ALL, Scope.of(request.tenant)):
-            page = await store.search(scope, parse_query(text))
-            assert [row.ggrid for row in page.rows] == [request.ggrid], text
-    await database.close()
