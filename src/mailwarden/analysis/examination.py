@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from mailwarden.analysis.heaviness import LIGHT_SECONDS, Weight, has_heavy_pictures, weigh
+from mailwarden.analysis.heaviness import Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
 from mailwarden.analysis.sightings import find_sightings
@@ -42,7 +42,8 @@ class Job(Struct, frozen=True, array_like=True):
     raw: bytes
     wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
     envelope: Envelope = NOBODY
-    light: bool = False  # True: a heavy message is handed over, to a worker for heavy ones
+    seconds: float = 0.0  # of processor time, after which the message is handed over; 0: never
+    quick: bool = False  # True: a message with files is handed over as well
     others: tuple[tuple[str, ...], ...] = ()  # recipients of further tenants, for whom the message is looked at again
 
 
@@ -64,7 +65,6 @@ class Frame(Struct, frozen=True, array_like=True):
 def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     """Yield a frame after each step; the first is the structure's, on which the engines wait."""
     coverage = Coverage(limits)
-    light_until = time.process_time() + LIGHT_SECONDS
     raw = job.raw
     started = time.perf_counter()
     structure = check_structure(raw, limits)
@@ -86,18 +86,16 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     summary = summarize(message)
     weight = weigh(message)
     yield Frame(_finished(MESSAGE, started, tuple(doubts)), summary=summary, contents=contents, weight=weight)
-    if job.light and weight.heavy:
+    if job.seconds and (weight.heavy or (job.quick and weight.has_files)):
         yield HANDED_OVER
         return
     view = View(message, job.envelope, coverage)
     if job.wanted:
         yield _sight(view, job.wanted)
-    yield from _analyze(view, summary, job.others, light_until if job.light else None)
+    yield from _analyze(view, summary, job.others)
 
 
-def _analyze(
-    view: View, summary: MessageSummary, others: tuple[tuple[str, ...], ...], light_until: float | None
-) -> Iterator[Frame]:
+def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...], ...]) -> Iterator[Frame]:
     """Yield what each analyzer noticed; those that read the recipients look again for each further tenant.
 
     A tenant is judged by what the message is to its own recipients: their domains and addresses in it mean something to
@@ -105,9 +103,6 @@ def _analyze(
     """
     depending = []
     for analyzer in LOCAL:
-        if light_until is not None and time.process_time() > light_until:
-            yield HANDED_OVER
-            return
         view.recipients_read = False
         yield Frame(report_of(analyzer.name, partial(analyzer.examine, view)))
         if view.recipients_read:
@@ -118,9 +113,6 @@ def _analyze(
     for number, recipients in enumerate(others, start=1):
         again = view.for_recipients(recipients)
         for analyzer in depending:
-            if light_until is not None and time.process_time() > light_until:
-                yield HANDED_OVER
-                return
             look = partial(analyzer.examine, again) if time.perf_counter() < until else _out_of_time
             yield Frame(report_of(analyzer.name, look), group=number)
         yield Frame(_coverage_of(again), last=number == len(others), group=number)

@@ -1,4 +1,4 @@
-"""Which messages are heavy: known by the size before parsing, by the parts after it, by unpacked pictures at the end.
+"""Which messages are quick or heavy: by their size and bytes before parsing, by their parts, by unpacked pictures.
 
 Heavy messages have workers of their own, at a lower priority, and few turns at an engine, so that other messages do not
 wait for them. The rule must be cheap and must not trust declared media types: it looks at sizes and first bytes.
@@ -18,6 +18,11 @@ HEAVY_PACKED_BYTES = 256 * 1024  # of archives, documents and programs in a mess
 HEAVY_PIXELS = 6_000_000  # of all pictures of a message
 HEAVY_PICTURES = 40
 LIGHT_SECONDS = 0.25  # of processor time for one message on a worker for light ones; then it is handed over
+QUICK_BYTES = 65_536
+QUICK_SECONDS = 0.1  # the same for a message that looks quick
+
+# Without these no part of a message is a file; a file in another form is found by the parse, and handed over.
+_FILE_MARKS = (b"base64", b"application/", b"image/", b"audio/", b"video/", b"message/", b"begin ", b"=ybegin", b"\0")
 
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
@@ -28,6 +33,14 @@ class Weight(Struct, frozen=True, array_like=True):
 
     heavy: bool = False
     has_files: bool = False
+
+
+def is_quick(size: int, chunks: Iterable[bytes]) -> bool:
+    """Return whether a message is short text by its raw bytes."""
+    if size > QUICK_BYTES:
+        return False
+    text = b"".join(chunks).lower()
+    return not any(mark in text for mark in _FILE_MARKS)
 
 
 def weigh(message: Message) -> Weight:
@@ -42,7 +55,7 @@ def weigh(message: Message) -> Weight:
         ):  # not inspection: chooses a worker
             packed += len(part.content)
     heavy = packed > HEAVY_PACKED_BYTES or pixels > HEAVY_PIXELS or pictures > HEAVY_PICTURES
-    return Weight(heavy, has_files=packed > 0)
+    return Weight(heavy, has_files=packed > 0 or pictures > 0)
 
 
 def has_heavy_pictures(files: Iterable[bytes]) -> bool:

@@ -22,7 +22,7 @@ _FREE = (
     "readlink readlinkat getdents64 getcwd dup dup2 dup3 write writev sendto sendmsg recvfrom recvmsg shutdown "
     "poll ppoll select pselect6 "
     "mmap munmap mremap mprotect madvise brk msync membarrier "
-    "rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack restart_syscall "
+    "rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack restart_syscall setitimer "
     "futex set_robust_list get_robust_list set_tid_address rseq exit exit_group sched_yield sched_getaffinity getcpu "
     "clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage getrlimit "
     "getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getgroups "

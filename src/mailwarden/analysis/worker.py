@@ -5,16 +5,18 @@ reads the first message (`analysis/sandbox.py`); a large message comes as an ope
 """
 
 import os
+import signal
 import socket
 import struct
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 from msgspec.structs import replace
 
-from mailwarden.analysis.examination import Job, Started, examine
+from mailwarden.analysis.examination import HANDED_OVER, Frame, Job, Started, examine
 from mailwarden.analysis.registry import MESSAGE, STRUCTURE, YARA
 from mailwarden.analysis.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
@@ -37,6 +39,8 @@ def main() -> None:
     memory, sandbox, rules = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     limit_resources(memory * 1024 * 1024)
     with socket.socket(fileno=os.dup(0)) as parent:
+        signal.signal(signal.SIGPROF, _end_light_message)
+        sys.unraisablehook = _ignore_out_of_time
         os.dup2(2, 1)  # what a library prints must not be read as a frame
         _load_rules(rules)
         try:
@@ -82,20 +86,68 @@ def _read_job(parent: socket.socket) -> Job | None:
         return replace(job, raw=file.read())
 
 
+class OutOfTime(BaseException):
+    """A message has used up its processor time on this worker; no analyzer may catch this."""
+
+
+_TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
+_sending = False  # a frame that is sent by halves would spoil those behind it
+
+
+def _end_light_message(_: int, __: FrameType | None) -> None:
+    if not _sending:
+        raise OutOfTime
+
+
+def _ignore_out_of_time(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Log nothing for the exception above within a library's callback: the timer raises it again."""
+    if unraisable.exc_type is not OutOfTime:
+        sys.__unraisablehook__(unraisable)
+
+
 def _serve(job: Job, parent: socket.socket) -> None:
+    """Send the frames of one message; the last says that it is handed over where its processor time is used up."""
+    waiting: list[bytes] = []
+    try:
+        signal.setitimer(signal.ITIMER_PROF, job.seconds, _TRY_AGAIN if job.seconds else 0.0)
+        try:
+            _send_frames(job, parent, waiting)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except OutOfTime:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        _queue(HANDED_OVER, waiting)
+        _flush(waiting, parent)
+
+
+def _send_frames(job: Job, parent: socket.socket, waiting: list[bytes]) -> None:
     """Send the frame of the parse at once, as engines wait for it; others with the next, unless a step takes long."""
     sent = time.monotonic()
-    waiting: list[bytes] = []
     for frame in examine(job):
-        body = msgspec.msgpack.encode(frame)
-        waiting += (_LENGTH.pack(len(body)), body)
-        now = time.monotonic()
         step = frame.report.analyzer
         awaited = step == MESSAGE or (step == STRUCTURE and len(job.raw) > _QUICK_TO_PARSE)
+        now = time.monotonic()
+        if frame.last:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        _queue(frame, waiting)
         if frame.last or awaited or now - sent > _FLUSH_EVERY:
-            parent.sendall(b"".join(waiting))
-            waiting.clear()
+            _flush(waiting, parent)
             sent = now
+
+
+def _queue(frame: Frame, waiting: list[bytes]) -> None:
+    body = msgspec.msgpack.encode(frame)
+    waiting += (_LENGTH.pack(len(body)), body)
+
+
+def _flush(waiting: list[bytes], parent: socket.socket) -> None:
+    global _sending  # noqa: PLW0603 - a signal handler has nothing else to look at
+    _sending = True
+    try:
+        parent.sendall(b"".join(waiting))
+        waiting.clear()
+    finally:
+        _sending = False
 
 
 if __name__ == "__main__":

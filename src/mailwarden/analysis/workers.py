@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.examination import Frame, Job, Started
-from mailwarden.analysis.fair_queue import NO_FLOW, FairQueue, Flow
-from mailwarden.analysis.heaviness import HEAVY_BYTES
+from mailwarden.analysis.fair_queue import NO_FLOW, FairQueue, Flow, Turn
+from mailwarden.analysis.heaviness import HEAVY_BYTES, LIGHT_SECONDS, QUICK_SECONDS, is_quick
 from mailwarden.analysis.registry import STRUCTURE
 from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, environment
 from mailwarden.analysis.view import NOBODY
@@ -151,7 +151,8 @@ class Worker(asyncio.Protocol):
         wanted: tuple[Sight, ...] = (),
         envelope: Envelope = NOBODY,
         *,
-        light: bool = False,
+        seconds: float = 0.0,
+        quick: bool = False,
         others: tuple[tuple[str, ...], ...] = (),
     ) -> bool:
         """Give `on_frame` each step of one message; tell whether it was finished, False where it was handed over.
@@ -162,7 +163,7 @@ class Worker(asyncio.Protocol):
         file = raw.open_to_read()
         try:
             content = b"".join(raw.chunks()) if file is None else b""
-            body = msgspec.msgpack.encode(Job(content, wanted, envelope, light, others))
+            body = msgspec.msgpack.encode(Job(content, wanted, envelope, seconds, quick, others))
             self._on_frame, self._done = on_frame, self._loop.create_future()
             self._wait(self._patience.structure)
             self._send(body, file)
@@ -307,7 +308,8 @@ class WorkerPool:
     """A fixed number of workers, some of them for heavy messages alone; one that ends is replaced in the background.
 
     Waiting requests take turns by tenant, scan source and client. A heavy message uses a worker for heavy ones only,
-    and at most `heavy_places` of them wait or are examined at once.
+    and at most `heavy_places` of them wait or are examined at once. Beside `count` workers for light messages there is
+    one more that only quick messages use, so that files which take longer than they look do not keep them waiting.
     """
 
     def __init__(
@@ -326,8 +328,9 @@ class WorkerPool:
         Without workers for heavy messages every worker takes every message.
         """
         settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
-        self._light = Lane(count, settings)
+        self._light = Lane(count + 1 if heavy else count, settings)
         self._heavy = Lane(heavy, settings.for_heavy()) if heavy else self._light
+        self._light_turns = FairQueue([Turn() for _ in range(count)])
         self._heavy_places = heavy_places
         self.heavy_in_hand = 0
         self.heavy_refused = 0
@@ -377,8 +380,8 @@ class WorkerPool:
         if self._heavy is self._light:
             await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow, others=others)
             return
-        if raw.size <= HEAVY_BYTES and await self._examine_in(
-            self._light, raw, on_frame, wanted, envelope, flow=flow, light=True, others=others
+        if raw.size <= HEAVY_BYTES and await self._examine_light(
+            raw, on_frame, wanted, envelope, flow=flow, others=others
         ):
             return
         self._require_heavy_place()
@@ -387,6 +390,37 @@ class WorkerPool:
             await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow, others=others)
         finally:
             self.heavy_in_hand -= 1
+
+    async def _examine_light(
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...],
+        envelope: Envelope,
+        *,
+        flow: Flow,
+        others: tuple[tuple[str, ...], ...],
+    ) -> bool:
+        """Try a message on a worker for light ones; one that is not quick leaves a worker to those that are."""
+        if is_quick(raw.size, raw.chunks()):
+            return await self._examine_in(
+                self._light,
+                raw,
+                on_frame,
+                wanted,
+                envelope,
+                flow=flow,
+                seconds=QUICK_SECONDS,
+                quick=True,
+                others=others,
+            )
+        turn = await self._light_turns.take(flow)
+        try:
+            return await self._examine_in(
+                self._light, raw, on_frame, wanted, envelope, flow=flow, seconds=LIGHT_SECONDS, others=others
+            )
+        finally:
+            self._light_turns.give(turn)
 
     def _require_heavy_place(self) -> None:
         if self.heavy_in_hand >= self._heavy_places:
@@ -403,12 +437,13 @@ class WorkerPool:
         envelope: Envelope,
         *,
         flow: Flow,
-        light: bool = False,
+        seconds: float = 0.0,
+        quick: bool = False,
         others: tuple[tuple[str, ...], ...] = (),
     ) -> bool:
         worker = await self._take(lane, flow)
         try:
-            return await worker.examine(raw, on_frame, wanted, envelope, light=light, others=others)
+            return await worker.examine(raw, on_frame, wanted, envelope, seconds=seconds, quick=quick, others=others)
         finally:
             if worker.usable:
                 lane.queue.give(worker)

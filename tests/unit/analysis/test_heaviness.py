@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.heaviness import HEAVY_PACKED_BYTES, HEAVY_PICTURES, weigh
+from mailwarden.analysis.heaviness import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
 from mailwarden.message.message import Message, Part
 
 SMALL = (200, 100)
@@ -57,11 +57,30 @@ def test_ordinary_mail_is_light(light: Message):
 
 def test_a_worker_for_light_messages_hands_a_heavy_one_over():
     raw = b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: 8bit\r\n\r\n" + bytes(300_000)
-    steps = list(examine(Job(raw, light=True)))
+    steps = list(examine(Job(raw, seconds=60.0)))
     assert [frame.handed_over for frame in steps] == [False, False, True]
     assert not any(frame.handed_over for frame in examine(Job(raw)))
 
 
-def test_a_message_that_turns_out_slow_is_handed_over(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("mailwarden.analysis.examination.LIGHT_SECONDS", -1.0)
-    assert list(examine(Job(b"Subject: x\r\n\r\nx\r\n", light=True)))[-1].handed_over
+HEAD = b"From: Ada <ada@north.example>\r\nSubject: Minutes\r\n"
+
+
+@pytest.mark.parametrize(
+    ("quick", "raw"),
+    [
+        (True, HEAD + b"\r\nSee you on Monday.\r\n"),
+        (True, HEAD + b"Content-Type: text/html\r\n\r\n<p>See you on Monday.\r\n"),
+        (False, HEAD + b"Content-Transfer-Encoding: BASE64\r\n\r\nU2VlIHlvdQ==\r\n"),
+        (False, HEAD + b"\r\nbegin 644 a.zip\r\n"),
+        (False, HEAD + b"\r\n" + b"See you on Monday.\r\n" * 4_000),
+    ],
+)
+def test_short_text_is_quick(quick: bool, raw: bytes):
+    assert is_quick(len(raw), [raw]) == quick
+
+
+def test_a_file_that_did_not_look_like_one_is_handed_over():
+    raw = HEAD + b"Content-Transfer-Encoding: quoted-printable\r\n\r\nPK=03=04=00=00\r\n"
+    assert is_quick(len(raw), [raw])
+    assert list(examine(Job(raw, seconds=60.0, quick=True)))[-1].handed_over
+    assert not list(examine(Job(raw, seconds=60.0)))[-1].handed_over
