@@ -14,6 +14,7 @@ from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.judgement import Judgement, Reason, Ruling, Step
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary, PartSummary
 
@@ -180,10 +181,18 @@ def _request(
 ) -> FinishedRequest:  # fmt: skip
     now = datetime.now(UTC)
     reasons = tuple(
-        Reason(tag.partition(".")[2], tag.partition(".")[0], verdict, 20, f"Something speaks for {tag}.", "part 1", tag)
+        Reason(
+            tag.partition(".")[2],
+            tag.partition(".")[0],
+            verdict,
+            20,
+            f"Something speaks for {tag}.",
+            Place(part="1"),
+            tag,
+        )
         for tag in tags
     )
-    findings = tuple(Finding(f"rspamd.SYMBOL_{number}", "", {"score": 0.1 * number}) for number in range(12))
+    findings = tuple(Finding(f"rspamd.SYMBOL_{number}", facts={"score": 0.1 * number}) for number in range(12))
     reports = tuple(
         Report(analyzer, True, Status.FINISHED, 1.5, findings if analyzer == "rspamd" else ())
         for analyzer in ("structure", "attachments", "html", "rspamd", "clamav", "authentication")

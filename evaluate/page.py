@@ -23,6 +23,7 @@ from evaluate.scores import curve
 from evaluate.separation import reasons_of
 from evaluate.tables import missed, percent, wronged
 from evaluate.trial import Judged
+from mailwarden.model.place import place_text
 
 SHOWN = 400
 FACT_LENGTH = 120
@@ -99,5 +100,5 @@ def _messages(title: str, some: Sequence[Judged]) -> Iterator[str]:
         for _, finding in one.scanned.evidence.findings:
             if finding.name not in spoken:
                 facts = ", ".join(f"{key}: {str(value)[:FACT_LENGTH]}" for key, value in finding.facts.items())
-                yield f"<li class=small>{escape(finding.name)} {escape(finding.place)} {escape(facts)}"
+                yield f"<li class=small>{escape(finding.name)} {escape(place_text(finding.place))} {escape(facts)}"
         yield "</ul></details>"

@@ -21,6 +21,7 @@ from mailwarden.analysis.qr_codes import read_pdf, read_picture
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
 from mailwarden.analysis.qr_vectors import read_vectors
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE
 from tests.fuzz.mutations import mutate
 from tests.unit.analysis.compound_maker import compound, macro_file
 from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream, with_object_stream
@@ -43,13 +44,13 @@ def _pdf(content: bytes) -> None:
 def _office(content: bytes) -> None:
     read_document(content, kind_by_content(content[:4_096]))
     list(onenote_files(content))
-    list(onenote_names(content, Coverage(), ""))
+    list(onenote_names(content, Coverage(), WHOLE_MESSAGE))
 
 
 def _picture(content: bytes) -> None:
     coverage = Coverage()
     read_picture(content, picture_kind(content), PictureClock(coverage))
-    list(read_metafile(content, coverage, ""))
+    list(read_metafile(content, coverage, WHOLE_MESSAGE))
     text = content.decode("utf-8", "replace")
     list(read_vectors(text, coverage))
     list(find_page_drawings(text, coverage))

@@ -12,13 +12,14 @@ from mailwarden.cli.main import main
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.place import Place
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import FOLDER, load_policy
 from tests.samples.finished import finished_request
 
 RULE = next(rule for rule in load_policy().rules if rule.id == "html.link-mismatch")
 NOTHING = Evidence((Report("html", True, Status.FINISHED, 1.0),))
-FOUND = Evidence((Report("html", True, Status.FINISHED, 1.0, (Finding(RULE.needs[0], "part 1", {}),)),))
+FOUND = Evidence((Report("html", True, Status.FINISHED, 1.0, (Finding(RULE.needs[0], Place(part="1"), {}),)),))
 MESSAGE = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Lunch\r\n\r\nAt noon?\r\n"
 
 

@@ -70,7 +70,7 @@ async def test_nul_and_lone_surrogates_are_cleaned_and_stop_nothing(store: Histo
 
 
 async def test_a_fact_that_is_no_number_can_be_read_back(store: HistoryStore) -> None:
-    report = Report("rspamd", True, Status.FINISHED, 1.0, (Finding("x.y", "", {"score": float("nan"), "n": 1}),))
+    report = Report("rspamd", True, Status.FINISHED, 1.0, (Finding("x.y", facts={"score": float("nan"), "n": 1}),))
     request = finished_request(evidence=Evidence((report,)))
     await store.save(ALL, [request])
     found = await store.find(ALL, request.ggrid)

@@ -10,10 +10,13 @@ from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, R
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.judgement import Judgement, Reason, Ruling, Step
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary, PartSummary
 
-_FINDING = Finding("html.link-mismatch", "part 1.2", {"shown": "bank.example", "count": 3, "score": 7.5, "new": True})
+_FINDING = Finding(
+    "html.link-mismatch", Place(part="1.2"), {"shown": "bank.example", "count": 3, "score": 7.5, "new": True}
+)
 
 
 def finished_request(
@@ -54,7 +57,9 @@ def finished_request(
             verdict=Verdict.PHISHING,
             summary="A link shows another place than it leads to.",
             reasons=(
-                Reason("link-mismatch", "html", Verdict.PHISHING, 60, "A link lies.", "part 1.2", "url.mismatch"),
+                Reason(
+                    "link-mismatch", "html", Verdict.PHISHING, 60, "A link lies.", Place(part="1.2"), "url.mismatch"
+                ),
             ),
             points={"phishing": 60},
             tags=("url.mismatch", "analysis.incomplete"),

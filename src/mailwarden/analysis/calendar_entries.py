@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
+from mailwarden.model.place import Place
 
 _TYPES = frozenset(
     {"text/calendar", "text/x-calendar", "text/x-vcalendar", "application/calendar", "application/ics", "text/vcard",
@@ -36,7 +37,7 @@ def is_calendar(media_type: str, name: str, content: bytes) -> bool:
     return media_type in _TYPES or ending_of(name) in _ENDINGS or bool(_BEGIN.match(content))
 
 
-def read_calendar(text: str, coverage: Coverage, place: str) -> Calendar:
+def read_calendar(text: str, coverage: Coverage, place: Place) -> Calendar:
     """Read the fields of a calendar or of contacts, each value once."""
     entries: dict[str, None] = {}
     others: dict[str, None] = {}

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _CHUNK = 4_096
 
@@ -44,7 +45,7 @@ class Compound(Struct, frozen=True):
     dde: str = ""
 
 
-def read_compound(content: bytes, coverage: Coverage | None = None, place: str = "") -> Compound:
+def read_compound(content: bytes, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> Compound:
     """Read a compound file as far as it can be read, and record what is broken."""
     coverage = coverage or Coverage()
     if not content.startswith(SIGNATURE):
@@ -60,7 +61,7 @@ def read_compound(content: bytes, coverage: Coverage | None = None, place: str =
     return reader.found()
 
 
-def read_raw_workbook(content: bytes, coverage: Coverage, place: str) -> Compound | None:
+def read_raw_workbook(content: bytes, coverage: Coverage, place: Place) -> Compound | None:
     """Read a workbook of Excel 2 to 5 that stands without a container; None where it is none."""
     if content[:2] not in _BEGIN_OF_FILE or not 4 <= content[2] <= 16 or content[3]:
         return None
@@ -71,7 +72,7 @@ def read_raw_workbook(content: bytes, coverage: Coverage, place: str) -> Compoun
 
 
 class _Reader:
-    def __init__(self, coverage: Coverage, place: str) -> None:
+    def __init__(self, coverage: Coverage, place: Place) -> None:
         self.code: list[str] = []
         self.macros = self.macro_sheets = self.encrypted = False
         self.packages: list[tuple[str, bytes]] = []

@@ -23,6 +23,7 @@ from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.place import area
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -162,9 +163,9 @@ def _contents(found: Iterable[bytes], coverage: Coverage) -> tuple[bytes, ...]:
         if not content or content in chosen:
             continue
         if len(content) > room:
-            coverage.beyond("engine_bytes", "the message")
+            coverage.beyond("engine_bytes", area("the message"))
         elif len(chosen) >= coverage.limits.engine_contents:
-            coverage.beyond("engine_contents", "the message")
+            coverage.beyond("engine_contents", area("the message"))
         else:
             chosen[content] = None
             room -= len(content)
@@ -197,9 +198,9 @@ def _sender_findings(raw: bytes, structure: StructureReport, envelope: Envelope)
     nodes = structure.tree.nodes if structure.tree else ()
     for node in nodes[:1]:
         for sentence in find_sender_doubts(raw, node.body, node.fields):
-            yield Finding(AMBIGUOUS_SENDER, "From", {"sentence": sentence})
+            yield Finding(AMBIGUOUS_SENDER, area("From"), {"sentence": sentence})
     for sentence in find_envelope_doubts(envelope.sender):
-        yield Finding(AMBIGUOUS_SENDER, "envelope", {"sentence": sentence})
+        yield Finding(AMBIGUOUS_SENDER, area("envelope"), {"sentence": sentence})
 
 
 def _doubt(sentence: str) -> Finding:

@@ -9,9 +9,10 @@ from mailwarden.analysis.link_target import Ties, look_at_address
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Finding
+from mailwarden.model.place import Place
 
 
-def look_at_links_of(place: str, links: Sequence[str], ties: Ties) -> Iterator[Finding]:
+def look_at_links_of(place: Place, links: Sequence[str], ties: Ties) -> Iterator[Finding]:
     """Yield what is to be noticed of the links to strangers, each kind once."""
     seen: set[str] = set()
     for link in (link for link in links if _is_to_stranger(link, ties)):
@@ -19,9 +20,7 @@ def look_at_links_of(place: str, links: Sequence[str], ties: Ties) -> Iterator[F
             if what not in seen:
                 seen.add(what)
                 cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
-                yield Finding(
-                    f"urls.{what}", f"link in {place}", cut | ({"url": link} if len(link) <= SHOWN.fact else {})
-                )
+                yield Finding(f"urls.{what}", place.link(), cut | ({"url": link} if len(link) <= SHOWN.fact else {}))
 
 
 def lone_stranger(links: Sequence[str], ties: Ties) -> str:

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from mailwarden.analysis.picture_files import WORKING_PIXELS, flatten
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import Place
 
 Shape = tuple[tuple[int, int], ...]
 
@@ -28,7 +29,7 @@ _NO_BRUSH = 0x80000005
 _INNER = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8")
 
 
-def read_metafile(content: bytes, coverage: Coverage, place: str) -> Iterator[Image.Image]:
+def read_metafile(content: bytes, coverage: Coverage, place: Place) -> Iterator[Image.Image]:
     """Yield the bitmaps of a metafile, and what its shapes draw, in grey."""
     brushes: dict[int, int] = dict(_STOCK_BRUSHES)
     shade = 255
@@ -60,7 +61,7 @@ def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
         position += size
 
 
-def _bitmap(record: bytes, place_of: int, coverage: Coverage, place: str) -> Image.Image | None:
+def _bitmap(record: bytes, place_of: int, coverage: Coverage, place: Place) -> Image.Image | None:
     """Return the bitmap of a record as a picture."""
     if len(record) < place_of + 16:
         return None
@@ -72,7 +73,7 @@ def _bitmap(record: bytes, place_of: int, coverage: Coverage, place: str) -> Ima
     return _decoded(head + header + record[bits : bits + length], coverage, place)
 
 
-def _inner_pictures(record: bytes, coverage: Coverage, place: str) -> Iterator[Image.Image]:
+def _inner_pictures(record: bytes, coverage: Coverage, place: Place) -> Iterator[Image.Image]:
     """Yield pictures of other formats that EMF+ keeps in comments."""
     for mark in _INNER:
         position = record.find(mark)
@@ -82,7 +83,7 @@ def _inner_pictures(record: bytes, coverage: Coverage, place: str) -> Iterator[I
             position = record.find(mark, position + len(mark))
 
 
-def _decoded(content: bytes, coverage: Coverage, place: str) -> Image.Image | None:
+def _decoded(content: bytes, coverage: Coverage, place: Place) -> Image.Image | None:
     try:
         with Image.open(io.BytesIO(content), formats=("BMP", "PNG", "JPEG", "GIF")) as picture:
             if picture.width * picture.height > coverage.limits.picture_pixels:

@@ -21,6 +21,7 @@ from mailwarden.analysis.office_facts import DDE_FIELD, OfficeDocument
 from mailwarden.analysis.picture_files import picture_kind
 from mailwarden.analysis.rtf_documents import read_rtf
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _MACROS = "_VBA_PROJECT".encode("utf-16-le")
 _FLAT = (
@@ -64,7 +65,7 @@ _OPEN_SCRIPT = re.compile(rb"vnd\.sun\.star\.script:|macro:///|<script:event-lis
 
 
 def read_document(
-    content: bytes, kind: str, coverage: Coverage | None = None, place: str = ""
+    content: bytes, kind: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE
 ) -> OfficeDocument | None:
     """Read one file, or return None where it is no Office document."""
     coverage = coverage or Coverage()
@@ -109,7 +110,7 @@ def _from_compound(found: Compound, *, traces: bool) -> OfficeDocument:
 class _Package:
     """Gathers what the parts of one document do."""
 
-    def __init__(self, coverage: Coverage, place: str) -> None:
+    def __init__(self, coverage: Coverage, place: Place) -> None:
         self._coverage = coverage
         self._place = place
         self.macros = self.macro_sheets = self.encrypted = False

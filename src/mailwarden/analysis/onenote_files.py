@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from mailwarden.analysis.file_types import kind_by_name
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import Place
 
 ONENOTE = bytes.fromhex("e4525c7b8cd8a74daeb15378d02996d3")
 _STORED_FILE = bytes.fromhex("e716e3bd65261145a4c48d4d0b7a9eac")
 _STORED_NAME = re.compile(rb"(?:[\x20-\x7e]\x00){1,255}")
 
 
-def onenote_names(content: bytes, coverage: Coverage, place: str) -> Iterator[str]:
+def onenote_names(content: bytes, coverage: Coverage, place: Place) -> Iterator[str]:
     """Yield the names of dangerous types that stand in a section."""
     for match in coverage.first(_STORED_NAME.finditer(content), "office_fields", place):
         name = match[0].decode("utf-16-le")

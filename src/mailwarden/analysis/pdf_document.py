@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import find_urls
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
@@ -54,7 +55,7 @@ class PdfClock:
         self._coverage = coverage
         self._until = time.process_time() + coverage.limits.pdf_seconds
 
-    def is_over(self, place: str) -> bool:
+    def is_over(self, place: Place) -> bool:
         if time.process_time() <= self._until:
             return False
         self._coverage.beyond("pdf_seconds", place)
@@ -83,7 +84,7 @@ def _later(passwords: Passwords) -> Iterator[str]:
     yield from passwords()
 
 
-def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: str, clock: PdfClock) -> PdfReading:
+def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: Place, clock: PdfClock) -> PdfReading:
     """Read one document, and record what could not be read of it."""
     if clock.is_over(place):
         return PdfReading()
@@ -108,7 +109,7 @@ def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> 
     document, _, _ = open_pdf(content, passwords)
     if document is None:
         return
-    reader = _Reader(document, coverage, "", PdfClock(coverage))
+    reader = _Reader(document, coverage, WHOLE_MESSAGE, PdfClock(coverage))
     try:
         yield from reader.files()
     except Exception:  # as in `read_pdf`, which records it
@@ -118,7 +119,7 @@ def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> 
 
 
 class _Reader:
-    def __init__(self, document: "PdfDocument", coverage: Coverage, place: str, clock: PdfClock) -> None:
+    def __init__(self, document: "PdfDocument", coverage: Coverage, place: Place, clock: PdfClock) -> None:
         self._document = document
         self._coverage = coverage
         self._place = place
@@ -313,7 +314,7 @@ def _forms(document: "PdfDocument") -> str:
     return "\n".join(packets)
 
 
-def _attachments(document: "PdfDocument", coverage: Coverage, place: str) -> Iterator[tuple[str, bytes]]:
+def _attachments(document: "PdfDocument", coverage: Coverage, place: Place) -> Iterator[tuple[str, bytes]]:
     import pypdfium2.raw as pdfium  # noqa: PLC0415 - as above
 
     for number in range(pdfium.FPDFDoc_GetAttachmentCount(document.raw)):
@@ -321,7 +322,7 @@ def _attachments(document: "PdfDocument", coverage: Coverage, place: str) -> Ite
             yield from _attached(file, coverage, place)
 
 
-def _attached(file: Any, coverage: Coverage, place: str) -> Iterator[tuple[str, bytes]]:  # noqa: ANN401 - a C handle
+def _attached(file: Any, coverage: Coverage, place: Place) -> Iterator[tuple[str, bytes]]:  # noqa: ANN401 - a C handle
     """Yield the name and the content of a file in a document."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 - as above
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from mailwarden.analysis.pdf_filters import TooLong, Undecodable, decode_stream
 from mailwarden.analysis.pdf_syntax import decode_string, dictionary_at, read_reference, read_string, skip_blank
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _DEFINITION = re.compile(rb"(?<![0-9])(\d{1,10})\s{1,9}\d{1,5}\s{1,9}$")
 _BEFORE = 40  # bytes before "obj" in which its number stands
@@ -22,7 +23,11 @@ class PdfObjects:
     """Finds objects in the sources of a document, and in its object streams, which are given decoded."""
 
     def __init__(
-        self, sources: Sequence[bytes], packed: Sequence[bytes] = (), coverage: Coverage | None = None, place: str = ""
+        self,
+        sources: Sequence[bytes],
+        packed: Sequence[bytes] = (),
+        coverage: Coverage | None = None,
+        place: Place = WHOLE_MESSAGE,
     ) -> None:
         self.coverage = coverage or Coverage()
         self.place = place

@@ -16,6 +16,7 @@ from mailwarden.analysis.pdf_scripts import DocumentScripts, look_at_scripts
 from mailwarden.analysis.pdf_syntax import ESCAPED_NAME, decode_string, unescape_name, unescape_names
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import find_urls
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _SMALL_STREAM = 64  # a stream this short stays in the outline of a file
 _URI = re.compile(rb"/URI(?![A-Za-z0-9])")
@@ -55,7 +56,7 @@ def scan_pdf(
     content: bytes,
     passwords: Passwords = tuple,
     coverage: Coverage | None = None,
-    place: str = "",
+    place: Place = WHOLE_MESSAGE,
     clock: PdfClock | None = None,
 ) -> PdfScan:
     """Read one PDF by itself and through pdfium, and return what either of them finds."""
@@ -94,7 +95,7 @@ def scan_pdf(
 
 
 def _links(
-    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: str
+    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: Place
 ) -> Iterator[str]:
     """Yield each address that the document leads to, once."""
     written = (url for text in texts for url in _values(text, _URI, objects))
@@ -104,7 +105,7 @@ def _links(
 
 
 def _files(
-    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: str
+    texts: Sequence[bytes], objects: PdfObjects, reading: PdfReading, coverage: Coverage, place: Place
 ) -> Iterator[str]:
     names = (name for text in texts for name in _values(text, _FILE, objects))
     yield from dict.fromkeys((*(name for name, _ in reading.files), *coverage.first(names, "files", place)))
@@ -153,7 +154,7 @@ def _outline(content: bytes) -> bytes:
     return b"\n".join((*pieces, content[taken:]))
 
 
-def _object_streams(content: bytes, coverage: Coverage, place: str, *, escaped: bool) -> Iterator[bytes]:
+def _object_streams(content: bytes, coverage: Coverage, place: Place, *, escaped: bool) -> Iterator[bytes]:
     """Yield the decoded object streams, in which newer files keep their actions and links."""
     room = coverage.limits.pdf_unpacked
     if b"ObjStm" not in content and not escaped:

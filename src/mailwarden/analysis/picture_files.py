@@ -16,6 +16,7 @@ from PIL import Image, ImageChops, ImageFile
 
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
+from mailwarden.model.place import Place
 
 ImageFile.LOAD_TRUNCATED_IMAGES = True  # mail clients show a picture as far as it goes, so we read it as far
 Image.MAX_IMAGE_PIXELS = LIMITS.jpeg_pixels // 2  # Pillow warns from here, and raises from twice as many
@@ -57,7 +58,7 @@ class PictureClock:
         self.coverage = coverage
         self._until = time.process_time() + coverage.limits.picture_seconds
 
-    def is_over(self, place: str) -> bool:
+    def is_over(self, place: Place) -> bool:
         if time.process_time() <= self._until:
             return False
         self.coverage.beyond("picture_seconds", place)
@@ -79,7 +80,7 @@ def picture_kind(content: bytes) -> str:
     return "emf" if head[:4] == b"\1\0\0\0" and head[40:44] == b" EMF" else ""
 
 
-def read_frames(content: bytes, kind: str, clock: PictureClock, place: str) -> Iterator[Image.Image]:
+def read_frames(content: bytes, kind: str, clock: PictureClock, place: Place) -> Iterator[Image.Image]:
     """Yield the frames of a picture in grey that differ from each other; record what is not decoded."""
     coverage = clock.coverage
     formats: tuple[str, ...] = _FORMATS
@@ -104,7 +105,7 @@ def read_frames(content: bytes, kind: str, clock: PictureClock, place: str) -> I
             coverage.damaged(place, "the picture cannot be decoded to its end")
 
 
-def _is_too_large(picture: ImageFile.ImageFile, coverage: Coverage, place: str) -> bool:
+def _is_too_large(picture: ImageFile.ImageFile, coverage: Coverage, place: Place) -> bool:
     """Ask a JPEG decoder for a smaller picture; tell whether there are still more pixels than may be decoded."""
     width, height = picture.size
     if picture.format == "JPEG":
@@ -122,7 +123,7 @@ def _is_too_large(picture: ImageFile.ImageFile, coverage: Coverage, place: str) 
     return False
 
 
-def _frames(picture: ImageFile.ImageFile, clock: PictureClock, place: str) -> Iterator[Image.Image]:
+def _frames(picture: ImageFile.ImageFile, clock: PictureClock, place: Place) -> Iterator[Image.Image]:
     if not getattr(picture, "is_animated", False):
         yield from flatten(picture)
         return

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from mailwarden.analysis.pdf_document import open_pdf
 from mailwarden.analysis.pdf_lines import is_lines_of_text, is_made_of_words
 from mailwarden.analysis.picture_files import MIN_SIDE, WORKING_PIXELS, PictureClock, read_frames, shrink
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument
@@ -33,7 +34,7 @@ _MATRIX = zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.DataMatrix])
 _EVERY = zxingcpp.BarcodeFormats([*_QR, zxingcpp.BarcodeFormat.DataMatrix])
 
 
-def read_picture(content: bytes, kind: str, clock: PictureClock, place: str = "") -> tuple[str, ...]:
+def read_picture(content: bytes, kind: str, clock: PictureClock, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
     """Return the texts of the codes in all frames of a picture."""
     found: dict[str, None] = {}
     for grey in read_frames(content, kind, clock, place):
@@ -42,7 +43,7 @@ def read_picture(content: bytes, kind: str, clock: PictureClock, place: str = ""
     return tuple(found)
 
 
-def _read_tiles(grey: Image.Image, clock: PictureClock, place: str) -> Iterator[str]:
+def _read_tiles(grey: Image.Image, clock: PictureClock, place: Place) -> Iterator[str]:
     """Look at a large drawing in full size, tile by tile: made smaller, a small code on it is lost."""
     if grey.width * grey.height <= WORKING_PIXELS or is_photograph(shrink(grey)):
         return
@@ -116,7 +117,9 @@ def read_drawing(rows: Sequence[Sequence[bool]]) -> tuple[str, ...]:
         return ()
 
 
-def read_pdf(content: bytes, clock: PictureClock, password: str = "", place: str = "") -> Iterator[tuple[int, str]]:
+def read_pdf(
+    content: bytes, clock: PictureClock, password: str = "", place: Place = WHOLE_MESSAGE
+) -> Iterator[tuple[int, str]]:
     """Yield the number of the page and the text of each code in a PDF; one that does not open is recorded elsewhere."""
     document, _, _ = open_pdf(content, lambda: (password,) if password else ())
     if document is None:

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import THE_PAGE, THE_TEXT, Place
 
 MIN_SIDE = 21  # fields of the smallest code
 MIN_BLOCKS = 100
@@ -33,7 +34,7 @@ _BOX_ROW = re.compile(r"</div>\s{0,20}(?=<div|</div)|<br\b|</p>|</tr>")
 _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-5][0-5])$")
 
 
-def find_text_drawings(text: str, coverage: Coverage, place: str = "the text") -> Iterator[Drawing]:
+def find_text_drawings(text: str, coverage: Coverage, place: Place = THE_TEXT) -> Iterator[Drawing]:
     """Yield what block characters draw in a text; `text` has its line breaks."""
     if sum(text.count(block) for block in _BLOCKS) < MIN_BLOCKS:
         for sign in _SIGNS:
@@ -49,7 +50,7 @@ def find_text_drawings(text: str, coverage: Coverage, place: str = "the text") -
             lines = []
 
 
-def find_page_drawings(lower: str, coverage: Coverage, place: str = "the page") -> Iterator[Drawing]:
+def find_page_drawings(lower: str, coverage: Coverage, place: Place = THE_PAGE) -> Iterator[Drawing]:
     """Yield what the source of a page, in lower case, draws with blocks or with cells."""
     if sum(lower.count(block) for block in _BLOCKS) >= MIN_BLOCKS:
         text = _TAG.sub("", _LINE_BREAK.sub("\n", lower)).replace("&nbsp;", " ")
@@ -60,12 +61,12 @@ def find_page_drawings(lower: str, coverage: Coverage, place: str = "the page") 
         yield from _gathered(_BOX_ROW.split(lower), _BOX, _dark_classes(lower), coverage, place)
 
 
-def _bounded(rows: list[Row], coverage: Coverage, place: str) -> list[Row]:
+def _bounded(rows: list[Row], coverage: Coverage, place: Place) -> list[Row]:
     return list(coverage.first(rows, "drawing_side", place))
 
 
 def _gathered(
-    pieces: list[str], cell: re.Pattern[str], dark: frozenset[str], coverage: Coverage, place: str
+    pieces: list[str], cell: re.Pattern[str], dark: frozenset[str], coverage: Coverage, place: Place
 ) -> Iterator[Drawing]:
     """Yield the drawings that stand in row after row of cells."""
     rows: Drawing = []
@@ -84,7 +85,7 @@ def _dark_classes(source: str) -> frozenset[str]:
     return frozenset(name for name, colour in rules if colour and _DARK.match(colour[1]))
 
 
-def _signed(text: str, sign: str, coverage: Coverage, place: str) -> Iterator[Drawing]:
+def _signed(text: str, sign: str, coverage: Coverage, place: Place) -> Iterator[Drawing]:
     """Yield what one sign and spaces draw, two signs to a field."""
     lines: list[str] = []
     for line in (*text.splitlines(), ""):

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 
 from mailwarden.analysis.qr_codes import read_image
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import THE_PAGE, Place
 
 MIN_SHAPES = 10
 MANY_CORNERS = 1_000  # of one shape that is no part of a code
@@ -33,7 +34,7 @@ _TAKES = {"m": 2, "l": 2, "h": 1, "v": 1, "z": 0, "c": 6, "s": 4, "q": 4, "t": 2
 _TRANSLATED = re.compile(r"translate\(\s{0,9}([-+.\de]{1,20})[\s,]{0,9}([-+.\de]{0,20})", re.IGNORECASE)
 
 
-def read_vectors(source: str, coverage: Coverage, place: str = "the page") -> Iterator[str]:
+def read_vectors(source: str, coverage: Coverage, place: Place = THE_PAGE) -> Iterator[str]:
     """Yield the texts of the codes that the drawings of a page show; `source` is as it was written."""
     for drawing in _SVG.split(source)[1:]:
         shapes = _shapes(drawing, coverage, place)
@@ -41,7 +42,7 @@ def read_vectors(source: str, coverage: Coverage, place: str = "the page") -> It
             yield from read_image(_draw(shapes, coverage, place))
 
 
-def _shapes(drawing: str, coverage: Coverage, place: str) -> list[Shape]:
+def _shapes(drawing: str, coverage: Coverage, place: Place) -> list[Shape]:
     shapes: list[Shape] = []
     points = 0
     for element in coverage.first(_ELEMENT.finditer(drawing), "vector_shapes", place):
@@ -154,7 +155,7 @@ def _commands(steps: str) -> Iterator[tuple[str, tuple[float, ...]]]:
             command = {"M": "L", "m": "l"}.get(command, command)
 
 
-def _draw(shapes: list[Shape], coverage: Coverage, place: str) -> Image.Image:
+def _draw(shapes: list[Shape], coverage: Coverage, place: Place) -> Image.Image:
     """Return the shapes in black on white, as large as the picture is."""
     across = [point[0] for shape in shapes for point in shape]
     down = [point[1] for shape in shapes for point in shape]

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from mailwarden.analysis.hosts import HostKind, kind_of
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.place import area
 
 _INNER = re.compile(r"(?:https?|ftp):(?:[/\\]{1,3}(?![/\\])|[/\\]{4})[^\s<>\"']{4,4096}", re.IGNORECASE)
 _BASE64_INNER = re.compile(r"[=/#?](?:a1)?(aHR0c[A-Za-z0-9+/_-]{8,2000})")
@@ -58,7 +59,7 @@ def _decoded(tail: str) -> Iterator[str]:
 
 def follow(url: str, coverage: Coverage | None = None) -> Iterator[str]:
     """Yield the addresses within an address, outer before inner, where each leads to another organisation."""
-    return (coverage or Coverage()).first(_follow(url), "redirections", "a link")
+    return (coverage or Coverage()).first(_follow(url), "redirections", area("a link"))
 
 
 def _follow(url: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.message import Part
 from mailwarden.message.page_links import skip_prolog
+from mailwarden.model.place import Place
 
 PAGE_TYPES = frozenset(
     {"text/html", "text/x-html", "application/xhtml+xml", "image/svg+xml", "text/enriched", "text/richtext",
@@ -49,7 +50,7 @@ class Source(Struct, frozen=True):
     content: bytes
     media_type: str
     charsets: tuple[str, ...]
-    place: str
+    place: Place
     attached: bool  # opened as a file, and not shown with the text of the message
     joins_lines: bool = False
 
@@ -135,7 +136,7 @@ def _is_xml(source: Source, start: str) -> bool:
     return is_named or start.lstrip()[:5] == "<?xml"
 
 
-def _expanded(text: str, coverage: Coverage, place: str) -> str:
+def _expanded(text: str, coverage: Coverage, place: Place) -> str:
     """Write the markup of an XML document as HTML: prefixes of its namespaces, entities and CDATA undone."""
     if "xmlns" in text:
         for prefix in dict.fromkeys(match[1] for match in _PREFIX.finditer(text)):

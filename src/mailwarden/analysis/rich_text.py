@@ -7,6 +7,7 @@ import re
 
 from mailwarden.message.charsets import codec_for, decode_text
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import Place
 
 # RTF 1.9.1: a control word with its number, a hexadecimal character, a control symbol, a brace, or text.
 _TOKEN = re.compile(
@@ -23,7 +24,7 @@ _CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
 _ADDRESS = re.compile(r"HYPERLINK\s+(?:\\[a-z]\s+)*\"?([^\"\s}]+)", re.IGNORECASE)
 
 
-def read_rich_text(content: bytes, coverage: Coverage, place: str) -> tuple[str, tuple[str, ...]]:
+def read_rich_text(content: bytes, coverage: Coverage, place: Place) -> tuple[str, tuple[str, ...]]:
     """Return the text, fields included, and the addresses of its HYPERLINK fields."""
     page = _CODE_PAGE.search(content[:4_096])  # not inspection: where RTF names its code page
     charset = f"cp{page[1].decode()}" if page else "cp1252"

@@ -11,6 +11,7 @@ from mailwarden.analysis.compound_files import SIGNATURE, packed_file, read_comp
 from mailwarden.analysis.office_facts import DDE_FIELD, OfficeDocument
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.urls import find_urls
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _TEMPLATE = re.compile(rb"\\\*\\template\s{1,9}((?:https?:|ftp:|file:|\\\\)[^{}\s]{1,2000})", re.IGNORECASE)
 _ACTIVE_OBJECT = re.compile(rb"\\obj(?:ocx|autlink|update|link)\b")
@@ -25,7 +26,7 @@ _INCLUDED = re.compile(r"INCLUDE(?:PICTURE|TEXT)\s{1,9}\"?((?:https?:|ftp:|file:
 _EQUATION = (b"equation.", bytes.fromhex("02ce020000000000c000000000000046"), b"equation native")
 
 
-def read_rtf(content: bytes, coverage: Coverage | None = None, place: str = "") -> OfficeDocument:
+def read_rtf(content: bytes, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> OfficeDocument:
     """Look at the objects of a rich text; their hexadecimal text is torn by control words to hide from scanners."""
     coverage = coverage or Coverage()
     exploit = ""
@@ -68,20 +69,20 @@ def read_rtf(content: bytes, coverage: Coverage | None = None, place: str = "") 
     )
 
 
-def _objects(content: bytes, coverage: Coverage, place: str) -> Iterator[bytes]:
+def _objects(content: bytes, coverage: Coverage, place: Place) -> Iterator[bytes]:
     """Yield the data of each object: everything up to the next one that can be hexadecimal text."""
     starts = [match.end() for match in coverage.first(_OBJECT_DATA.finditer(content), "office_members", place)]
     for start, end in zip(starts, (*starts[1:], len(content)), strict=False):
         yield _decode_hex(content[start:end])
 
 
-def _pictures(content: bytes, coverage: Coverage, place: str) -> Iterator[bytes]:
+def _pictures(content: bytes, coverage: Coverage, place: Place) -> Iterator[bytes]:
     for match in coverage.first(_PICTURE.finditer(content), "office_members", place):
         end = content.find(b"}", match.end())
         yield _decode_hex(content[match.end() : end if end >= 0 else len(content)])
 
 
-def _fields(content: bytes, coverage: Coverage, place: str) -> Iterator[str]:
+def _fields(content: bytes, coverage: Coverage, place: Place) -> Iterator[str]:
     """Yield the instructions of fields as plain text."""
     for match in coverage.first(_FIELD.finditer(content), "office_fields", place):
         end = content.find(_FIELD_RESULT, match.end())

@@ -8,6 +8,7 @@ from mailwarden.analysis.unpacking import files_of, unpack
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html
 from mailwarden.message.message import Part
+from mailwarden.model.place import WHOLE_MESSAGE
 from mailwarden.telemetry.self_tests import PLAIN, SelfTest
 
 _ZIP = base64.b64decode(
@@ -58,7 +59,7 @@ def _reads_pdf() -> bool:
     from mailwarden.analysis.pdf_document import PdfClock, read_pdf  # noqa: PLC0415 - loads pdfium
 
     coverage = Coverage()
-    reading = read_pdf(_PDF, tuple, coverage, "self-test", PdfClock(coverage))
+    reading = read_pdf(_PDF, tuple, coverage, WHOLE_MESSAGE, PdfClock(coverage))
     return reading.text.strip() == "Known answer" and reading.links == ("https://north.example/",)
 
 

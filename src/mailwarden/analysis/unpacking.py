@@ -16,7 +16,7 @@ from mailwarden.analysis.embedded_files import embedded_files, holds_files
 from mailwarden.analysis.file_types import HEAD, WEB_PAGE, kind_by_content
 from mailwarden.analysis.files import encoded, mails, tnef
 from mailwarden.analysis.files.archives import read_archive, read_stream
-from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile, place_within
+from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, skip_front, unsupported_kind
 from mailwarden.analysis.files.zips import read_zip
 from mailwarden.message.message import Part
@@ -151,7 +151,7 @@ class _Unpacker:
             in_document = file_types.is_office_name(file.name) and bool(names & _DOCUMENT_PARTS)
             for entry in entries:
                 inner = SeenFile(
-                    file.part, entry.name, entry.content, True, place_within(file.place, entry.name),
+                    file.part, entry.name, entry.content, True, file.place.within(entry.name),
                     entry.media_type, entry.charset, entry.is_body, entry.is_read, in_document or file.in_document,
                     file.was_hidden or entry.unlocked or not container.scanned,
                     entry.password, file.content if entry.password else b"",

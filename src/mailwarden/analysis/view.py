@@ -27,6 +27,7 @@ from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.place import Place, area
 
 NOBODY = Envelope("", ())
 WINDOW = 30_000  # characters of a text whose phrases are weighed together
@@ -39,7 +40,7 @@ class Page(Struct, frozen=True):
 
     part: Part  # the MIME part that it came in
     name: str
-    place: str
+    place: Place
     source: str
     document: HtmlDocument
     lower: str
@@ -54,7 +55,7 @@ class SeenLink(Struct, frozen=True):
     text: str
     host: str
     domain: str
-    place: str
+    place: Place
     loose: bool = False  # clients make it a link, its writer did not: an address in the text of a page, a bare name
     bare: bool = False  # a name without a scheme
 
@@ -148,7 +149,7 @@ class View:
         return read_office_files(self.opened_files, self.coverage)
 
     @cached_property
-    def document_links(self) -> tuple[tuple[str, str], ...]:
+    def document_links(self) -> tuple[tuple[str, Place], ...]:
         """The links of PDF and Office files, each with its place; lists and analyzers use the same ones."""
         of_pdfs = ((url, file.place) for file, scan in self.pdfs for url in scan.links)
         of_office = ((url, seen.file.place) for seen in self.office_documents for url in seen.document.links)
@@ -158,7 +159,7 @@ class View:
     def own_renderings(self) -> tuple[Rendering, ...]:
         """How clients show the parts of the message itself."""
         found = (each for part in self.message.parts for each in render(_source_of(part), self.coverage))
-        return tuple(self.coverage.first(found, "pages", "the message"))
+        return tuple(self.coverage.first(found, "pages", area("the message")))
 
     @cached_property
     def renderings(self) -> tuple[Rendering, ...]:
@@ -167,7 +168,7 @@ class View:
         found = (
             each for file in inner for each in render(_source_of_file(file), self.coverage) if _is_opened(each, file)
         )
-        return (*self.own_renderings, *self.coverage.first(found, "pages", "the files"))
+        return (*self.own_renderings, *self.coverage.first(found, "pages", area("the files")))
 
     @cached_property
     def pages(self) -> tuple[Page, ...]:
@@ -180,7 +181,7 @@ class View:
 
     def _read_pages(self, renderings: tuple[Rendering, ...]) -> Iterator[Page]:
         pages = (page for each in renderings if each.is_page for page in self._read_page(each, each.text, 0))
-        return self.coverage.first(pages, "pages", "the message")
+        return self.coverage.first(pages, "pages", area("the message"))
 
     def _read_page(self, rendering: Rendering, source: str, depth: int) -> Iterator[Page]:
         where = rendering.source
@@ -198,7 +199,7 @@ class View:
         """What a person reads: the body's page or else its plain text, and what an invitation says beyond it."""
         inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
         inner += [each.text for each in self._inner_texts if each.first]
-        return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", "the text")
+        return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", area("the text"))
 
     @cached_property
     def own_text(self) -> str:
@@ -208,7 +209,7 @@ class View:
         if self.entries:
             known = " ".join(text.split())
             text = "\n".join((text, *(entry for entry in self.entries if " ".join(entry.split()) not in known)))
-        return self.coverage.cut(text, "text", "the text")
+        return self.coverage.cut(text, "text", area("the text"))
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
@@ -219,7 +220,7 @@ class View:
     def plain_text(self) -> str:
         """The plain text of the body, as it is."""
         shown = (each.text for each in self.own_renderings if not (each.is_page or each.source.attached) and each.first)
-        return self.coverage.cut("\n".join(filter(None, shown)), "text", "the text")
+        return self.coverage.cut("\n".join(filter(None, shown)), "text", area("the text"))
 
     @property
     def _inner_texts(self) -> Iterator[Rendering]:
@@ -243,7 +244,7 @@ class View:
             each.text: None for each in self.renderings if not (each.is_page or each.first or each.source.attached)
         }
         found.pop(self.text, None)
-        return tuple(self.coverage.first(filter(None, found), "texts", "the text"))
+        return tuple(self.coverage.first(filter(None, found), "texts", area("the text")))
 
     @cached_property
     def lower_text(self) -> str:
@@ -278,7 +279,7 @@ class View:
             if (url, text) not in seen:
                 host = host_of(url)
                 seen[url, text] = SeenLink(url, text, host, registrable_domain(host), place, loose, bare)
-        return tuple(self.coverage.first(seen.values(), "urls", "the links"))
+        return tuple(self.coverage.first(seen.values(), "urls", area("the links")))
 
     @cached_property
     def loads(self) -> tuple[SeenLink, ...]:
@@ -289,16 +290,16 @@ class View:
                 if load.href not in seen:
                     host = host_of(load.href)
                     seen[load.href] = SeenLink(load.href, "", host, registrable_domain(host), page.place)
-        return tuple(self.coverage.first(seen.values(), "urls", "the links"))
+        return tuple(self.coverage.first(seen.values(), "urls", area("the links")))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The addresses that are shown and lead elsewhere or nowhere: in the texts of links, and in the Subject."""
         found = dict.fromkeys(url for page in self.pages for url in _labels_of(page.document))
         found |= dict.fromkeys((*find_urls(self.subject), *find_bare_links(self.subject)))
-        return tuple(self.coverage.first(found, "urls", "the links"))
+        return tuple(self.coverage.first(found, "urls", area("the links")))
 
-    def _links(self) -> Iterator[tuple[str, str, str, bool, bool]]:
+    def _links(self) -> Iterator[tuple[str, str, Place, bool, bool]]:
         for page in self.pages:
             for link in page.document.links:
                 yield link.href, link.text, page.place, False, False
@@ -312,8 +313,8 @@ class View:
                     yield from self._links_in(value, each.source.place)
 
     def _links_in(
-        self, text: str, place: str, but: frozenset[str] = frozenset(), *, loose: bool = False, bare: bool = False
-    ) -> Iterator[tuple[str, str, str, bool, bool]]:
+        self, text: str, place: Place, but: frozenset[str] = frozenset(), *, loose: bool = False, bare: bool = False
+    ) -> Iterator[tuple[str, str, Place, bool, bool]]:
         """Yield the addresses of a text that clients make links of."""
         yield from ((url, "", place, loose, False) for url in find_urls(text, self.coverage, place) if url not in but)
         if bare and "." in text:

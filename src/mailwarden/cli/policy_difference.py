@@ -24,9 +24,9 @@ from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.scope import Scope
+from mailwarden.model.shown_text import shorten
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.difference import Difference, Point, RuleChange, Stored, compare, stored_of
-from mailwarden.policy.explain import shorten
 from mailwarden.policy.rules import load_policy
 
 MAX_MESSAGES = 10_000

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mailwarden.console.assets import Assets
 from mailwarden.console.texts import NOTICES, WORDS, file_size, moment_text, moment_value, visible
 from mailwarden.message.urls import defang
+from mailwarden.model.place import place_text
 
 FOLDER = Path(__file__).parent / "templates"
 REPORTS = "/console/csp-report"
@@ -56,7 +57,12 @@ class Templates:
         )
         self._environment.globals.update(asset=assets.address, words=WORDS, notices=NOTICES, now=_now)
         self._environment.filters.update(
-            moment=moment_text, moment_value=moment_value, defang=defang, file_size=file_size, visible=visible
+            moment=moment_text,
+            moment_value=moment_value,
+            defang=defang,
+            file_size=file_size,
+            visible=visible,
+            place=place_text,
         )
 
     def text(self, template: str, values: Mapping[str, object]) -> str:

@@ -8,6 +8,7 @@ from mailwarden.history.senders import KnownSender, SenderHistory
 from mailwarden.history.store import ContactStats
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Finding, Report, Status
+from mailwarden.model.place import area
 from mailwarden.model.summary import MessageSummary
 
 RELATIONSHIP = "relationship"
@@ -39,9 +40,11 @@ class Relationship:
 def findings_of(known: KnownSender, sender: str) -> Iterator[Finding]:
     if known.sender.messages == 0 and known.replies.messages == 0:
         if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
-            yield Finding("relationship.first-contact", "From", {"address": sender[:200]})
+            yield Finding("relationship.first-contact", area("From"), {"address": sender[:200]})
     elif _is_known(known.sender):
-        yield Finding("relationship.known-sender", "From", {"address": sender[:200], "count": known.sender.messages})
+        yield Finding(
+            "relationship.known-sender", area("From"), {"address": sender[:200], "count": known.sender.messages}
+        )
 
 
 def _is_known(sender: ContactStats) -> bool:

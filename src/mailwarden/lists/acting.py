@@ -18,6 +18,7 @@ from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.place import Place
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -123,14 +124,14 @@ def _urls_of(evidence: Evidence) -> Iterable[str]:
 
 def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], sightings: Sightings) -> Listing:
     """Sort what was found: what acts, what would for a proved sender, and what is allowed."""
-    acting: dict[tuple[str, str, UUID | None, str], ListHit] = {}
+    acting: dict[tuple[str, str, UUID | None, Place], ListHit] = {}
     for value, hit in found:
         if value.proved and hit.list_name != EXEMPT:
             acting.setdefault((hit.list_name, hit.entry, hit.tenant, hit.place), hit)
     exempt = {value.shown: hit for value, hit in found if hit.list_name == EXEMPT}
     if exempt and all(value.shown in exempt for value in values if EXEMPT in value.keys):
         # One recipient who is not exempt gets the most severe decision, and with it all of them do.
-        acting.update({(EXEMPT, hit.entry, hit.tenant, ""): hit for hit in exempt.values()})
+        acting.update({(EXEMPT, hit.entry, hit.tenant, hit.place): hit for hit in exempt.values()})
     top = {file.sha256 for file in sightings.files}
     return Listing(
         acting=tuple(acting.values()),

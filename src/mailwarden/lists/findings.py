@@ -3,7 +3,6 @@
 Security: senders choose the hosts that a finding names; it is dropped only where all of them are allowed.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Evidence, Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.place import PlaceKind, area
 from mailwarden.model.sightings import SightedFile, Sightings
 
 ANALYZER = "lists"
@@ -22,7 +22,6 @@ _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookali
 _TOLD_OF_A_KIND = 20  # where an analyzer tells so many findings of one kind, it may have left out some
 # What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
-_IN_FILE = re.compile(r"(?:link|QR code) in (?:page \d+ of )?")
 # Findings of a kind that these tell of all files at most: what comes behind as many was left out.
 ABOUT_ALL_FILES = frozenset({"office", "pdf", "shortcuts"})
 MOST_OF_A_KIND = 5
@@ -37,7 +36,7 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
         if told[hit.list_name] <= MAX_TOLD:
             findings.append(_finding_of(hit))
     if listing.protected_sender:
-        findings.append(Finding(PROTECTED_SENDER, "From", {"domain": listing.protected_sender[:200]}))
+        findings.append(Finding(PROTECTED_SENDER, area("From"), {"domain": listing.protected_sender[:200]}))
     return Report(ANALYZER, True, Status.FINISHED, milliseconds, tuple(findings), None, ENGINE)
 
 
@@ -68,10 +67,10 @@ def without_allowed_files(
 
     What an engine said of the whole message goes only where it was asked again and has nothing against the rest.
     """
-    kept = {file.place for file in files if file.sha256 not in listing.allowed_files}
-    places = {file.place for file in files} - kept
+    kept = {file.place.part for file in files if file.sha256 not in listing.allowed_files}
+    parts = {file.place.part for file in files} - kept
     full = [report for report in evidence.reports if _is_full(report)]
-    rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, places))
+    rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, parts))
     cleared = (replace(r, findings=()) if r.convicts_files and engines_clear else r for r in rest.reports)
     return Evidence((*cleared, *full))
 
@@ -82,12 +81,11 @@ def _is_full(report: Report) -> bool:
     return report.analyzer in ABOUT_ALL_FILES and max(told.values(), default=0) >= MOST_OF_A_KIND
 
 
-def _is_about(finding: Finding, places: Collection[str]) -> bool:
-    """Tell whether a finding is about a file at one of the places, or about a link or a code in it."""
-    analyzer = finding.name.partition(".")[0]
-    inside = _IN_FILE.match(finding.place)
-    place = finding.place[inside.end() :] if inside else finding.place
-    return place in places and (analyzer in _ABOUT_FILES or (analyzer == "urls" and inside is not None))
+def _is_about(finding: Finding, parts: Collection[str]) -> bool:
+    """Return whether a finding is about one of these parts itself, or about a link or a code in it."""
+    analyzer, place = finding.name.partition(".")[0], finding.place
+    about_file = analyzer in _ABOUT_FILES or (analyzer == "urls" and place.kind is not PlaceKind.FILE)
+    return about_file and place.part in parts and not place.inside
 
 
 def _without(evidence: Evidence, is_dropped: Callable[[Finding], bool]) -> Evidence:

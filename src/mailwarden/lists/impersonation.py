@@ -19,6 +19,7 @@ from mailwarden.lists.precedence import Match, winner
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.listing import ListHit
+from mailwarden.model.place import area
 
 PEOPLE, DOMAINS, IGNORED = "protected-people", "protected-domains", "lookalike-ignore"
 MAX_ENTRIES = 20_000  # what the lists of a tenant and of the deployment hold together
@@ -55,7 +56,7 @@ class Impersonation:
         if any(person_of(match.entry).address == address for match in matches):
             return None
         won = winner(matches)
-        return hit_of(won, f"{name} <{seen.summary.from_address}>", "From") if won else None
+        return hit_of(won, f"{name} <{seen.summary.from_address}>", area("From")) if won else None
 
     def _domains(self, tenant: UUID, seen: Seen) -> Iterator[ListHit]:
         """Yield what the sender, or who an answer goes to, imitates; or the entry that knows it as honest."""

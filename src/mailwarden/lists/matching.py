@@ -23,6 +23,7 @@ from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.lists.precedence import RIVALS, Match, winner
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.listing import ListHit
+from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
 
@@ -75,7 +76,7 @@ class Value(Struct, frozen=True):
 
     shown: str
     keys: Mapping[str, Sequence[str]]
-    place: str = ""
+    place: Place = WHOLE_MESSAGE
     contest: str = ""  # values of one contest are one thing in several guises: one entry wins for all of them
     proved: bool = True  # False: what lets through only a proved sender is noted, and does not act
 
@@ -96,7 +97,7 @@ def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping
             values.append(Value(recipient, {"recipient-exempt": candidates_for_recipient(recipient)}))
     subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.sightings.subjects))))
     if subjects:
-        values.append(Value(" / ".join(subjects), {"subject-block": subjects}, "subject"))
+        values.append(Value(" / ".join(subjects), {"subject-block": subjects}, area("subject")))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
 
 
@@ -136,7 +137,7 @@ def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple
             yield value, hit_of(won, value.shown, value.place)
 
 
-def hit_of(match: Match, shown: str, place: str = "") -> ListHit:
+def hit_of(match: Match, shown: str, place: Place = WHOLE_MESSAGE) -> ListHit:
     return ListHit(match.list_name, match.entry, match.tenant, match.comment, shown[:_VALUE], place)
 
 
@@ -165,7 +166,7 @@ def _origins(seen: Seen, address: str, lengths: Mapping[str, PrefixLengths]) -> 
 
 def _url(url: str) -> Value:
     keys = candidates_for_url(url)
-    return Value(url, {"url-block": keys, "url-allow": keys}, "link")
+    return Value(url, {"url-block": keys, "url-allow": keys}, area("link"))
 
 
 def _file(file: SightedFile) -> Iterator[Value]:
@@ -178,7 +179,7 @@ def _file(file: SightedFile) -> Iterator[Value]:
     for inner in file.inside:
         if inner.sha256:
             # A file is allowed as a whole: what allows a part of it is only for the part.
-            yield Value(inner.sha256, _hash_keys(inner), f"{file.place} > {inner.name}"[:300])
+            yield Value(inner.sha256, _hash_keys(inner), file.place.within(inner.name))
 
 
 def _hash_keys(file: SightedFile | InnerFile) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from mailwarden.message.limits import KEPT, LIMITS, Limits
+from mailwarden.model.place import Place
 
 Item = TypeVar("Item")
 Text = TypeVar("Text", str, bytes)
@@ -26,7 +27,7 @@ class MissedReason(StrEnum):
 class Missed(Struct, frozen=True):
     """Content that was not inspected; `limit` is the field of `Limits` that stopped a reader."""
 
-    place: str
+    place: Place
     reason: MissedReason
     limit: str = ""
     detail: str = ""  # the body of a sentence for people, such as "the archive holds more than 10,000 files"
@@ -37,7 +38,7 @@ class Coverage:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
-        self._missed: dict[tuple[MissedReason, str, str], Missed] = {}
+        self._missed: dict[tuple[MissedReason, str, Place], Missed] = {}
 
     @property
     def missed(self) -> tuple[Missed, ...]:
@@ -47,21 +48,21 @@ class Coverage:
     def complete(self) -> bool:
         return not self._missed
 
-    def beyond(self, limit: str, place: str, detail: str = "") -> None:
+    def beyond(self, limit: str, place: Place, detail: str = "") -> None:
         """Record that the limit named `limit` stopped a reader."""
         value: int = getattr(self.limits, limit)  # a name that does not exist must fail in the first test
         self._add(Missed(place, MissedReason.LIMIT, limit, detail or f"{limit.replace('_', ' ')} is over {value:,}"))
 
-    def encrypted(self, place: str, detail: str = "") -> None:
+    def encrypted(self, place: Place, detail: str = "") -> None:
         self._add(Missed(place, MissedReason.ENCRYPTED, "", detail or "encrypted, and the password is not given"))
 
-    def unsupported(self, place: str, detail: str) -> None:
+    def unsupported(self, place: Place, detail: str) -> None:
         self._add(Missed(place, MissedReason.UNSUPPORTED, "", detail))
 
-    def damaged(self, place: str, detail: str) -> None:
+    def damaged(self, place: Place, detail: str) -> None:
         self._add(Missed(place, MissedReason.DAMAGED, "", detail))
 
-    def cut(self, content: Text, limit: str, place: str) -> Text:
+    def cut(self, content: Text, limit: str, place: Place) -> Text:
         """Return as much of a text as the limit allows, and record the rest as missed."""
         most: int = getattr(self.limits, limit)
         if len(content) <= most:
@@ -69,7 +70,7 @@ class Coverage:
         self.beyond(limit, place)
         return content[:most]
 
-    def first(self, items: Iterable[Item], limit: str, place: str) -> Iterator[Item]:
+    def first(self, items: Iterable[Item], limit: str, place: Place) -> Iterator[Item]:
         """Yield as many items as the limit allows, and record the others as missed."""
         most: int = getattr(self.limits, limit)
         for count, item in enumerate(items):

@@ -27,6 +27,7 @@ from mailwarden.message.page_links import (
     refresh_target,
 )
 from mailwarden.message.urls import find_urls, host_of
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 # What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
 _ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
@@ -106,7 +107,7 @@ class HtmlDocument(Struct, frozen=True):
 
 
 def read_html(
-    text: str, coverage: Coverage | None = None, place: str = "", *, lower: str = "", beside: bool = True
+    text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE, *, lower: str = "", beside: bool = True
 ) -> HtmlDocument:
     """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
 
@@ -131,7 +132,7 @@ def read_html(
 
 
 class _Reader:
-    def __init__(self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: str) -> None:
+    def __init__(self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: Place) -> None:
         self._parser = parser
         self._source = source
         self._lower = lower

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from mailwarden.model.place import Place
+
 
 class Header(Struct, frozen=True):
     """One header field: its name in lower case, its unfolded value with encoded words decoded, within limits."""
@@ -34,9 +36,8 @@ class Part(Struct, frozen=True):
         return (self.charset, *self.other_charsets)
 
     @property
-    def place(self) -> str:
-        """Say where this part is, in the words an analyst reads."""
-        return f"part {self.path} ({self.name})" if self.name else f"part {self.path}"
+    def place(self) -> Place:
+        return Place(part=self.path, name=self.name)
 
 
 class Message(Struct, frozen=True):

@@ -20,6 +20,7 @@ from mailwarden.message.second_view import SecondPart, view_parts
 from mailwarden.message.signed_content import signed_contents
 from mailwarden.message.structure import StructureReport, check_structure
 from mailwarden.message.tree import Node, Tree, grow_tree
+from mailwarden.model.place import Place
 
 _RUN = re.compile(rb"[!-~]{60,}")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
@@ -135,12 +136,12 @@ class _Collector:
     def _add_enclosed(self, content: bytes, node: Node) -> None:
         """Go into a message that is wrapped in a transfer encoding; it is smaller than its wrapping, so this ends."""
         if node.depth >= self.limits.depth:
-            self.coverage.beyond("depth", f"part {node.path}")
+            self.coverage.beyond("depth", Place(part=node.path))
         else:
             tree = grow_tree(content, self.limits, node.path or "1", node.depth + 1, len(self.parts))
             self.doubts += tree.doubts
             for limit, sentence, _ in tree.trips:
-                self.coverage.beyond(limit, f"part {node.path}", sentence.rstrip("."))
+                self.coverage.beyond(limit, Place(part=node.path), sentence.rstrip("."))
             self.add_tree(content, tree)
 
     def add_second_view(self, seen: list[SecondPart]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import fast_mail_parser
 
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import area
 
 
 class SecondPart(NamedTuple):
@@ -27,7 +28,7 @@ def view_parts(raw: bytes, coverage: Coverage) -> list[SecondPart] | None:
     waiting = [root]
     while waiting:
         if len(found) >= coverage.limits.parts:
-            coverage.beyond("parts", "the message")
+            coverage.beyond("parts", area("the message"))
             break
         node = waiting.pop()
         if node.children:

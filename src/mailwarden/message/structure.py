@@ -12,6 +12,7 @@ from mailwarden.message.fields import Field, nests_deeper
 from mailwarden.message.headers import LONG_HEADERS
 from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.tree import Node, Tree, grow_tree
+from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 
 _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"sender"})
 _STRUCTURED = _ADDRESS_HEADERS | {b"received", b"content-type", b"content-disposition", b"content-transfer-encoding",
@@ -31,7 +32,7 @@ class Trip(Struct, frozen=True):
 
     limit: str
     sentence: str
-    place: str = ""
+    place: Place = WHOLE_MESSAGE
 
 
 class StructureReport(Struct, frozen=True):
@@ -44,7 +45,7 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
     """Walk the structure of a message and report what is beyond a limit or readable in two ways."""
     data = raw if isinstance(raw, bytes) else bytes(raw)
     tree = grow_tree(data, limits)
-    trips = [Trip(limit, sentence, f"part {place}" if place else "") for limit, sentence, place in tree.trips]
+    trips = [Trip(limit, sentence, Place(part=place)) for limit, sentence, place in tree.trips]
     if data.count(b"\n") > limits.lines:
         trips.append(Trip(LINES, f"The message has more than {limits.lines:,} lines."))
     doubts = list(tree.doubts)
@@ -85,7 +86,7 @@ def _check_fields(node: Node, limits: Limits, trips: list[Trip]) -> None:
 
 
 def _trip(node: Node, trips: list[Trip], limit: str, sentence: str) -> None:
-    trips.append(Trip(limit, sentence, f"part {node.path}" if node.path else "headers"))
+    trips.append(Trip(limit, sentence, Place(part=node.path) if node.path else area("headers")))
 
 
 def _doubt_node(data: bytes, node: Node) -> list[str]:

@@ -13,6 +13,7 @@ import idna
 from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from mailwarden.message.coverage import Coverage
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 _URL = re.compile(
     r"(?:https?|ftp)://[^\s<>\"'`\\{}|^\x00-\x20]+|\bwww\.[^\s<>\"'`\\{}|^/]{3,255}[^\s<>\"']*", re.IGNORECASE
@@ -39,7 +40,7 @@ _WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
 
 
-def find_urls(text: str, coverage: Coverage | None = None, place: str = "") -> tuple[str, ...]:
+def find_urls(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
     """Find the URLs of a text in order, each once; trailing punctuation of the sentence is no part of them."""
     if not _HINT.search(text):
         return ()
@@ -55,13 +56,13 @@ def find_urls(text: str, coverage: Coverage | None = None, place: str = "") -> t
     return tuple(coverage.first(found, "urls", place))
 
 
-def find_bare_links(text: str, coverage: Coverage | None = None, place: str = "") -> tuple[str, ...]:
+def find_bare_links(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
     """Find what readers' programs make links of though no scheme stands before it, such as `shop.example.com/pay`."""
     coverage = coverage or Coverage()
     return tuple(coverage.first(dict.fromkeys(_bare_links(text, coverage, place)), "urls", place))
 
 
-def _bare_links(text: str, coverage: Coverage, place: str) -> Iterator[str]:
+def _bare_links(text: str, coverage: Coverage, place: Place) -> Iterator[str]:
     names = _top_names()
     for match in _LAST_LABEL.finditer(text):
         if match[1].lower() not in names:

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from mailwarden.model.place import WHOLE_MESSAGE, Place
+
 Fact = str | int | float | bool
 
 # Readers may take different addresses for the sender: no authentication result and no allow entry applies.
@@ -17,7 +19,7 @@ class Finding(Struct, frozen=True):
     """One thing an analyzer noticed: its name (`analyzer.what`), where in the message, and the facts for people."""
 
     name: str
-    place: str = ""
+    place: Place = WHOLE_MESSAGE
     facts: dict[str, Fact] = {}
 
 

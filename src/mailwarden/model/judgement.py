@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 
 class Reason(Struct, frozen=True):
@@ -14,7 +15,7 @@ class Reason(Struct, frozen=True):
     verdict: Verdict
     weight: int
     summary: str
-    place: str = ""
+    place: Place = WHOLE_MESSAGE
     tag: str = ""
 
 

@@ -6,6 +6,8 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mailwarden.model.place import WHOLE_MESSAGE, Place
+
 RECORDED = 100  # entries of one list that history stores for a message
 
 
@@ -17,7 +19,7 @@ class ListHit(Struct, frozen=True):
     tenant: UUID | None = None
     comment: str = ""
     value: str = ""
-    place: str = ""
+    place: Place = WHOLE_MESSAGE
 
     @property
     def scope(self) -> str:

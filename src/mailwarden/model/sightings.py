@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from mailwarden.model.place import Place
+
 
 class Sight(StrEnum):
     """A kind of sighting. Each costs time, so a worker looks only for what some list in use can meet."""
@@ -30,7 +32,7 @@ class InnerFile(Struct, frozen=True, array_like=True):
 class SightedFile(Struct, frozen=True, array_like=True):
     """One part of the message; a body is what a reader sees as the text, not as an attachment."""
 
-    place: str
+    place: Place
     name: str
     media_type: str
     sha256: str

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from mailwarden.model.evidence import Fact, Report, Status
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.shown_text import shorten
 
 FACT_LENGTH = 80
 SENTENCE_LENGTH = 240
@@ -57,15 +58,6 @@ def show(value: Fact) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return shorten(str(value), FACT_LENGTH) or MISSING
-
-
-def shorten(text: str, length: int) -> str:
-    """Return at most `length` printable characters of a text, on one line."""
-    text = text[: 4 * length]
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
-    text = text.strip()
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def sentence(body: str) -> str:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.outcome import Verdict
-from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence, shorten
+from mailwarden.model.place import place_text
+from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence
 from mailwarden.policy.rule import CONVICTION, SUSPICION, Rule
 from mailwarden.policy.rules import Policy
 
 REASONS_PER_RULE = 5
-PLACE_LENGTH = 200
 INCOMPLETE_TAG = "analysis.incomplete"
 RECOGNISED_BULK = "newsletter.recognised"  # what no analyzer finds: the rules have found enough that speaks for bulk
 
@@ -197,9 +197,8 @@ def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[
         occurrences = [(analyzer, Finding(first.name, first.place, facts))]
     for position, (analyzer, finding) in enumerate(occurrences[:REASONS_PER_RULE]):
         weight = _weight(rule, position)
-        body = fill(rule.summary, {"place": finding.place or "the message", **finding.facts})
-        place = shorten(finding.place, PLACE_LENGTH)
-        yield rule, Reason(rule.id, analyzer, rule.verdict, weight, sentence(body), place, rule.tag), body
+        body = fill(rule.summary, {"place": place_text(finding.place) or "the message", **finding.facts})
+        yield rule, Reason(rule.id, analyzer, rule.verdict, weight, sentence(body), finding.place, rule.tag), body
 
 
 def _weight(rule: Rule, position: int) -> int:
@@ -232,9 +231,9 @@ def _summarise(
 
 def _stable(occurrence: Occurrence) -> tuple[str, str, str]:
     analyzer, finding = occurrence
-    return analyzer, finding.place, str(sorted(finding.facts.items()))
+    return analyzer, place_text(finding.place), str(sorted(finding.facts.items()))
 
 
 def _weightiest_first(item: Spoken) -> tuple[int, int, str, str, str]:
     _, reason, _ = item
-    return _ORDER[reason.verdict], -reason.weight, reason.rule, reason.place, reason.summary
+    return _ORDER[reason.verdict], -reason.weight, reason.rule, place_text(reason.place), reason.summary

@@ -21,6 +21,7 @@ from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.tenant import Assignment, Profile
@@ -290,7 +291,7 @@ def sightings_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Sighti
         urls=urls,
         files=tuple(
             SightedFile(
-                place=f"part {part.path} ({part.name})" if part.name else f"part {part.path}",
+                place=Place(part=part.path, name=part.name),
                 name=part.listed_name or part.name,
                 media_type=part.media_type,
                 sha256=part.sha256,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
 
 
@@ -142,7 +143,7 @@ def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> Me
         tags=request.tags,
         summary=request.judgement.summary,
         reasons=tuple(
-            ReasonRecord(r.rule, r.analyzer, r.verdict, r.weight, r.summary, r.place, r.tag)
+            ReasonRecord(r.rule, r.analyzer, r.verdict, r.weight, r.summary, shown_place(r.place), r.tag)
             for r in request.judgement.reasons
         ),
         points=request.judgement.points,

@@ -18,6 +18,7 @@ from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 from tests.unit.analysis.compound_maker import compound, macro_file, packed_source
 
 CODE = 'Sub Workbook_Open()\r\n  Shell "calc"\r\nEnd Sub\r\n'
@@ -70,7 +71,7 @@ def test_a_workbook_with_a_password_is_encrypted():
 
 def missed(content, **limits):
     coverage = Coverage(replace(LIMITS, **limits))
-    read_document(content, kind_by_content(content), coverage, "a")
+    read_document(content, kind_by_content(content), coverage, Place(part="1"))
     return [each.limit or each.reason for each in coverage.missed]
 
 
@@ -189,6 +190,6 @@ def test_nothing_breaks_the_readers(start, rest, place):
         read_document(content, kind_by_content(content))
         read_compound(content)
         list(onenote_files(content))
-        list(onenote_names(content, Coverage(), ""))
+        list(onenote_names(content, Coverage(), WHOLE_MESSAGE))
         unpack_source(content, 10_000)
         found("a.docm", content)

@@ -9,6 +9,7 @@ from mailwarden.analysis.pdf_document import PdfClock, read_pdf
 from mailwarden.analysis.pdf_scan import scan_pdf
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
+from mailwarden.model.place import Place
 from tests.unit.analysis.pdf_maker import LINK, encrypted, link, numbered, pdf, stream, with_object_stream
 
 ACTING = "app.launchURL('https://thief.example/x', true);"
@@ -107,15 +108,15 @@ def test_an_encrypted_script_is_read():
 def test_the_password_of_the_message_opens_a_document():
     content = encrypted(password="Tulip-77")
     coverage = Coverage()
-    assert LINK in scan_pdf(content, lambda: ("wrong", "Tulip-77"), coverage, "a.pdf").links
+    assert LINK in scan_pdf(content, lambda: ("wrong", "Tulip-77"), coverage, Place(part="1", name="a.pdf")).links
     assert coverage.complete
-    assert scan_pdf(content, lambda: ("wrong",), coverage, "a.pdf").reading.locked
+    assert scan_pdf(content, lambda: ("wrong",), coverage, Place(part="1", name="a.pdf")).reading.locked
     assert [missed.reason for missed in coverage.missed] == [MissedReason.ENCRYPTED]
 
 
 def test_a_damaged_document_is_recorded_as_missed():
     coverage = Coverage()
-    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj" * 5, tuple, coverage, "a.pdf")
+    scan_pdf(b"%PDF-1.7\n" + b"1 0 obj << /Type /Catalog >> endobj" * 5, tuple, coverage, Place(part="1", name="a.pdf"))
     assert [missed.reason for missed in coverage.missed] == [MissedReason.DAMAGED]
 
 
@@ -151,5 +152,5 @@ def test_files_in_a_document_are_returned_with_their_content():
 
 def test_pages_beyond_the_limit_are_recorded():
     coverage = Coverage(replace(LIMITS, pdf_pages=0))
-    read_pdf(pdf(link()), tuple, coverage, "a.pdf", PdfClock(coverage))
+    read_pdf(pdf(link()), tuple, coverage, Place(part="1", name="a.pdf"), PdfClock(coverage))
     assert [missed.limit for missed in coverage.missed] == ["pdf_pages"]

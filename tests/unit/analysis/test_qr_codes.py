@@ -15,6 +15,7 @@ from mailwarden.analysis.qr_codes import read_drawing, read_pdf, read_pieces
 from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
+from mailwarden.model.place import Place
 
 URL = "https://thief.example/verify?x=1"
 CODE = segno.make(URL, micro=False)
@@ -26,7 +27,7 @@ def clock(**limits) -> PictureClock:
 
 
 def read_picture(content: bytes, watch: PictureClock | None = None) -> tuple[str, ...]:
-    return qr_codes.read_picture(content, picture_kind(content), watch or clock(), "a")
+    return qr_codes.read_picture(content, picture_kind(content), watch or clock(), Place(part="1"))
 
 
 def saved(image: Image.Image, kind: str, **options) -> bytes:

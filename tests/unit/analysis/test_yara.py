@@ -10,6 +10,7 @@ from mailwarden.analysis.view import View
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
 from mailwarden.model.evidence import Status
+from mailwarden.model.place import Place
 
 GOOD = 'rule good { meta: verdict = "%s" severity = "%s" strings: $a = "needle" condition: $a }'
 
@@ -44,7 +45,7 @@ def test_the_meta_of_a_rule_chooses_its_findings(tmp_path, verdict, severity, na
     assert [finding.name for finding in found] == names
     assert found[0].facts["rule"] == "good"
     assert found[0].facts["namespace"] == "own"
-    assert found[0].place == "part 1"
+    assert found[0].place == Place(part="1")
 
 
 def test_every_mistake_is_told_with_its_file_and_line_and_the_rest_goes_on(tmp_path):

@@ -9,6 +9,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import Listing
+from mailwarden.model.place import Place
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
@@ -20,11 +21,13 @@ from tests.unit.lists.shelf import TENANT, Shelf
 POLICY = load_policy()
 SENDER = "ada@north.example"
 ADDRESS = "192.0.2.7"
-FILE = SightedFile("part 2 (tool.zip)", "tool.zip", "application/zip", "a" * 64, "b" * 40, "c" * 32)
-BODY = SightedFile("part 1", "", "text/plain", "d" * 64, is_body=True)
+FILE = SightedFile(Place(part="2", name="tool.zip"), "tool.zip", "application/zip", "a" * 64, "b" * 40, "c" * 32)
+BODY = SightedFile(Place(part="1"), "", "text/plain", "d" * 64, is_body=True)
 
 SPAM = Finding("rspamd.reject", facts={"score": 20.0, "required": 15.0})
-PHISHING = Finding("html.credential-form", "part 1", {"host": "thief.example", "url": "http://thief.example/pay"})
+PHISHING = Finding(
+    "html.credential-form", Place(part="1"), {"host": "thief.example", "url": "http://thief.example/pay"}
+)
 MALWARE = Finding("clamav.malware", facts={"signature": "Test.Signature"})
 MALWARE_IN_FILE = Finding("html.smuggling", FILE.place, {"how": "it saves a decoded blob"})
 ALIGNED = Finding("authentication.aligned", facts={"domain": "north.example", "by": "DKIM"})

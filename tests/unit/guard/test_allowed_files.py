@@ -11,12 +11,13 @@ from mailwarden.lists.findings import MOST_OF_A_KIND, without_allowed_files
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.sightings import Sight
 from mailwarden.policy.judge import judge
 from tests.unit.guard.listing_case import FILE, POLICY
 
 SAMPLES = Path(__file__).parents[2] / "analyzers"
-OTHER = type(FILE)("part 3 (plan.docm)", "plan.docm", FILE.media_type, "e" * 64)
+OTHER = type(FILE)(Place(part="3", name="plan.docm"), "plan.docm", FILE.media_type, "e" * 64)
 ALLOWED = Listing(allowed_files=frozenset({FILE.sha256}))
 
 
@@ -27,7 +28,7 @@ def examined(path: Path) -> Examination:
     return examination
 
 
-def macro(place: str) -> Finding:
+def macro(place: Place) -> Finding:
     return Finding("office.auto-macro", place, {"name": "plan.docm", "word": "AutoOpen"})
 
 
@@ -51,15 +52,16 @@ def test_the_exact_file_is_cleared_whichever_analyzer_convicts_it(analyzer):
     ("name", "place", "stays"),
     [
         ("pdf.launch", FILE.place, False),
-        ("urls.credential-path", f"link in {FILE.place}", False),
-        ("pictures.qr-stranger", f"QR code in page 2 of {FILE.place}", False),
-        ("urls.credential-path", f"QR code in {FILE.place}", False),
+        ("urls.credential-path", FILE.place.link(), False),
+        ("pictures.qr-stranger", FILE.place.on_page(2).code(), False),
+        ("urls.credential-path", FILE.place.code(), False),
         ("urls.credential-path", FILE.place, True),  # the same link may stand in the message as well
-        ("urls.credential-path", f"link in {OTHER.place}", True),
+        ("urls.credential-path", OTHER.place.link(), True),
         ("office.auto-macro", OTHER.place, True),
         ("yara.malware", FILE.place, True),  # of the files that a rule matches it tells the first
         ("structure.limit", FILE.place, True),
-        ("html.smuggling", "", True),
+        ("html.smuggling", WHOLE_MESSAGE, True),
+        ("html.smuggling", FILE.place.within("inner.html"), True),
     ],
 )
 def test_what_an_allowed_file_leads_to_goes_with_it_and_all_else_stays(name, place, stays):

@@ -14,6 +14,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 from mailwarden.policy.judge import judge
@@ -111,7 +112,9 @@ def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed():
 
 
 def test_where_an_analyzer_may_have_left_out_findings_none_of_their_kind_is_dropped():
-    many = [Finding("urls.ip-host", "part 1", {"url": "https://good.example/a", "n": number}) for number in range(20)]
+    many = [
+        Finding("urls.ip-host", Place(part="1"), {"url": "https://good.example/a", "n": number}) for number in range(20)
+    ]
     assert len(left(*many)) == 20
 
 

@@ -9,6 +9,7 @@ from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import Form, read_html
 from mailwarden.message.limits import Limits
 from mailwarden.message.page_links import Link
+from mailwarden.model.place import Place
 
 
 def test_links_come_with_the_text_that_is_seen():
@@ -51,9 +52,9 @@ def test_links_behind_ten_thousand_tags_are_still_found():
 
 def test_links_are_bounded_and_the_cut_is_told():
     coverage = Coverage(Limits(urls=10_240))
-    document = read_html("<a href=http://x.example>x</a>" * 11_000, coverage, "part 1")
+    document = read_html("<a href=http://x.example>x</a>" * 11_000, coverage, Place(part="1"))
     assert len(document.links) == 10_240
-    assert [(missed.place, missed.limit) for missed in coverage.missed] == [("part 1", "urls")]
+    assert [(missed.place, missed.limit) for missed in coverage.missed] == [(Place(part="1"), "urls")]
 
 
 def test_deep_html_is_read_in_time_and_its_links_are_found():

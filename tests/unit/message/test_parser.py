@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message
 from mailwarden.message.parser import parse_message
+from mailwarden.model.place import Place
 
 HEAD = b"From: a@sender.example\r\nSubject: =?utf-8?b?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\n"
 MIXED = HEAD + b"Content-Type: multipart/mixed; boundary=b\r\n\r\n"
@@ -41,7 +42,7 @@ def test_parts_are_decoded_and_numbered():
         "2": ("application/pdf", b"%PDF"),
     }
     pdf = parse_message(raw).parts[-1]
-    assert (pdf.name, pdf.disposition, pdf.place) == ("a.pdf", "attachment", "part 2 (a.pdf)")
+    assert (pdf.name, pdf.disposition, pdf.place) == ("a.pdf", "attachment", Place(part="2", name="a.pdf"))
 
 
 def test_a_message_in_a_message_is_kept_whole_and_opened():

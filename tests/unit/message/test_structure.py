@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mailwarden.message.limits import KEPT, Limits
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
+from mailwarden.model.place import Place
 from torture.bombs import Bomb, bombs
 
 BOMBS = list(bombs())
@@ -69,7 +70,7 @@ def test_ordinary_mail_neither_trips_nor_is_ambiguous():
 def test_each_limit_names_itself_and_its_place():
     deep = ORDINARY.replace(b"text/plain", b"message/rfc822", 1)
     (trip,) = check_structure(deep, Limits(depth=2)).tripped
-    assert (trip.limit, trip.place) == ("depth", "part 1.1")
+    assert (trip.limit, trip.place) == ("depth", Place(part="1.1"))
 
 
 @pytest.mark.parametrize(

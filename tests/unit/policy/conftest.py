@@ -3,6 +3,7 @@
 import pytest
 
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.place import Place
 from mailwarden.policy.rules import Policy, load_policy
 
 
@@ -12,7 +13,9 @@ def policy() -> Policy:
 
 
 def finished(*names: str, analyzer: str = "tested", **facts: str) -> Report:
-    return Report(analyzer, True, Status.FINISHED, 1.0, tuple(Finding(name, "part 1", dict(facts)) for name in names))
+    return Report(
+        analyzer, True, Status.FINISHED, 1.0, tuple(Finding(name, Place(part="1"), dict(facts)) for name in names)
+    )
 
 
 def failed(analyzer: str = "rspamd", *, required: bool = True, sentence: str = "Rspamd did not answer.") -> Report:

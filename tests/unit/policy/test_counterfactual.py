@@ -12,6 +12,7 @@ from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
@@ -28,7 +29,7 @@ def concluded(
 ) -> FinishedRequest:
     """Return a finished request with these findings and these entries of lists."""
     listing = Listing(acting=hits)
-    seen = Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, "part 1") for name in names))
+    seen = Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, Place(part="1")) for name in names))
     evidence = Evidence((seen, report_of(listing, 0.1)))
     judgement = judge(evidence, policy)
     ruling = decide(judgement, Assignment(TENANT, AssignedBy.REQUEST, profile), policy, listing=listing)

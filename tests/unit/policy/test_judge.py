@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import CONVICTIONS, REASONS_PER_RULE, judge
@@ -212,7 +213,9 @@ facts = st.dictionaries(
     st.one_of(HOSTILE, st.integers(-9, 9), st.booleans(), st.floats(-9, 9)),
     max_size=3,
 )
-findings = st.builds(Finding, st.sampled_from(FINDINGS), st.sampled_from(["", "part 1", "part 2"]), facts)
+findings = st.builds(
+    Finding, st.sampled_from(FINDINGS), st.sampled_from([WHOLE_MESSAGE, Place(part="1"), Place(part="2")]), facts
+)
 
 
 @st.composite

@@ -8,6 +8,7 @@ from mailwarden.analysis.examination import _missed
 from mailwarden.message.coverage import Missed, MissedReason
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
@@ -24,7 +25,9 @@ def evidence(*findings: Finding, failure: Failure | None = None) -> Evidence:
 
 
 def missed(reason: MissedReason) -> Evidence:
-    return evidence(_missed(Missed("part 2 (a.zip)", reason, "files" if reason is MissedReason.LIMIT else "", "why")))
+    return evidence(
+        _missed(Missed(Place(part="2", name="a.zip"), reason, "files" if reason is MissedReason.LIMIT else "", "why"))
+    )
 
 
 @pytest.mark.contract("8")
@@ -60,7 +63,7 @@ def test_a_limit_of_clamav_is_undecided_unless_a_limit_of_ours_is_the_cause():
     unfinished = Failure("clamav", FailureKind.UNFINISHED, "ClamAV stopped at one of its own limits.")
     finding = Finding("clamav.limits-exceeded", facts={"signature": "Heuristics.Limits.Exceeded.MaxFiles"})
     assert judge(evidence(finding, failure=unfinished), POLICY).verdict is Verdict.UNKNOWN
-    limit = _missed(Missed("a.zip", MissedReason.LIMIT, "files", "too many files"))
+    limit = _missed(Missed(Place(part="2", name="a.zip"), MissedReason.LIMIT, "files", "too many files"))
     judgement = judge(evidence(finding, limit, failure=unfinished), POLICY)
     assert judgement.verdict is Verdict.SUSPICIOUS
     assert judgement.forces_quarantine

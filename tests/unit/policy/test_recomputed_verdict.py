@@ -21,6 +21,7 @@ from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.place import Place
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.document import load
@@ -118,7 +119,7 @@ def test_every_rule_alone_and_often_follows_from_its_reasons():
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from(NAMES), max_size=25), st.booleans())
 def test_the_verdict_of_any_findings_follows_from_their_reasons(names, broken):
-    reports = [Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, "part 1") for name in names))]
+    reports = [Report("tested", True, Status.FINISHED, 1.0, tuple(Finding(name, Place(part="1")) for name in names))]
     hold(Evidence((*reports, failed()) if broken else tuple(reports)))
 
 

@@ -12,6 +12,7 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.judgement import Step
 from mailwarden.model.listing import RECORDED, ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
@@ -43,7 +44,9 @@ def finished(
     """Do what guard does after the analysis."""
     now = datetime.now(UTC)
     parts = (PartSummary("1", "text/plain", "", 1, "c" * 64), PartSummary("2", "application/zip", "a.zip", 1, FILE))
-    evidence = Evidence((Report("clamav", True, Status.FINISHED, 1.0, findings), report_of(listing, 0.1)))
+    evidence = Evidence(
+        (Report("clamav", True, Status.FINISHED, 1.0, findings, convicts_files=True), report_of(listing, 0.1))
+    )
     judgement = judge(evidence, POLICY)
     request = FinishedRequest(
         new_ggrid(), TENANT, now, now, "smtp", "g", Envelope("ada@north.example", ("bob@south.example",), "192.0.2.7"),
@@ -143,7 +146,7 @@ def test_more_entries_than_are_recorded_leave_the_outcome_open():
 
 def test_a_protected_sender_is_still_one_without_an_entry():
     listing = Listing(acting=BLOCKED.acting, protected_sender="north.example")
-    request = finished(Finding("dns.unverified-sender", "From", {"domain": "north.example"}), listing=listing)
+    request = finished(Finding("dns.unverified-sender", area("From"), {"domain": "north.example"}), listing=listing)
     outcome = Retrial(request, Edit("ip-block", frozenset({"192.0.2.7"}), TENANT, adds=False)).judge(POLICY, ())
     expected = finished(*request.evidence.reports[0].findings, listing=replace(listing, acting=()))
     assert (outcome.verdict_after, outcome.decision_after) == (expected.judgement.verdict, expected.ruling.decision)

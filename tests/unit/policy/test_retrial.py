@@ -13,6 +13,7 @@ from mailwarden.lists.precedence import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import HopSummary, LinkSummary, MessageSummary, PartSummary
@@ -52,8 +53,8 @@ ENTRIES: Sequence[tuple[str, Sequence[str]]] = (
 )
 FINDINGS = (
     Finding("rspamd.reject", facts={"score": 20.0, "required": 15.0}),
-    Finding("html.credential-form", "part 1", {"host": "thief.example", "url": "http://thief.example/pay"}),
-    Finding("html.smuggling", "part 2 (tool.exe)", {"how": "it saves a decoded blob"}),
+    Finding("html.credential-form", Place(part="1"), {"host": "thief.example", "url": "http://thief.example/pay"}),
+    Finding("html.smuggling", Place(part="2", name="tool.exe"), {"how": "it saves a decoded blob"}),
     Finding("rspamd.phished-url", facts={"options": "shown.example->thief.example"}),
     Finding("authentication.spf-pass", facts={"domain": "north.example"}),
 )
@@ -96,7 +97,7 @@ class Sample:
             senders=(shown,),
             urls=urls,
             files=tuple(
-                SightedFile(f"part {at} ({name})" if name else f"part {at}", name, kind, digest, is_body=not name)
+                SightedFile(Place(part=str(at), name=name), name, kind, digest, is_body=not name)
                 for at, (name, kind, digest) in enumerate(files, 1)
             ),
             relays=relays,

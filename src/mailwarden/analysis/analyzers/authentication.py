@@ -16,6 +16,7 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Finding
+from mailwarden.model.place import area
 
 DMARC_FAILURES = frozenset({"dmarc-reject", "dmarc-quarantine", "dmarc-softfail"})
 
@@ -32,7 +33,7 @@ class AuthenticationAnalyzer:
             yield _finding("duplicate-from", domain=seen)
         doubt = "" if known.ambiguous_sender else read_otherwise(known, checks)
         if doubt:
-            yield Finding(AMBIGUOUS_SENDER, "From", {"sentence": doubt})
+            yield Finding(AMBIGUOUS_SENDER, area("From"), {"sentence": doubt})
         if doubt or known.ambiguous_sender:
             yield _finding("unaligned", domain=seen)
             return

@@ -16,10 +16,11 @@ from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.identity import Identity, is_host, is_private, read_identity
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import Place, area
 
 FINDINGS = 5  # of one kind
 
-Imitation = tuple[str, str, dict[str, Fact]]
+Imitation = tuple[str, Place, dict[str, Fact]]
 
 
 class LookalikeAnalyzer:
@@ -40,7 +41,7 @@ class LookalikeAnalyzer:
 
 def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imitation]:
     """Yield what the address in From, or the one that answers go to, passes for."""
-    for who, place in ((sender, "From"), (reply, "Reply-To")):
+    for who, place in ((sender, area("From")), (reply, area("Reply-To"))):
         if not who.domain or (who is reply and reply.organisation == sender.organisation):
             continue
         if brand := brands.bare(who.domain):
@@ -50,7 +51,7 @@ def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imit
         elif borne := brands.borne_by(who.domain):
             yield "sender-bears", place, {"domain": who.domain, "brand": borne[0].name}
     if sender.domain and (brand := brands.token_of(sender.local)) and not brand.owns(sender.domain):
-        yield "local-part", "From", {"address": sender.address, "brand": brand.name}
+        yield "local-part", area("From"), {"address": sender.address, "brand": brand.name}
 
 
 def _links(view: View, brands: Brands) -> Iterator[Imitation]:
@@ -78,16 +79,16 @@ def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]
         facts: dict[str, Fact] = {"brand": named.name, "address": sender.address or "no address"}
         backed = any(map(named.owns, domains))
         if not (sender.domain and named.owns(sender.domain)):
-            yield ("name-backed" if backed else "name-links" if foreign else "name"), "From", facts
+            yield ("name-backed" if backed else "name-links" if foreign else "name"), area("From"), facts
             if not backed and _is_anybodys(sender):
-                yield "name-anybody", "From", facts
+                yield "name-anybody", area("From"), facts
         elif foreign and not backed:
-            yield "links-elsewhere", "From", facts
+            yield "links-elsewhere", area("From"), facts
     if not foreign:
         return
     for brand in brands.named_in(view.subject, most=3):
         if brand is not named and not any(map(brand.owns, (sender.domain, *domains))):
-            yield "subject", "Subject", {"brand": brand.name, "address": sender.address or "no address"}
+            yield "subject", area("Subject"), {"brand": brand.name, "address": sender.address or "no address"}
 
 
 def _is_anybodys(sender: Identity) -> bool:

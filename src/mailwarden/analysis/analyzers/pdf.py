@@ -26,6 +26,7 @@ from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import Place
 
 LITTLE_TEXT = 800
 FEW_PAGES = 2
@@ -75,7 +76,7 @@ def _look_at(file: SeenFile, scan: PdfScan, view: View) -> Iterator[Finding]:
         yield from _look_at_text(file, scan.reading, told)
 
 
-def _look_at_opening(scan: PdfScan, place: str, told: dict[str, Fact]) -> Iterator[Finding]:
+def _look_at_opening(scan: PdfScan, place: Place, told: dict[str, Fact]) -> Iterator[Finding]:
     if "script" in scan.actions and "opens" in scan.actions:
         yield Finding("pdf.script-at-opening", place, told)
     if "JavaScript" in scan.opening:

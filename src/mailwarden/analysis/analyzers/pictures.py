@@ -28,6 +28,7 @@ from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import THE_TEXT, Place, area
 
 LITTLE_TEXT = 700
 
@@ -74,9 +75,9 @@ def _look(view: View) -> Iterator[Finding]:
         seen.add(url or text)
         if url:
             ties = ties or ties_of(view)
-            yield from _judge(url, f"QR code in {place}", ties, view)
+            yield from _judge(url, place.code(), ties, view)
         else:
-            yield from _judge_other(text, f"QR code in {place}", view)
+            yield from _judge_other(text, place.code(), view)
         if len(seen) >= view.limits.codes:
             view.coverage.beyond("codes", place)
             return
@@ -84,7 +85,7 @@ def _look(view: View) -> Iterator[Finding]:
         yield Finding("pictures.qr-not-read")
 
 
-def _judge_other(text: str, place: str, view: View) -> Iterator[Finding]:
+def _judge_other(text: str, place: Place, view: View) -> Iterator[Finding]:
     """Tell of a code that leads to no page, but to a telephone or a purse."""
     if coins := _COINS.match(text):
         yield Finding("pictures.qr-coins", place, {"address": coins[1][: SHOWN.fact]})
@@ -101,7 +102,7 @@ def _asks_to_scan(view: View) -> bool:
     return bool(view.files) or any(page.document.images or "<svg" in page.lower for page in view.pages)
 
 
-def _judge(url: str, place: str, ties: Ties, view: View) -> Iterator[Finding]:
+def _judge(url: str, place: Place, ties: Ties, view: View) -> Iterator[Finding]:
     """Tell of one code that leads somewhere: it is a link, and it takes its reader away from guarded machines."""
     host = host_of(url)
     told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= SHOWN.fact else {})}
@@ -133,7 +134,7 @@ def _address(text: str) -> str:
     return next(iter(find_urls(text)), "") if "." in text else ""
 
 
-def _codes(view: View) -> Iterator[tuple[str, str]]:
+def _codes(view: View) -> Iterator[tuple[str, Place]]:
     """Yield the text and the place of each code: in pictures, in PDF files, cut into pieces, and drawn."""
     clock = PictureClock(view.coverage)
     pieces: dict[bytes, None] = {}
@@ -151,20 +152,20 @@ def _codes(view: View) -> Iterator[tuple[str, str]]:
         if scan.reading.loaded:
             for number, text in read_pdf(file.content, clock, scan.reading.password, file.place):
                 found = True
-                yield text, f"page {number} of {file.part.place}"
+                yield text, file.part.place.on_page(number)
     if not found and pieces:
         for text in _joined(view, pieces, clock):
-            yield text, "pictures put together"
+            yield text, area("pictures put together")
     yield from _drawn(view, clock)
 
 
-def _texts_of(content: bytes, kind: str, place: str, clock: PictureClock) -> tuple[str, ...]:
+def _texts_of(content: bytes, kind: str, place: Place, clock: PictureClock) -> tuple[str, ...]:
     """Return the texts of the codes in one picture, or record that its format cannot be read."""
     if kind == "emf":
         return tuple(text for bitmap in read_metafile(content, clock.coverage, place) for text in read_image(bitmap))
     if kind not in UNSUPPORTED:
         return read_picture(content, kind, clock, place)
-    if not _OFFICE_MEDIA.search(place):
+    if not (place.inside and _OFFICE_MEDIA.search(place.inside[-1])):
         clock.coverage.unsupported(place, f"the picture has a format that is not read ({kind})")
     return ()
 
@@ -176,10 +177,10 @@ def _joined(view: View, pieces: dict[bytes, None], clock: PictureClock) -> Itera
     contents = [part.content for part in view.message.parts if part.content in pieces]
     if len(contents) < 2:
         return
-    for content in clock.coverage.first(contents, "picture_pieces", "the pictures"):
-        if clock.is_over("the pictures"):
+    for content in clock.coverage.first(contents, "picture_pieces", area("the pictures")):
+        if clock.is_over(area("the pictures")):
             return
-        grey = next(read_frames(content, picture_kind(content), clock, "the pictures"), None)
+        grey = next(read_frames(content, picture_kind(content), clock, area("the pictures")), None)
         if grey is not None and grey.width * grey.height <= WORKING_PIXELS:
             every.append(grey)
             sizes.setdefault((grey.width // 4, grey.height // 4), []).append(grey)
@@ -190,7 +191,7 @@ def _joined(view: View, pieces: dict[bytes, None], clock: PictureClock) -> Itera
         yield from read_pieces(every)
 
 
-def _pictures(view: View) -> Iterator[tuple[bytes, str, str]]:
+def _pictures(view: View) -> Iterator[tuple[bytes, str, Place]]:
     """Yield the pictures with their formats and places, larger ones first: a code is no icon."""
     files = [(part.content, part.place) for part in view.message.parts if part.content]
     files += [(file.content, file.place) for file in view.opened_files if file.inside]
@@ -218,17 +219,17 @@ def _carried(source: str) -> Iterator[bytes]:
             continue
 
 
-def _drawn(view: View, clock: PictureClock) -> Iterator[tuple[str, str]]:
+def _drawn(view: View, clock: PictureClock) -> Iterator[tuple[str, Place]]:
     coverage = view.coverage
     drawings = (
         (drawing, place)
         for found, place in (
-            (find_text_drawings(view.plain_text, coverage), "the text"),
+            (find_text_drawings(view.plain_text, coverage), THE_TEXT),
             *((find_page_drawings(page.lower, coverage, page.place), page.place) for page in view.pages),
         )
         for drawing in found
     )
-    for drawing, place in coverage.first(drawings, "drawings", "the text"):
+    for drawing, place in coverage.first(drawings, "drawings", area("the text")):
         if clock.is_over(place):
             return
         for text in read_drawing(drawing):
@@ -242,7 +243,7 @@ def _drawn(view: View, clock: PictureClock) -> Iterator[tuple[str, str]]:
                 yield text, place
 
 
-def _sources(view: View) -> Iterator[tuple[str, str]]:
+def _sources(view: View) -> Iterator[tuple[str, Place]]:
     """Yield the pages with drawings, and the drawings that are packed, as they were written."""
     for page in view.pages:
         if "<svg" in page.lower or "data:image/svg" in page.lower:

@@ -21,6 +21,7 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import area
 
 MIN_LABEL = 5  # a shorter label of the recipient's domain is found in names by accident
 # The ending is the last label: no label with a dot follows.
@@ -56,7 +57,7 @@ class SenderAnalyzer:
         reply = read_identity(view.message.header("reply-to"))
         for what, facts in (*_name(sender, view), *_address(sender, view), *_reply(sender, reply)):
             cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
-            yield Finding(f"sender.{what}", "From", cut)
+            yield Finding(f"sender.{what}", area("From"), cut)
 
 
 def _name(sender: Identity, view: View) -> Iterator[Oddity]:

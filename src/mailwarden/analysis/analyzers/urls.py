@@ -22,6 +22,7 @@ from mailwarden.message.page_links import Link
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 FINDINGS = 5  # of one kind
 MANY_DOMAINS = 25
@@ -65,13 +66,13 @@ class UrlsAnalyzer:
                 yield Finding(f"urls.{what}", place, cut)
 
 
-def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
+def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
     ties = ties_of(view)
     for link in chosen_links(view):
         for noticed in merge(look_at_address(link[0], ties), link[0], SHOWN.fact):
             yield noticed, link[1]
     for noticed in look_homewards(view):
-        yield noticed, ""
+        yield noticed, WHOLE_MESSAGE
     locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
     if locked and find_passwords(f"{view.subject}\n{view.text}"):
         yield ("locked-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
@@ -87,10 +88,10 @@ def _notice(view: View) -> Iterator[tuple[Noticed, str]]:
                 yield noticed, page.place
 
 
-def chosen_links(view: View) -> tuple[tuple[str, str], ...]:
+def chosen_links(view: View) -> tuple[tuple[str, Place], ...]:
     """Return address and place of the links, one to each host first, then the others."""
-    first: dict[str, tuple[str, str]] = {}
-    others: dict[str, tuple[str, str]] = {}
+    first: dict[str, tuple[str, Place]] = {}
+    others: dict[str, tuple[str, Place]] = {}
     for link in view.links:
         if link.host and first.setdefault(link.host, (link.url, link.place))[0] != link.url:
             others.setdefault(link.url, (link.url, link.place))

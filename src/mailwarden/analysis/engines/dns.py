@@ -35,6 +35,7 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import UNVERIFIED_SENDER, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.place import area
 
 NAME = "dns"
 ROOT = "."
@@ -253,9 +254,9 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
             raise EngineFailed(FailureKind.UNFINISHED, "The DNS resolver failed while the sender was checked.")
         if not (temporary or failed) or not domain:
             return ()
-        found = [Finding(UNVERIFIED_SENDER, "From", {"domain": domain[: SHOWN.fact]})]
+        found = [Finding(UNVERIFIED_SENDER, area("From"), {"domain": domain[: SHOWN.fact]})]
         if load_brands().owner_of(domain):
-            found.append(Finding("dns.brand-sender", "From", {"domain": domain[: SHOWN.fact]}))
+            found.append(Finding("dns.brand-sender", area("From"), {"domain": domain[: SHOWN.fact]}))
         return tuple(found)
 
     async def _compare(self, checks: SenderChecks, domain: str, known: Known, unsure: Lookups) -> bool:

@@ -17,9 +17,10 @@ os.environ.setdefault("LIBARCHIVE", "libarchive.so.13")  # the search for the li
 from libarchive import ffi
 from libarchive.exception import ArchiveError
 
-from mailwarden.analysis.files.container import Entry, Opening, SeenFile, place_within
+from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, names_within, skip_front
 from mailwarden.analysis.files.names import hides_names, list_names
+from mailwarden.model.place import Place
 
 _CHUNK = 262_144
 _REGULAR, _KINDS = 0o100000, 0o170000
@@ -70,7 +71,7 @@ def read_entries(
     content: bytes,
     formats: tuple[str, ...],
     filters: tuple[str, ...],
-    place: str,
+    place: Place,
     opening: Opening,
     *,
     options: bytes = b"",
@@ -94,7 +95,7 @@ def read_entries(
         yield from _entries(archive, len(content), place, opening, unlocks=bool(password))
 
 
-def _entries(archive: int, packed: int, place: str, opening: Opening, *, unlocks: bool) -> Iterator[Entry]:
+def _entries(archive: int, packed: int, place: Place, opening: Opening, *, unlocks: bool) -> Iterator[Entry]:
     buffer = create_string_buffer(_CHUNK)
     total = 0
     while True:
@@ -112,7 +113,7 @@ def _entries(archive: int, packed: int, place: str, opening: Opening, *, unlocks
             if ffi.entry_filetype(entry) & _KINDS not in {_REGULAR, 0}:
                 continue
             name = _name_of(entry)
-            inside = place_within(place, name)
+            inside = place.within(name)
             encrypted = _is_encrypted(entry) > 0
             if encrypted and not unlocks:  # of some formats libarchive would return the encrypted bytes
                 opening.encrypted(inside)
@@ -160,7 +161,7 @@ def _name_of(entry: int) -> str:
     return str(name).encode("utf-8", "replace").decode()
 
 
-def _record(error: Exception, place: str, opening: Opening, *, encrypted: bool = False) -> None:
+def _record(error: Exception, place: Place, opening: Opening, *, encrypted: bool = False) -> None:
     message = str(getattr(error, "msg", None) or error)
     lower = message.lower()
     if encrypted or "encrypt" in lower or "passphrase" in lower:

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD
 from mailwarden.message.coverage import Coverage
-from mailwarden.message.limits import SHOWN, Limits
+from mailwarden.message.limits import Limits
 from mailwarden.message.message import Part
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 
 class SeenFile(Struct, frozen=True):
@@ -26,7 +27,7 @@ class SeenFile(Struct, frozen=True):
     name: str
     content: bytes
     inside: bool = False
-    place: str = ""  # such as `part 2 (a.zip) > b.rar > c.htm`
+    place: Place = WHOLE_MESSAGE  # such as `part 2 (a.zip) > b.rar > c.htm`
     media_type: str = ""  # as declared by the message that holds it, "" where nothing declares it
     charset: str = ""
     is_body: bool = False  # the shown text of a message inside, such as the HTML body of an attached .eml
@@ -92,7 +93,7 @@ class Opening:
             self._has_more_passwords = len(found) > self.limits.passwords
         return self._passwords
 
-    def office_passwords(self, place: str) -> Iterator[str]:
+    def office_passwords(self, place: Place) -> Iterator[str]:
         """Yield the passwords to try on an encrypted Office document; trials of all documents count together."""
         for password in (DEFAULT_PASSWORD, *self.passwords):
             self._office_trials += 1
@@ -106,22 +107,22 @@ class Opening:
         self.traits = Traits()
         return self.traits
 
-    def admit(self, place: str) -> None:
+    def admit(self, place: Place) -> None:
         """Count one more file."""
         self._files += 1
         if self._files > self.limits.files:
             self.exhaust("files", place)
         self.check_time(place)
 
-    def check_time(self, place: str) -> None:
+    def check_time(self, place: Place) -> None:
         if time.process_time() > self._until:
             self.exhaust("unpack_seconds", place)
 
-    def exhaust(self, limit: str, place: str) -> None:
+    def exhaust(self, limit: str, place: Place) -> None:
         self.coverage.beyond(limit, place)
         raise Exhausted
 
-    def read(self, chunks: Iterable[bytes], packed: int, place: str) -> bytes | None:
+    def read(self, chunks: Iterable[bytes], packed: int, place: Place) -> bytes | None:
         """Join what comes out of a container; None if one file, or its share of the whole, is beyond a limit."""
         kept: list[bytes] = []
         size = 0
@@ -137,7 +138,7 @@ class Opening:
             kept.append(chunk)
         return kept[0] if len(kept) == 1 else b"".join(kept)
 
-    def _count(self, size: int, place: str) -> None:
+    def _count(self, size: int, place: Place) -> None:
         self._bytes += size
         if self._bytes > self.limits.unpacked_bytes:
             self.exhaust("unpacked_bytes", place)
@@ -156,28 +157,22 @@ class Opening:
                 if missed.limit:
                     self.coverage.beyond(missed.limit, missed.place)
 
-    def encrypted(self, place: str, detail: str = "") -> None:
+    def encrypted(self, place: Place, detail: str = "") -> None:
         self.traits.encrypted = True
         self.unread += 1
         self.coverage.encrypted(place, detail)
         if self._has_more_passwords:
             self.coverage.beyond("passwords", place)
 
-    def unsupported(self, place: str, detail: str) -> None:
+    def unsupported(self, place: Place, detail: str) -> None:
         self.traits.unreadable = True
         self.unread += 1
         self.coverage.unsupported(place, detail)
 
-    def damaged(self, place: str, detail: str) -> None:
+    def damaged(self, place: Place, detail: str) -> None:
         self.traits.unreadable = True
         self.unread += 1
         self.coverage.damaged(place, detail)
 
 
 Reader = Callable[[SeenFile, Opening], Iterator[Entry]]
-
-
-def place_within(place: str, name: str) -> str:
-    """Return the place of a file inside of another one, cut for people from the left: the end says what it is."""
-    within = f"{place} > {name[-SHOWN.name :] or 'without a name'}"
-    return within if len(within) <= SHOWN.path else f"… {within[-SHOWN.path :]}"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from mailwarden.analysis.file_types import ending_of
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.rtf import read_rtf, unpack_rtf
+from mailwarden.model.place import Place
 
 TNEF = b"\x78\x9f\x3e\x22"
 _TITLE, _DATA, _BEGIN = 0x00018010, 0x0006800F, 0x00069002  # of an attached file
@@ -57,7 +58,7 @@ def read_tnef(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     yield from _attached(names, data)
 
 
-def body_of(name: int, of_type: int, content: bytes, place: str, opening: Opening) -> Iterator[Entry]:
+def body_of(name: int, of_type: int, content: bytes, place: Place, opening: Opening) -> Iterator[Entry]:
     """Yield the text of a message that a MAPI property holds."""
     charset = "utf-16-le" if of_type == _UNICODE else ""
     if name == _PLAIN:

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mailwarden.analysis.files.archives import read_entries
-from mailwarden.analysis.files.container import Entry, Opening, SeenFile, place_within
+from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.formats import ZIP_END
 from mailwarden.message.limits import SHOWN
+from mailwarden.model.place import Place
 
 _LOCAL = struct.Struct("<4s5H3I2H")  # 4.3.7
 _CENTRAL = struct.Struct("<4s6H3I5H2I")  # 4.3.12
@@ -233,7 +234,7 @@ class _Zip:
         if key in self._yielded:
             return
         self._yielded.add(key)
-        place = place_within(self.place, header.name)
+        place = self.place.within(header.name)
         if header.end > len(self.content):
             self.opening.damaged(place, "the ZIP archive declares more bytes than it has")
         if header.flags & _ENCRYPTED or header.method == _AES:
@@ -248,7 +249,7 @@ class _Zip:
         else:
             yield from self._by_libarchive(header, place)
 
-    def _plain(self, header: Header, place: str) -> Entry:
+    def _plain(self, header: Header, place: Place) -> Entry:
         failed: list[str] = []
         data = self.opening.read(self._chunks(header, failed), header.packed, place)
         if data is None:
@@ -280,7 +281,7 @@ class _Zip:
         if not unpacker.eof:
             failed.append("it ends before its end")
 
-    def _unlock(self, header: Header, place: str) -> Iterator[Entry]:
+    def _unlock(self, header: Header, place: Place) -> Iterator[Entry]:
         """Open an encrypted file by one of the passwords that the message gives."""
         self.opening.traits.encrypted = True
         passwords = self.opening.passwords if self._tried < _TRIED else ()
@@ -297,14 +298,14 @@ class _Zip:
         self.opening.encrypted(place)
         yield Entry(header.name, is_read=False)
 
-    def _try(self, header: Header, alone: bytes, place: str, password: str) -> Entry | None:
+    def _try(self, header: Header, alone: bytes, place: Place, password: str) -> Entry | None:
         with self.opening.trial() as trial:
             for entry in read_entries(alone, ("zip_seekable",), (), place, trial, password=password):
                 if trial.coverage.complete and entry.is_read:
                     return Entry(header.name, entry.content, unlocked=True)
         return None
 
-    def _by_libarchive(self, header: Header, place: str) -> Iterator[Entry]:
+    def _by_libarchive(self, header: Header, place: Place) -> Iterator[Entry]:
         found = False
         for entry in read_entries(self._alone(header), ("zip_seekable",), (), self.place, self.opening):
             found = True

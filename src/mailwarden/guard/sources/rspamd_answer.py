@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from mailwarden.guard.sources.appraisal import Answer, Appraisal, sentence_of
 from mailwarden.guard.sources.result_fields import OWN
 from mailwarden.model.judgement import Reason
+from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
 
 REQUIRED_SCORE = 15.0  # Rspamd's usual score to reject at: 100 points, which convict
@@ -102,7 +103,7 @@ def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
         by_rule.setdefault(reason.rule, []).append(reason)
     for rule, spoken in by_rule.items():
         score = round(sum(reason.weight for reason in spoken) * REQUIRED_SCORE / POINTS, 2)
-        places = tuple(dict.fromkeys(reason.place for reason in spoken if reason.place))[:MAX_OPTIONS]
+        places = tuple(text for text in dict.fromkeys(shown_place(each.place) for each in spoken) if text)[:MAX_OPTIONS]
         name = f"MW_{_NOT_IN_NAMES.sub('_', rule.upper())}"
         yield Symbol(name, score, score, spoken[0].summary, places)
 

@@ -25,11 +25,11 @@ class Opened(NamedTuple):
 
     @property
     def places(self) -> list[str]:
-        return [file.place.partition(" > ")[2] for file in self.files]
+        return [" > ".join(file.place.inside) for file in self.files]
 
     @property
     def contents(self) -> dict[str, bytes]:
-        return {file.place.partition(" > ")[2]: file.content for file in self.files}
+        return {" > ".join(file.place.inside): file.content for file in self.files}
 
     @property
     def missed(self) -> set[str]:

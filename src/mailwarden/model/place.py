@@ -1,0 +1,74 @@
+"""A place in a message as a value, and the one function that writes it for people."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mailwarden.model.shown_text import shorten
+
+_NAME = 255  # characters of a file name that are recorded; the end says what the file is
+_TEXT = 1_000
+_SHOWN = 200
+
+
+class PlaceKind(StrEnum):
+    """What of a file is meant."""
+
+    FILE = "file"  # the file itself, or a named area of the message
+    LINK = "link"  # a link in it
+    CODE = "code"  # a QR code in it
+
+
+class Place(Struct, frozen=True, omit_defaults=True):
+    """Where something is: in a MIME part, in a file inside of it, or in a named area such as `From`.
+
+    Without any field it is the message as a whole.
+    """
+
+    part: str = ""  # the path of the part, such as `1.2`
+    name: str = ""  # its file name
+    inside: tuple[str, ...] = ()  # names of files, from the one in the part to the innermost
+    page: int = 0  # of a document, from 1
+    kind: PlaceKind = PlaceKind.FILE
+    area: str = ""  # of the message: `From`, `envelope`, `the text`
+
+    def within(self, name: str) -> "Place":
+        """Return the place of a file inside of this one."""
+        return replace(self, inside=(*self.inside, name[-_NAME:]))
+
+    def on_page(self, number: int) -> "Place":
+        return replace(self, page=number)
+
+    def link(self) -> "Place":
+        return replace(self, kind=PlaceKind.LINK)
+
+    def code(self) -> "Place":
+        return replace(self, kind=PlaceKind.CODE)
+
+
+WHOLE_MESSAGE = Place()
+THE_TEXT = Place(area="the text")
+THE_PAGE = Place(area="the page")
+_PREFIXES = {PlaceKind.FILE: "", PlaceKind.LINK: "link in ", PlaceKind.CODE: "QR code in "}
+
+
+def area(name: str) -> Place:
+    """Return the place of a header field or another named area of the message."""
+    return Place(area=name)
+
+
+def place_text(place: Place) -> str:
+    """Write a place as an analyst reads it, such as `QR code in page 2 of part 3 (a.zip) > b.pdf`."""
+    part = f"part {place.part} ({place.name})" if place.name else f"part {place.part}"
+    start = place.area or (part if place.part else "")
+    text = " > ".join((start, *(name or "without a name" for name in place.inside)))
+    if len(text) > _TEXT:
+        text = f"… {text[-_TEXT:]}"
+    page = f"page {place.page} of " if place.page else ""
+    return f"{_PREFIXES[place.kind]}{page}{text}"
+
+
+def shown_place(place: Place) -> str:
+    """Return the text of a place for API callers and pages: short, on one line, without control characters."""
+    return shorten(place_text(place), _SHOWN)
