@@ -160,3 +160,48 @@ async def test_work_that_outlasts_the_grace_period_is_cut(door):
         began = time.monotonic()
     assert time.monotonic() - began < 3
     writer.close()
+
+
+async def test_a_version_that_is_not_spoken_is_answered_in_one_that_is(door):
+    async with serving(door, Listen(), None, Limits()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert (await exchange(reader, writer, b"GET /ok HTTP/2.0\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.0 400")
+        writer.close()
+
+
+async def test_a_head_that_never_ends_is_refused_at_its_limit(door):
+    async with serving(door, Listen(), None, Limits(max_headers=4_000)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reading = asyncio.create_task(reader.read())
+        writer.write(b"GET /ok HTTP/1.1\r\nHost: a\r\n")
+        for number in range(60):
+            writer.write(b"X-%d: %s\r\n" % (number, b"a" * 1_000))
+            await asyncio.sleep(0.005)
+            if reading.done():
+                break
+        assert (await asyncio.wait_for(reading, PATIENCE)).startswith(b"HTTP/1.1 400")
+        assert number < 40, "32 KiB are the limit, not what the parser would take"
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [20, 400_000, 2_000_000])
+async def test_the_bytes_of_a_body_are_no_head(size):
+    """A body that comes with its head, and one that is not wanted and still comes, end no connection early."""
+
+    async def take(call):
+        body = await call.request.content.read() if size < 1_000_000 else b""
+        return web.Response(text=str(len(body)), status=200 if body else 413)
+
+    door = FrontDoor([Route("POST", "/take", take)], Metrics())
+    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = b"POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size
+        writer.write(head + b"a" * min(size, 100_000))
+        for _ in range(100_000, size, 100_000):
+            await asyncio.sleep(0.03)
+            writer.write(b"a" * 100_000)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        assert answer.startswith(b"HTTP/1.1 413" if size > 1_000_000 else b"HTTP/1.1 200")
+        rest = await asyncio.wait_for(reader.read(), PATIENCE) if size > 1_000_000 else b""
+        assert b"HTTP/1.1" not in rest, "no second answer"
+        writer.close()

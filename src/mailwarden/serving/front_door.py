@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 
 import structlog
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from prometheus_client import Counter, Histogram
 
@@ -32,6 +32,7 @@ _USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NO_VARIABLES: Mapping[str, str] = {}
 _NO_PROXIES = Networks()
 _NO_HEADERS: Mapping[str, str] = {}
+_VERSIONS = (HttpVersion10, HttpVersion11)
 
 log = get_logger("front_door")
 
@@ -67,10 +68,10 @@ class Route:
     quiet: bool = False  # asked every few seconds by machines: no line in the log
 
 
-class _HeadWriter:
-    """Writes the head of an answer and none of its body: HEAD is answered as GET is, without the content.
+class HeadWriter:
+    """Writes the head of a reply to HEAD without its body (RFC 9110, section 9.3.2).
 
-    RFC 9110, section 9.3.2. aiohttp leaves out the body of a plain response by itself, but not that of a stream.
+    aiohttp leaves out the body of a plain response by itself, but not that of a stream.
     """
 
     def __init__(self, writer: AbstractStreamWriter) -> None:
@@ -85,6 +86,20 @@ class _HeadWriter:
 
     async def write_eof(self, _: bytes = b"") -> None:
         await self._writer.write_eof(b"")
+
+
+class HttpRequest(web.BaseRequest):
+    """aiohttp's request, as the server makes it; the reply never repeats a version that guard and abby do not speak."""
+
+    @property
+    def spoken_version(self) -> HttpVersion:
+        """Return the version that the client named."""
+        return super().version
+
+    @property
+    def version(self) -> HttpVersion:
+        """Return the version of the reply (RFC 9110, section 2.5: one that the server conforms to)."""
+        return spoken if (spoken := super().version) in _VERSIONS else HttpVersion10
 
 
 class FrontDoor:
@@ -195,8 +210,8 @@ class FrontDoor:
             else:
                 raise NotFound("There is nothing at this path.")
         route = methods.get(request.method)
-        if route is None and request.method == "HEAD" and (route := methods.get("GET")) is not None:
-            request._payload_writer = _HeadWriter(request._payload_writer)  # type: ignore[assignment]
+        if route is None and request.method == "HEAD":
+            route = methods.get("GET")
         if route is None:
             allowed = {*methods, "HEAD"} if "GET" in methods else methods
             raise MethodNotAllowed("This path does not take this method.", allowed=sorted(allowed))
@@ -249,8 +264,8 @@ def finish_headers(
 
 def _check_head(request: web.BaseRequest, max_head: int) -> None:
     """Refuse heads that two readers could understand differently."""
-    if request._version not in (HttpVersion10, HttpVersion11):
-        request._version = HttpVersion10  # the answer repeats it, and must be in a version that exists
+    spoken = request.spoken_version if isinstance(request, HttpRequest) else request.version
+    if spoken not in _VERSIONS:
         raise BadRequest("This server speaks HTTP/1.1.")
     hosts = request.headers.getall("Host", ())
     if len(hosts) > 1 or (not hosts and request.version == HttpVersion11):

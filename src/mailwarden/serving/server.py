@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from mailwarden.errors import (
     BadRequest,
@@ -25,7 +28,7 @@ from mailwarden.errors import (
     Overloaded,
     RequestTimeout,
 )
-from mailwarden.serving.front_door import FrontDoor, finish_headers
+from mailwarden.serving.front_door import FrontDoor, HeadWriter, HttpRequest, finish_headers
 from mailwarden.serving.port import open_port
 from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.shared import Listen
@@ -52,19 +55,21 @@ class Limits:
 
 
 class Server(web.Server):
-    """Makes the connections of one listener."""
+    """Makes the connections of one listener, and counts them."""
 
     def __init__(self, door: FrontDoor, limits: Limits) -> None:
-        super().__init__(door.answer)
+        super().__init__(self._answer, request_factory=self._make)
         self._door = door
         self._limits = limits
+        self._open = 0
         self._by_address: Counter[str] = Counter()
 
     def admit(self, address: str | None) -> str | None:
-        """Count a connection of this address, and return why it is refused, or None where it is not."""
+        """Count a connection of this address, and return the limit that it exceeds, or None."""
+        self._open += 1
         if address is not None:
             self._by_address[address] += 1
-        if len(self._connections) > self._limits.max_connections:
+        if self._open > self._limits.max_connections:
             return "total"
         most = self._limits.max_connections_per_address
         if address is not None and most is not None and self._by_address[address] > most:
@@ -72,24 +77,57 @@ class Server(web.Server):
         return None
 
     def forget(self, address: str | None) -> None:
+        self._open -= 1
         if address is not None:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
 
     def __call__(self) -> "Connection":
-        return Connection(self, self._loop, self._door, self._limits)
+        return Connection(self, self._door, self._limits)
+
+    def _make(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> HttpRequest:
+        """Make the request of a head that has arrived: aiohttp calls this between the parser and the handler."""
+        assert isinstance(protocol, Connection)
+        protocol.on_head()
+        if message.method == "HEAD":
+            writer = cast("AbstractStreamWriter", HeadWriter(writer))
+        return HttpRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._door.answer(request)
+        finally:
+            connection = request.protocol
+            assert isinstance(connection, Connection)
+            connection.on_answer(more_follows=not request.content.is_eof())
 
 
 class Connection(web.RequestHandler):
     """One connection: aiohttp's, with a deadline for every request head and our own words for errors."""
 
-    __slots__ = ("_address", "_door", "_head_bytes", "_head_timer", "_header_timeout")
+    __slots__ = (
+        "_address",
+        "_admitted",
+        "_between",
+        "_door",
+        "_head_bytes",
+        "_head_timer",
+        "_header_timeout",
+        "_server",
+    )
 
-    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, door: FrontDoor, limits: Limits) -> None:
+    def __init__(self, server: Server, door: FrontDoor, limits: Limits) -> None:
         super().__init__(
             server,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             access_log=None,  # type: ignore[arg-type]  # the front door writes the line
             max_line_size=MAX_LINE,
@@ -97,40 +135,55 @@ class Connection(web.RequestHandler):
             max_headers=limits.max_headers,
             auto_decompress=False,
         )
+        self._server = server
         self._door = door
         self._header_timeout = limits.header_timeout_ms / 1000
+        self._between = True  # two requests, or before the first: bytes that come now are of a head
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._address: str | None = None
+        self._admitted = False  # and counted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._start_head_timer()
-        if isinstance(self._manager, Server):
-            self._address = self._door.counted_address(transport)
-            refused = self._manager.admit(self._address)
-            if refused is not None:
-                self._door.refused_connections.labels(refused).inc()
-                self._refuse(Overloaded("Too many connections; close some, or try again later."))
+        self._address = self._door.counted_address(transport)
+        self._admitted = True
+        refused = self._server.admit(self._address)
+        if refused is not None:
+            self._door.refused_connections.labels(refused).inc()
+            self._refuse(Overloaded("Too many connections; close some, or try again later."))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
-        if isinstance(self._manager, Server):
-            self._manager.forget(self._address)
-            self._address = None
+        if self._admitted:
+            self._admitted = False
+            self._server.forget(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Pass bytes to the parser; bytes of a head count, until `on_head` says that it is complete.
+
+        What came with this call may be the end of the head and a part of the body, so that the limit is that of the
+        bytes before: `on_head` is called before the next bytes are read.
+        """
+        if self._between and self._head_bytes > self._door.max_head:
+            self._refuse(BadRequest("The request's head is too large."))
+            return
         super().data_received(data)
-        waits_for_head = self._request_count == 0 or (self._waiter is not None and not self._waiter.done())
-        if not waits_for_head:
-            self._stop_head_timer()
-        elif data:
+        if self._between and data:
             self._head_bytes += len(data)
-            if self._head_bytes > self._door.max_head:
-                self._refuse(BadRequest("The request's head is too large."))
-            elif self._head_timer is None:
+            if self._head_timer is None:
                 self._start_head_timer()
+
+    def on_head(self) -> None:
+        """Note that a whole request head has arrived."""
+        self._between = False
+        self._stop_head_timer()
+
+    def on_answer(self, *, more_follows: bool) -> None:
+        """Note that a request is answered; where more of its body follows, no head does: the connection closes."""
+        self._between = not more_follows
 
     def handle_error(
         self,
@@ -151,7 +204,7 @@ class Connection(web.RequestHandler):
         return response
 
     def _start_head_timer(self) -> None:
-        self._head_timer = self._loop.call_later(self._header_timeout, self._on_slow_head)
+        self._head_timer = asyncio.get_running_loop().call_later(self._header_timeout, self._on_slow_head)
 
     def _stop_head_timer(self) -> None:
         self._head_bytes = 0

@@ -12,7 +12,7 @@ that ends the session is executed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 import structlog
@@ -124,7 +124,7 @@ class SmtpSession:
         try:
             verb, argument = _split(await self._reader.read_command())
             async with asyncio.timeout(self._deadline):
-                return await _COMMANDS.get(verb, SmtpSession._unknown)(self, argument)
+                return await self._COMMANDS.get(verb, SmtpSession._unknown)(self, argument)
         except Refusal as refusal:
             self._ending |= refusal.hang_up
             return refusal.reply
@@ -294,23 +294,22 @@ class SmtpSession:
         if not self._greeted:
             raise Refusal(_NO_HELLO)
 
-
-_COMMANDS: Mapping[str, Callable[[SmtpSession, str | None], Awaitable[str]]] = {
-    "EHLO": SmtpSession._ehlo,
-    "HELO": SmtpSession._helo,
-    "XFORWARD": SmtpSession._xforward,
-    "MAIL": SmtpSession._mail,
-    "RCPT": SmtpSession._rcpt,
-    "DATA": SmtpSession._data,
-    "RSET": SmtpSession._rset,
-    "NOOP": SmtpSession._noop,
-    "QUIT": SmtpSession._quit,
-    "VRFY": SmtpSession._vrfy,
-    "EXPN": SmtpSession._expn,
-    "HELP": SmtpSession._help,
-    "AUTH": SmtpSession._auth,
-    "STARTTLS": SmtpSession._starttls,
-}
+    _COMMANDS: ClassVar[Mapping[str, Callable[["SmtpSession", str | None], Awaitable[str]]]] = {
+        "EHLO": _ehlo,
+        "HELO": _helo,
+        "XFORWARD": _xforward,
+        "MAIL": _mail,
+        "RCPT": _rcpt,
+        "DATA": _data,
+        "RSET": _rset,
+        "NOOP": _noop,
+        "QUIT": _quit,
+        "VRFY": _vrfy,
+        "EXPN": _expn,
+        "HELP": _help,
+        "AUTH": _auth,
+        "STARTTLS": _starttls,
+    }
 
 
 def _split(line: bytes) -> tuple[str, str | None]:
