@@ -9,6 +9,7 @@ WITHOUT_TENANT = {
     "IdempotencyStore",  # its rows belong to a token, whatever tenants that may see
     "SessionStore",  # to whoever holds the cookie
     "FactorStore",  # to one person, who was found in a scope before
+    "LeaseStore",  # to an API key, of one tenant or of none
     "ThrottleStore",  # to nobody: strangers who try to log in
 }
 

@@ -12,9 +12,9 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.abby.config import StaticApiToken
-from mailwarden.abby.rates import Quota, RateLimiter
 from mailwarden.access.key_store import ApiKey, KeyScope
 from mailwarden.access.keys import Keys
+from mailwarden.access.rates import Quota, SharedRateLimiter
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
 from mailwarden.model.actor import Actor
@@ -92,7 +92,7 @@ class Access:
 class KeyAccess:
     """Asks for API keys, and for patience of those who call too often."""
 
-    def __init__(self, keys: Keys, rates: RateLimiter) -> None:
+    def __init__(self, keys: Keys, rates: SharedRateLimiter) -> None:
         self._keys = keys
         self._rates = rates
 
@@ -105,7 +105,7 @@ class KeyAccess:
         async def protected(call: Call) -> web.StreamResponse:
             text = api_key(call.request.headers.getall("Authorization", ()))
             key = await self._keys.authenticate(text, call.address)
-            quota = self._rates.count(key.key_id)
+            quota = await self._rates.count(key.key_id)
             try:
                 if quota.exceeded:
                     raise RateLimited(f"This API key may call {quota.limit} times a minute.", retry_after=quota.seconds)

@@ -36,7 +36,6 @@ from mailwarden.abby.openapi import describe
 from mailwarden.abby.organisation import offer_organisation
 from mailwarden.abby.quarantine import QuarantineApi
 from mailwarden.abby.quarantine_desk import QuarantineDesk
-from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.self_service import SelfServiceDesk
@@ -47,6 +46,7 @@ from mailwarden.access.idempotency import IdempotencyStore
 from mailwarden.access.key_store import KeyScope, KeyStore
 from mailwarden.access.keys import Keys
 from mailwarden.access.pepper_store import PepperStore
+from mailwarden.access.rates import LeaseStore, SharedRateLimiter
 from mailwarden.access.registry import build_registry
 from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
@@ -142,7 +142,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         )
         routes = build_routes(
             Access(config.static_api_tokens),
-            KeyAccess(keys, RateLimiter(config.lists_rate_limit)),
+            KeyAccess(keys, SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))),
             metrics,
             scanning=scanning,
             status=status,

@@ -119,7 +119,8 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
         Quarantine()
     )
     lists_rate_limit: Annotated[
-        int, Meta(ge=1, le=1_000_000, description="Calls of the List API per minute and API key.")
+        int,
+        Meta(ge=1, le=1_000_000, description="Calls of the List API per minute and API key, over all abby processes."),
     ] = 600
     max_list_streams: Annotated[
         int, Meta(ge=1, le=64, description="Concurrent list streams, each with its own database connection.")

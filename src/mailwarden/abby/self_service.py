@@ -7,7 +7,7 @@ it holds for one recipient of one message; whatever else is presented is answere
 import secrets
 from datetime import UTC, datetime
 
-from mailwarden.abby.rates import RateLimiter
+from mailwarden.access.rates import RateLimiter
 from mailwarden.access.throttle import address_subject
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import RateLimited

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.abby.rates import RateLimiter
 from mailwarden.abby.self_service import SelfServiceDesk
 from mailwarden.access.audit import AuditStore
+from mailwarden.access.rates import RateLimiter
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor

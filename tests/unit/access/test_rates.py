@@ -1,6 +1,6 @@
 """The rate limit of API keys."""
 
-from mailwarden.abby.rates import MAX_WINDOWS, RateLimiter
+from mailwarden.access.rates import MAX_WINDOWS, RateLimiter
 
 
 class Clock:
