@@ -141,7 +141,7 @@ def texts(root: Path) -> Iterator[Text]:
     for file in sorted(root.glob("src/**/templates/**/*")):
         if file.is_file() and file.suffix in (".html", ".txt", ".jinja", ".j2", ".yml"):
             yield from template(root, file)
-    for file in sorted(root.glob("src/**/rules/*.yml")):
+    for file in [*sorted(root.glob("src/**/rules/*.yml")), *sorted(root.glob("src/**/policy/*.yml"))]:
         yield from rules(root, file)
 
 
