@@ -13,7 +13,7 @@ import pytest
 
 from mailwarden.cli.certificates import renew_certificates
 from mailwarden.cli.doctor import examine
-from mailwarden.cli.doctor_report import Line
+from mailwarden.cli.doctor.report import Line
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate

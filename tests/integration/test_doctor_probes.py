@@ -10,9 +10,8 @@ import pytest
 from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, age_of_signatures
 from mailwarden.analysis.engines.engine import AnyEngine, Diagnosis
 from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
-from mailwarden.cli.doctor_report import Host, Line
-from mailwarden.cli.doctor_scans import check_postfix
-from mailwarden.cli.doctor_services import check_database
+from mailwarden.cli.doctor.report import Host, Line
+from mailwarden.cli.doctor.servers import check_database, check_postfix
 from mailwarden.guard.config import GuardConfig, ScanSources
 from mailwarden.guard.smtp.config import Smtp
 from mailwarden.settings.shared import Database
@@ -125,7 +124,7 @@ async def test_a_clock_that_is_two_hours_off_is_named(database_url: str, monkeyp
     host = Host(Path("/nowhere"), GuardConfig(database=Database(url=database_url)), None)
     assert {line.name: line.well for line in await lines(check_database, host)} == {"database": True, "clock": True}
     now = time.time
-    monkeypatch.setattr("mailwarden.cli.doctor_services.time.time", lambda: now() + 7_200)
+    monkeypatch.setattr("mailwarden.cli.doctor.servers.time.time", lambda: now() + 7_200)
     clock = (await lines(check_database, host))[1]
     assert (clock.name, clock.well) == ("clock", False)
     assert "ahead of" in clock.seen

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mailwarden.abby import config as abby
+from mailwarden.errors import CommandError
 from mailwarden.model.actor import Actor
+from mailwarden.settings.reader import read
 
 CONFIG_VARIABLE = "MAILWARDEN_CONFIG"
 DEFAULT_CONFIG = "/etc/mailwarden"
@@ -36,3 +39,48 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
 def operator() -> Actor:
     """Return who runs the command, as the audit names them."""
     return Actor(f"cli:{getpass.getuser()}")
+
+
+def add_address_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--url`, `--ca` and `--config`."""
+    parser.add_argument("--url", help="abby's address (default: from the configuration)")
+    parser.add_argument("--ca", type=Path, help="certificate authority (default: tls/ca.crt of the configuration)")
+    add_config_option(parser)
+
+
+def abby_url(options: argparse.Namespace) -> str:
+    if options.url:
+        return str(options.url)
+    listen = read(options.config / abby.PATH, abby.AbbyConfig).listen
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)  # noqa: S104 - compared, not bound
+    return f"https://[{host}]:{listen.port}" if ":" in host else f"https://{host}:{listen.port}"
+
+
+def abby_authority(options: argparse.Namespace) -> Path | None:
+    """Return the authority that abby's certificate is verified against; None is those that the system trusts."""
+    if options.ca and not options.ca.is_file():
+        raise CommandError(f"There is no certificate authority at {options.ca}.")
+    ca: Path = options.ca or options.config / "tls/ca.crt"
+    return ca if ca.is_file() else None
+
+
+def add_action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    example: str,
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> argparse.ArgumentParser:
+    """Add an action of a command, with its help and an example; `list` can also be called `ls`."""
+    action = actions.add_parser(
+        name,
+        aliases=["ls"] if name == "list" else [],
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=f"Example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    action.set_defaults(action=name)  # also when the alias was used
+    if arguments is not None:
+        arguments(action)
+    return action

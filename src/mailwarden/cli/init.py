@@ -21,7 +21,7 @@ from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
 from mailwarden.cli.database import said_by_driver
 from mailwarden.cli.people import by_name, setup_link
-from mailwarden.cli.secret_files import new_key, write_ring
+from mailwarden.cli.secrets import new_key, write_ring
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database

@@ -13,7 +13,7 @@ from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
 from mailwarden.access.keys import Keys
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.printing import print_json, table
+from mailwarden.cli.output import print_json, table
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope

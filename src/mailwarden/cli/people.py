@@ -12,10 +12,9 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.people import Position, Role, User, checked_email
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.user_store import UserStore
-from mailwarden.cli.address import abby_url
-from mailwarden.cli.command import Command, operator
+from mailwarden.cli.command import Command, abby_url, operator
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.printing import table
+from mailwarden.cli.output import table
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError

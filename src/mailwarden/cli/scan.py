@@ -10,8 +10,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from mailwarden.cli.address import abby_authority, abby_url, add_address_options
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, abby_authority, abby_url, add_address_options
 from mailwarden.errors import CommandError
 from mailwarden.message.addresses import read_addresses
 from mailwarden.model.outcome import Decision

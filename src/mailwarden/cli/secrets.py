@@ -4,6 +4,8 @@ Nothing is lost by a rotation: the old key stays in the file and opens what it s
 """
 
 import argparse
+import os
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -18,9 +20,8 @@ from mailwarden.access.pepper_store import PepperStore
 from mailwarden.access.registry import CONSOLE_SEAL
 from mailwarden.cli.command import Command
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.printing import print_json, table
-from mailwarden.cli.secret_files import new_key, today, write_ring
-from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring
+from mailwarden.cli.output import print_json, table
+from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
@@ -275,6 +276,44 @@ _REMEDIES = {
     "pepper": "Run `mailwarden secrets reseal pepper` for authenticators; rotate those API keys "
     "(`mailwarden keys rotate`); people make new recovery codes in the console; setup links end within 72 hours.",
 }
+
+
+def new_key() -> Key:
+    """Return a key of 256 random bits, made today."""
+    return Key.of(secrets.token_hex(32).encode(), made=today())
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def write_ring(path: Path, keys: list[Key]) -> None:
+    """Put a key ring in the place of the one that is there, with the same owner and mode."""
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise CommandError(
+            f"{beside} exists: another command is at work, or was interrupted. If none is running, remove it."
+        ) from None
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(ring_text(keys))
+            if path.exists():
+                before = path.stat()
+                os.chown(beside, before.st_uid, before.st_gid)
+                beside.chmod(before.st_mode & 0o7777)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
 
 COMMAND = Command(
     example="mailwarden secrets rotate contents --config /etc/mailwarden",

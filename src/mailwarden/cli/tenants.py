@@ -7,7 +7,7 @@ from typing import TypeVar
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.printing import print_json, table
+from mailwarden.cli.output import print_json, table
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant

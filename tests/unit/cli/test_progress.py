@@ -2,7 +2,7 @@
 
 import io
 
-from mailwarden.cli.progress import Progress
+from mailwarden.cli.output import Progress
 
 
 class Terminal(io.StringIO):

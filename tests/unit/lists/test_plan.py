@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import UNSET
 
-from mailwarden.cli.list_import import StateFile, render_preview
+from mailwarden.cli.lists import StateFile, render_preview
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.files import BadRow, Row
 from mailwarden.lists.plan import Plan, compare, normalised, survey

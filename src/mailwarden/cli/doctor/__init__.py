@@ -10,19 +10,25 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.config import ignored_entries
-from mailwarden.cli.doctor_files import check_certificates, check_folders, check_secrets
-from mailwarden.cli.doctor_report import Check, Host, Line
-from mailwarden.cli.doctor_sandbox import check_sandbox
-from mailwarden.cli.doctor_scans import check_postfix, check_scans
-from mailwarden.cli.doctor_self_tests import check_self_tests
-from mailwarden.cli.doctor_services import (
+from mailwarden.cli.doctor.host import (
+    check_certificates,
+    check_folders,
+    check_sandbox,
+    check_secrets,
+    check_self_tests,
+    check_sources,
+    check_trust,
+)
+from mailwarden.cli.doctor.report import Check, Host, Line
+from mailwarden.cli.doctor.servers import (
     check_database,
     check_engines,
+    check_postfix,
     check_processes,
+    check_scans,
     check_smtp,
 )
-from mailwarden.cli.doctor_trust import check_sources, check_trust
-from mailwarden.cli.printing import print_json
+from mailwarden.cli.output import print_json
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.settings.reader import read

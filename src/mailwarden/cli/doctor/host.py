@@ -1,0 +1,220 @@
+"""The checks of `mailwarden doctor` that read files of this host alone: certificates, secrets, folders."""
+
+import asyncio
+import datetime
+import os
+import shutil
+import ssl
+import stat
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from mailwarden.abby.config import AbbyTls, PublicTls
+from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach, try_sandbox
+from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
+from mailwarden.cli.doctor.report import Host, Line
+from mailwarden.crypto.keyring import read_ring
+from mailwarden.crypto.self_tests import CRYPTOGRAPHY
+from mailwarden.errors import MailwardenError
+from mailwarden.guard.config import PATH as GUARD_PATH
+from mailwarden.guard.config import GuardTls
+from mailwarden.serving.tls import client_context, server_context
+from mailwarden.settings.shared import Listen
+from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, wrong_answers
+
+WARN_DAYS = 30
+MIN_FREE = 1024 * 1024 * 1024
+
+
+async def check_certificates(host: Host) -> AsyncIterator[Line]:
+    for name, config in host.configs:
+        tls = config.tls
+        files = (host.folder / tls.certificate, host.folder / tls.key, host.folder / tls.ca)
+        yield look_at_certificate(f"certificate {name}", *files)
+
+
+async def check_folders(host: Host) -> AsyncIterator[Line]:
+    for name, config in host.configs:
+        yield look_at_folder(f"spool {name}", host.folder / config.spool)
+    if host.guard is not None:
+        yield look_at_folder("lists guard", host.folder / host.guard.lists.replica)
+
+
+async def check_secrets(host: Host) -> AsyncIterator[Line]:
+    if host.abby is not None:
+        yield look_at_pepper(host.folder / host.abby.api_key_pepper)
+    yield look_at_contents_key(host.folder, [config.contents.key for _, config in host.configs])
+
+
+def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path | None = None) -> Line:
+    """Look whether a process can listen with these, and for how long."""
+    renew = "sign new ones with `mailwarden init FOLDER --renew`, or with your own authority"
+    try:
+        server_context(certificate, key, ca)
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (MailwardenError, OSError, ValueError) as error:
+        return Line(False, name, str(error), f"restore the files of `tls` from your backup, or {renew}")
+    if exposed := _readable_by_all(name, key):
+        return exposed
+    now = datetime.datetime.now(datetime.UTC)
+    if found.not_valid_before_utc > now:
+        begins = f"valid from {found.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on, and here it is {now:%Y-%m-%d %H:%M}"
+        return Line(False, name, begins, "set this host's clock right")
+    days = (found.not_valid_after_utc - now).days
+    return Line(days > WARN_DAYS, name, f"valid for {days} days", renew)
+
+
+def look_at_folder(name: str, folder: Path) -> Line:
+    remedy = f"make {folder} a folder that this user may write to, with at least 1 GiB free"
+    if not folder.exists():
+        above = next(parent for parent in folder.absolute().parents if parent.exists())
+        return Line(above.is_dir() and os.access(above, os.W_OK), name, f"{folder} is made at the start", remedy)
+    if not folder.is_dir():
+        return Line(False, name, f"{folder} is not a folder", remedy)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Line(False, name, f"{folder} cannot be written to by this user", remedy)
+    free = shutil.disk_usage(folder).free
+    return Line(free > MIN_FREE, name, f"{folder}, {free // 1024**3} GiB free", remedy)
+
+
+def look_at_pepper(path: Path) -> Line:
+    name = "pepper of API keys"
+    try:
+        read_ring(path, "apiKeyPepper")
+    except MailwardenError as error:
+        return Line(False, name, error.message, "restore it from your backup")
+    return _readable_by_all(name, path) or Line(True, name, str(path))
+
+
+def look_at_contents_key(folder: Path, places: Sequence[str]) -> Line:
+    """Look for the key that kept messages are sealed with; abby and guard must have the same."""
+    name = "key of kept messages"
+    try:
+        keys = {tuple(key.key_id for key in read_ring(folder / place, "contents.key").keys) for place in places}
+    except MailwardenError as error:
+        return Line(False, name, error.message, "restore it from your backup, or copy it from another host")
+    if len(keys) > 1:
+        return Line(False, name, " and ".join(places) + " differ", "give abby and every guard the same file")
+    paths = [folder / place for place in sorted(set(places))]
+    exposed = next(filter(None, (_readable_by_all(name, path) for path in paths)), None)
+    return exposed or Line(True, name, ", ".join(map(str, paths)))
+
+
+def _readable_by_all(name: str, secret: Path) -> Line | None:
+    """Return what is wrong where everybody on this host may read or change a secret."""
+    if not secret.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        return None
+    return Line(False, name, f"{secret} is open to every user of this host", f"chmod o-rwx {secret}")
+
+
+MAX_KEY = 65_536
+
+
+async def check_trust(host: Host) -> AsyncIterator[Line]:
+    """Check abby's public certificate, and where the authority's key is."""
+    folder, abby = host.folder, host.abby
+    if abby is not None and abby.public_tls is not None:
+        public = abby.public_tls
+        yield look_at_certificate("certificate public", folder / public.certificate, folder / public.key)
+    config = host.guard or abby
+    if config is not None and (line := look_at_authority_key(folder, config.tls)):
+        yield line
+
+
+def rejected_certificate(name: str, url: str) -> Line:
+    """Return the line for a guard that answers 403: abby's certificate has none of the names it is configured for."""
+    remedy = f"add a name of tls.certificate in abby.yml to tls.clientNames in {GUARD_PATH} of that host, restart guard"
+    return Line(False, name, f"{url}: guard rejects the name in abby's certificate", remedy)
+
+
+def look_at_authority_key(folder: Path, tls: AbbyTls | GuardTls) -> Line | None:
+    """Warn where the authority's private key lies beside the certificates of a service, under any name."""
+    try:
+        wanted = x509.load_pem_x509_certificate((folder / tls.ca).read_bytes()).public_key()
+        places = {(folder / file).parent for file in (tls.ca, tls.certificate, tls.key)} | {folder, folder / "secrets"}
+        paths = sorted({path for place in places for path in place.glob("*") if path.is_file()})
+    except (OSError, ValueError):
+        return None  # reported with the certificates
+    for path in paths:
+        if _public_key(path) == wanted:
+            remedy = f"move {path} off this host; `mailwarden init FOLDER --renew --ca-folder PLACE` uses it from there"
+            seen = f"{path}: who reads it can sign a certificate for any process"
+            return Line(True, "key of the authority", seen, remedy, warning=True)
+    return Line(True, "key of the authority", "not in the configuration folder")
+
+
+def _public_key(path: Path) -> object:
+    """Return the public half of a private key, or None where the file is none."""
+    try:
+        if path.stat().st_size > MAX_KEY:
+            return None
+        return serialization.load_pem_private_key(path.read_bytes(), None).public_key()
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+
+
+def public_context(folder: Path, public: PublicTls) -> ssl.SSLContext:
+    """Return the context to call this host's abby with: it must show exactly the certificate of `publicTls`.
+
+    The certificate itself is the anchor, as its authority may be any; its names are those of the public address.
+    """
+    context = client_context(folder / public.certificate)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
+
+
+async def check_sources(host: Host) -> AsyncIterator[Line]:
+    """Warn about scan sources over HTTP that ask for no secret."""
+    if host.guard is None:
+        return
+    asked, hooked = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
+    if asked is not None and not asked.password:
+        yield _without_secret("rspamdApi", "password", asked.listen)
+    if hooked is not None and not hooked.token:
+        yield _without_secret("stalwartHook", "token", hooked.listen)
+
+
+def _without_secret(name: str, key: str, listen: Listen) -> Line:
+    seen = f"{listen.host}:{listen.port} asks for no secret: every process that reaches it may submit messages"
+    return Line(True, f"scan source {name}", seen, f"set scanSources.{name}.{key} in {GUARD_PATH}", warning=True)
+
+
+async def check_sandbox(host: Host) -> AsyncIterator[Line]:
+    if host.guard is not None:
+        mode = host.guard.workers.sandbox
+        yield await _look("sandbox guard", "workers.sandbox", mode, host.folder)
+    if host.abby is not None:
+        mode = host.abby.console.preview_sandbox
+        yield await _look("sandbox abby", "console.previewSandbox", mode, host.folder)
+
+
+async def _look(name: str, setting: str, mode: SandboxMode, folder: Path) -> Line:
+    """Look whether this user can sandbox the processes that read messages; disabled by the operator is a warning."""
+    if mode != REQUIRED:
+        seen = f"disabled by {setting}: an exploited parser reaches secrets, configuration and the network"
+        return Line(True, name, seen, f"remove {setting} and restart", warning=True)
+    try:
+        check_out_of_reach(folder)
+        return Line(True, name, await asyncio.to_thread(try_sandbox))
+    except SandboxUnavailable as error:
+        return Line(False, name, error.message, f"or set {setting}: disabled, which gives up this protection")
+
+
+ALL = (*BASIC, *CRYPTOGRAPHY, *PASSWORDS, *READERS, *YARA_ENGINE)
+
+
+async def check_self_tests(_: Host) -> AsyncIterator[Line]:
+    """Run every self-test; a process with a failed one does not start."""
+    began = time.perf_counter()
+    failed = wrong_answers(ALL)
+    for each in failed:
+        yield Line(False, f"self-test {each.name}", each.why, each.remedy)
+    if not failed:
+        took = (time.perf_counter() - began) * 1000
+        yield Line(True, "self-tests", f"{len(ALL)} known answers in {took:.0f} ms")
