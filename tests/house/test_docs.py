@@ -153,6 +153,14 @@ def exists(root: Path, path: str) -> bool:
     return any(True for _ in root.glob(path))
 
 
+def test_flows_of_the_architecture_name_modules_that_exist() -> None:
+    blocks = "\n".join(block for _, block in _FENCED.findall((ROOT / "docs" / "architecture.md").read_text("utf-8")))
+    named = re.findall(r"^ *(?:[a-z]+ +)?([a-z]+(?:/[a-z_]+)+)  ", blocks, re.MULTILINE)
+    assert len(named) > 30, "the flows are read"
+    package = ROOT / "src" / "mailwarden"
+    assert [name for name in named if not (package / f"{name}.py").exists() and not (package / name).is_dir()] == []
+
+
 def test_the_checks_find_what_is_wrong() -> None:
     assert mistake_in("scan") != ""
     assert mistake_in("scan a.eml --no-such-option") != ""
