@@ -83,6 +83,22 @@ LINKS: dict[str, str] = {
     "javascript link": f"<a href=\"javascript:location='{URL}'\">minutes</a>",
     "data link": f'<a href="data:text/html;base64,{base64.b64encode(f"<a href={URL}>x</a>".encode()).decode()}">minutes</a>',
     "data frame": f'<iframe src="data:text/html,{html.escape(f"<a href={URL}>x</a>")}"></iframe>',
+    "anchor of Office": f'<a href="ms-word:ofe|u|{URL}">minutes</a>',
+    "anchor of another browser": f'<a href="microsoft-edge:{URL}">minutes</a>',
+    "anchor of Safari": f'<a href="x-safari-{URL}">minutes</a>',
+    "anchor of an app": f'<a href="intent://{HOST}/verify#Intent;scheme=https;end">minutes</a>',
+    "anchor to a share": f'<a href="smb://{HOST}/share">minutes</a>',
+    "anchor to a calendar": f'<a href="webcal://{HOST}/minutes.ics">minutes</a>',
+    "anchor to a feed": f'<a href="feed:{URL}">minutes</a>',
+    "anchor to the source": f'<a href="view-source:{URL}">minutes</a>',
+    "anchor by vbscript": f"<a href='vbscript:location=\"{URL}\"'>minutes</a>",
+    "anchor in percent signs behind a scheme": f'<a href="microsoft-edge:https%3A%2F%2F{HOST}%2Fverify">minutes</a>',
+    "conditional comment with a long condition": f'<!--[if {"(mso 9)|" * 60}(mso 12)]><a href="{URL}">minutes</a><![endif]-->',
+    "conditional comment with blanks": f'<!--[if mso{" " * 300}]><a href="{URL}">minutes</a><![endif]-->',
+    "rare event handler": f"<details open ontoggle=\"location='{URL}'\">minutes</details>",
+    "style with an image set": f"<div style='background:image-set(\"{URL}\" 1x)'>minutes</div>",
+    "style sheet by data": f'<link rel="stylesheet" href="data:text/css,p{{background:url({URL})}}">',
+    "url torn by tags": "<p>https://listed-<b>link</b>.exam<!-- -->ple.com/verify</p>",
     "behind 10,000 tags": "<b></b>" * 10_000 + f'<a href="{URL}">minutes</a>',
     "behind 3,000 links": "".join(f'<a href="https://host{n}.example/{n}">x</a>' for n in range(3_000))
     + f'<a href="{URL}">m</a>',
@@ -142,6 +158,7 @@ def _text_cases() -> Iterator[tuple[str, bytes]]:
     )
     card = f"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Alice\r\nURL:{URL}\r\nEND:VCARD\r\n"
     yield "text: card", message(mixed(text_part(), file_part("a.vcf", card.encode(), "text/vcard")))
+    yield "text: unsubscribe", head() + f"List-Unsubscribe: <{URL}>\r\n\r\nhello Bob\r\n".encode()
     yield "text: subject", head(subject=f"Minutes at {URL}") + b"\r\nsee the subject\r\n"
 
 

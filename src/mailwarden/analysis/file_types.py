@@ -90,6 +90,7 @@ _ARCHAIC = frozenset({"ace", "arj", "lzh", "lha", "alz", "egg", "zoo", "compress
 # What a file without a telling name is by the type that it is declared as.
 _DECLARED = {
     "application/hta": SCRIPT, "application/javascript": SCRIPT, "application/x-javascript": SCRIPT,
+    "text/javascript": SCRIPT, "text/ecmascript": SCRIPT, "text/vbscript": SCRIPT, "application/ecmascript": SCRIPT,
     "application/x-bat": SCRIPT, "application/x-vbs": SCRIPT, "application/x-powershell": SCRIPT,
     "application/x-msdownload": PROGRAM, "application/x-msdos-program": PROGRAM, "application/x-msi": PROGRAM,
     "application/x-ms-installer": PROGRAM, "application/java-archive": PROGRAM,

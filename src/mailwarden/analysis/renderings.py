@@ -53,6 +53,7 @@ class Source(Struct, frozen=True):
     place: Place
     attached: bool  # opened as a file, and not shown with the text of the message
     joins_lines: bool = False
+    base: str = ""  # the address that relative ones belong to
 
 
 class Rendering(Struct, frozen=True):

@@ -152,8 +152,8 @@ class _Unpacker:
             for entry in entries:
                 inner = SeenFile(
                     file.part, entry.name, entry.content, True, file.place.within(entry.name),
-                    entry.media_type, entry.charset, entry.is_body, entry.is_read, in_document or file.in_document,
-                    file.was_hidden or entry.unlocked or not container.scanned,
+                    entry.media_type, entry.charsets, entry.is_body, entry.is_read, in_document or file.in_document,
+                    entry.joins_lines, entry.base, file.was_hidden or entry.unlocked or not container.scanned,
                     entry.password, file.content if entry.password else b"",
                 )  # fmt: skip
                 found.append(inner)
@@ -190,4 +190,4 @@ def _containers_of(file: SeenFile) -> list[Container]:
 
 
 def _attachment(part: Part) -> SeenFile:
-    return SeenFile(part, part.name, part.content, False, part.place, part.media_type, part.charset)
+    return SeenFile(part, part.name, part.content, False, part.place, part.media_type, part.charsets)

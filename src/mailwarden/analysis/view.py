@@ -32,6 +32,8 @@ from mailwarden.model.place import Place, area
 NOBODY = Envelope("", ())
 WINDOW = 30_000  # characters of a text whose phrases are weighed together
 _OVERLAP = 300  # a phrase and its sentence
+# Fields of which clients make a button (RFC 2369).
+_LINKED_FIELDS = ("list-unsubscribe", "list-subscribe", "list-help", "list-post", "list-archive")
 _FEW_WORDS = 200  # characters that a second text may have beyond the first before it is one of its own
 
 
@@ -186,7 +188,7 @@ class View:
     def _read_page(self, rendering: Rendering, source: str, depth: int) -> Iterator[Page]:
         where = rendering.source
         lower = source.lower()
-        document = read_html(source, self.coverage, where.place, lower=lower)
+        document = read_html(source, self.coverage, where.place, lower=lower, base=where.base)
         yield Page(where.part, where.name, where.place, source, document, lower, where.attached, rendering.first)
         if document.carried and depth >= self.limits.carried_depth:
             self.coverage.beyond("carried_depth", where.place)
@@ -294,9 +296,11 @@ class View:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The addresses that are shown and lead elsewhere or nowhere: in the texts of links, and in the Subject."""
+        """The addresses that are shown and lead elsewhere or nowhere: in the texts of links, and in headers."""
         found = dict.fromkeys(url for page in self.pages for url in _labels_of(page.document))
         found |= dict.fromkeys((*find_urls(self.subject), *find_bare_links(self.subject)))
+        fields = (value for name in _LINKED_FIELDS for value in self.message.all_headers(name))
+        found |= dict.fromkeys(url for value in fields for url in find_urls(value))
         return tuple(self.coverage.first(found, "urls", area("the links")))
 
     def _links(self) -> Iterator[tuple[str, str, Place, bool, bool]]:
@@ -306,6 +310,7 @@ class View:
         for page in self.pages:
             labels = frozenset(_labels_of(page.document))
             yield from self._links_in(page.document.text, page.place, labels, loose=True, bare=not page.attached)
+            yield from self._links_in(page.document.joined_text, page.place, labels, loose=True)
         for each in self.renderings:
             if not each.is_page:
                 yield from self._links_in(each.text, each.source.place, bare=not each.source.attached)
@@ -339,6 +344,7 @@ def _source_of(part: Part) -> Source:
         part.place,
         attached or _has_page_name(part),
         part.joins_lines,
+        part.base,
     )
 
 
@@ -347,8 +353,17 @@ def _has_page_name(part: Part) -> bool:
 
 
 def _source_of_file(file: SeenFile) -> Source:
-    charsets = (file.charset,) if file.charset else ()
-    return Source(file.part, file.name, file.content, file.media_type, charsets, file.place, not file.is_body)
+    return Source(
+        file.part,
+        file.name,
+        file.content,
+        file.media_type,
+        file.charsets,
+        file.place,
+        not file.is_body,
+        file.joins_lines,
+        file.base,
+    )
 
 
 def _is_opened(rendering: Rendering, file: SeenFile) -> bool:

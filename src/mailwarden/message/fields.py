@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 Field = tuple[bytes, bytes]  # the name in lower case, the unfolded value
 
-_PARAMETER = re.compile(rb'(?<=[;\s])([^\s=;"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)', re.DOTALL)
+_PARAMETER = re.compile(rb'(?<=[;\s,:])([^\s=;,:"]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)', re.DOTALL)
 _COMMENT_PIECE = re.compile(rb'[()]|\\.|"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")

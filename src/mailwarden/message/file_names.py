@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 LONGEST = 1_000  # not inspection: of a longer name both ends are kept by its reader
 
-_ORDINARY = re.compile(r"[\w ()\[\]+,&'-]{1,300}(?:\.[\w ()\[\]+,&'-]{0,60}[\w)\]+&'-]){0,5}", re.ASCII)
+_ORDINARY = re.compile(r"[\w ()\[\]+,&'-]{1,300}(?:\.[\w ()\[\]+,&'-]{0,60}[\w)\]+&-]){0,5}", re.ASCII)
 _STEP = re.compile(r"[/\\]")
 _STREAM = re.compile(r":[^:.]{0,255}(?::\$?[A-Za-z]{0,30})?$")  # NTFS: file:stream:type, which opens the file
 _UNSEEN = frozenset({"Cf", "Cc", "Cs", "Co", "Mn"})

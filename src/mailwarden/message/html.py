@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import re2
 from msgspec import Struct
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -15,6 +16,7 @@ from mailwarden.message.charsets import readings
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS, SHOWN
 from mailwarden.message.page_links import (
+    CSS_HINTS,
     LISTED,
     LOADED,
     Link,
@@ -26,8 +28,12 @@ from mailwarden.message.page_links import (
     plain_style,
     refresh_target,
 )
+<<<<<<< HEAD
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.place import WHOLE_MESSAGE, Place
+=======
+from mailwarden.message.urls import addresses_inside, find_urls, host_of
+>>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
 
 # What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
 _ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
@@ -57,10 +63,19 @@ _DEPTH_TAGS = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,30})")
 # Elements whose content HTML5 does not show, and Outlook and other clients do.
 _OPENED = re.compile(r"<(/?)(?:template|noembed|noframes)(?=[\s/>])", re.IGNORECASE)
 _OPENED_HINTS = ("<template", "<noembed", "<noframes")
-_CONDITIONAL = re.compile(r"<!--\s{0,99}\[if[^\]<>]{0,200}\]>(.*?)(?:--!?>|\Z)", re.IGNORECASE | re.DOTALL)
+_CONDITIONAL = re.compile(r"<!--\s*\[if[^\]<>]*\]>(.*?)(?:--!?>|\Z)", re.IGNORECASE | re.DOTALL)
+# Tags and comments that part no words on the screen, so that `pass<b></b>word` is read as one word. By RE2, as an
+# attribute may hold anything.
+_INLINE_TAG = (
+    r"</?(?:a|abbr|acronym|b|bdi|bdo|big|cite|code|dfn|del|em|font|i|ins|kbd|label|mark|nobr|o:p|q|s|samp|small|span|"
+    r"strike|strong|sub|sup|tt|u|var|wbr)(?:[\s/](?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?>|<!--(?:[^-]|-[^-]|--[^>])*-->"
+)
+_INLINE = re2.compile(f"(?i){_INLINE_TAG}")
+_TORN = re2.compile(rf"(?i)\w(?:{_INLINE_TAG})+\w")
 _KEPT_FLAT = frozenset({"a", "img", "form", "input", "script", "iframe", "meta", "area", "button", "frame", "base"})
 _MAY_HIDE = re.compile(r"none|hidden|:\s{0,9}[01](?![\d.])|-\d{3}|\\", re.IGNORECASE)
 _SIMPLE = re.compile(r"(?:[a-z][a-z0-9]{0,20})?[.#][a-z_][\w-]{0,80}", re.IGNORECASE)
+_HANDLER = re.compile(r"[\s/\"'](on[a-z]{3,30})\s{0,99}=")
 _HANDLERS = ("onload", "onclick", "onerror", "onsubmit", "onmouseover", "onfocus")
 _RARE = tuple(name for name in (*LOADED, *LISTED) if name not in ("src", "data"))
 _MUCH_HIDDEN = 1_000  # characters
@@ -102,17 +117,28 @@ class HtmlDocument(Struct, frozen=True):
     tags: int = 0
     text: str = ""
     other_texts: tuple[str, ...] = ()  # what some clients show instead: without hidden text, or for Outlook alone
+    joined_text: str = ""  # the text without the gaps that tags inside of words leave in `text`
     title: str = ""
     base: str = ""
 
 
 def read_html(
+<<<<<<< HEAD
     text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE, *, lower: str = "", beside: bool = True
+=======
+    text: str,
+    coverage: Coverage | None = None,
+    place: str = "",
+    *,
+    lower: str = "",
+    beside: bool = True,
+    base: str = "",
+>>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
 ) -> HtmlDocument:
     """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
 
     `lower` is the whole text in lower case, where the caller has it already; `beside` reads as well what only some
-    clients see in the same source.
+    clients see in the same source; `base` is what relative addresses belong to where the page says nothing itself.
     """
     coverage = coverage or Coverage()
     whole = len(text)
@@ -128,11 +154,17 @@ def read_html(
     except (ValueError, RuntimeError, UnicodeError):
         coverage.damaged(place, "the HTML parser refuses the page")
         return HtmlDocument(tags=tags)
-    return _Reader(parser, text, lower, coverage, place).read(tags, beside=beside)
+    return _Reader(parser, text, lower, coverage, place, base=base).read(tags, beside=beside)
 
 
 class _Reader:
+<<<<<<< HEAD
     def __init__(self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: Place) -> None:
+=======
+    def __init__(
+        self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: str, *, base: str
+    ) -> None:
+>>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
         self._parser = parser
         self._source = source
         self._lower = lower
@@ -143,11 +175,11 @@ class _Reader:
         self._data: list[str] = []
         self._carried: list[str] = []
         self._room = coverage.limits.html  # characters of the texts of all links together
-        self._base = ""
+        self._base = base if host_of(base) else ""
 
     def read(self, tags: int, *, beside: bool) -> HtmlDocument:
         base = self._parser.css_first("base[href]") if "<base" in self._lower else None
-        self._base = clean_address(base.attributes.get("href") or "") if base else ""
+        self._base = clean_address(base.attributes.get("href") or "") if base else self._base
         frames, images = self._read_addresses()
         forms = tuple(self._read_form(node) for node in self._select("form", "<form"))
         scripts = self._read_scripts()
@@ -160,6 +192,7 @@ class _Reader:
         hidden, gone, tiny, pale, unseen = self._measure_hidden()
         handlers = self._read_handlers()
         text, seen = self._read_texts(self._parser.body, unseen)
+        joined = self._read_joined() if beside and _TORN.search(self._source) else ""
         return HtmlDocument(
             links=tuple(self._links),
             loads=tuple(self._loads.values()),
@@ -178,7 +211,8 @@ class _Reader:
             pale_text=pale,
             tags=tags,
             text=text,
-            other_texts=tuple(other for other in (seen, *others) if other and other != text),
+            other_texts=tuple(other for other in (seen, *others, joined) if other and other != text),
+            joined_text=joined if joined != text else "",
             title=title.text(deep=True).strip()[: SHOWN.subject] if title else "",
             base=self._base,
         )
@@ -189,8 +223,8 @@ class _Reader:
         for node in anchors:
             self._add_link(_href(node), self._visible(node), node.tag or "a")
         if self._lower.count("href") > len(anchors):
-            for node in self._select("[href]"):
-                if node.tag not in ("a", "area"):
+            for node in self._select("[href], [xlink\\:href]"):
+                if node.tag not in ("a", "area") or "href" not in node.attributes:
                     self._add_addresses(node)
         for node in self._select("[action], [formaction]", "action"):
             self._add_addresses(node)
@@ -223,8 +257,8 @@ class _Reader:
         href = self._whole(href)
         if href[:5].lower() == "data:":
             self._note_data(href)
-        elif href[:11].lower() == "javascript:":
-            for url in find_urls(href):
+        else:
+            for url in addresses_inside(href):
                 self._add_link(url, text, tag)
         if len(self._links) < self._coverage.limits.urls:
             self._links.append(Link(href, text, tag))
@@ -306,7 +340,9 @@ class _Reader:
     def _read_handlers(self) -> int:
         """Return how many elements run something, and note where they lead."""
         nodes = self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS)
-        for node in nodes:
+        rare = dict.fromkeys(name for name in _HANDLER.findall(self._lower) if name not in _HANDLERS)
+        names = self._coverage.first(rare, "html_nodes", self._place)
+        for node in (*nodes, *(node for name in names for node in self._select(f"[{name}]"))):
             for name, value in node.attributes.items():
                 for url in find_urls(value) if value and name.lower().startswith("on") and "://" in value else ():
                     self._add_link(url, "", node.tag or "")
@@ -326,7 +362,7 @@ class _Reader:
         for node in self._select("style", "<style"):
             for address in css_addresses(node.text(deep=True)):
                 self._add_load(address, "style")
-        if "url(" in self._lower or "\\" in self._lower:
+        if any(hint in self._lower for hint in CSS_HINTS) or "\\" in self._lower:
             for node in self._select('[style*="("], [style*="\\\\"]', "style"):
                 for address in css_addresses(node.attributes.get("style") or ""):
                     self._add_load(address, "style")
@@ -347,6 +383,13 @@ class _Reader:
             self._add_load(load.href, load.tag)
         self._carried += page.carried
         return page.text
+
+    def _read_joined(self) -> str:
+        """Return the text as a screen shows it where tags stand inside of words."""
+        parser = LexborHTMLParser(_INLINE.sub("", self._source))
+        for node in parser.css("script, style"):
+            node.decompose()
+        return self._text_of(parser.body) if parser.body else ""
 
     def _measure_hidden(self) -> tuple[int, int, int, int, list[LexborNode]]:
         """Return how many elements are hidden, how many characters are not shown, tiny or white, and the elements."""

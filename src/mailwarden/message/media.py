@@ -40,6 +40,10 @@ class Media:
     other_names: tuple[str, ...] = ()
     other_charsets: tuple[str, ...] = ()
     joins_lines: bool = False
+    other_types: tuple[str, ...] = ()  # of further Content-Type fields: clients differ on which of several counts
+    other_encodings: tuple[bytes, ...] = ()
+    elsewhere: str = ""  # where the content of message/external-body lies (RFC 2046 5.2.3, RFC 2017)
+    base: str = ""  # what relative addresses of the part belong to (RFC 2557 5)
 
     @property
     def is_multipart(self) -> bool:
@@ -58,10 +62,11 @@ class Media:
 def read_media(fields: list[Field], limits: Limits) -> Media:
     """Read the MIME fields of one header block; the first of several counts, and several are doubtful."""
     values: dict[bytes, bytes] = {}
+    repeated: dict[bytes, list[bytes]] = {}
     doubts: list[str] = []
     for field, value in fields:
         if field[:8] == b"content-":
-            _keep(field, value, values, doubts)
+            _keep(field, value, values, doubts, repeated)
         elif not field or b"content" in field:
             _doubt_name(field, value, doubts)
     if not values:
@@ -74,6 +79,10 @@ def read_media(fields: list[Field], limits: Limits) -> Media:
         doubts.append("The charset is one that readers do not agree on")
     encoding = _read_encoding(values.get(b"content-transfer-encoding", b""), kind, doubts)
     disposition, names = _read_disposition(values.get(b"content-disposition", b""), parameters, limits, doubts)
+    for value in repeated.get(b"content-disposition", ()):
+        names += _read_disposition(value, [], limits, [])[1]
+    if not names and not kind.startswith(("text/", "multipart/", "message/")):
+        names = _other_names(values)
     if kind in {"message/partial", "message/external-body"}:
         doubts.append(f"The type {kind} leaves content to be put together elsewhere")
     name, *other_names = names or [""]
@@ -89,7 +98,29 @@ def read_media(fields: list[Field], limits: Limits) -> Media:
         tuple(other_names),
         tuple(other_charsets),
         joins_lines,
+        tuple(_read_type(value, limits, [])[0] for value in repeated.get(b"content-type", ())),
+        tuple(_read_encoding(value, kind, []) for value in repeated.get(b"content-transfer-encoding", ())),
+        _read_elsewhere(parameters) if kind == "message/external-body" else "",
+        decode_value(values.get(b"content-base") or values.get(b"content-location") or b""),
     )
+
+
+def _other_names(values: dict[bytes, bytes]) -> list[str]:
+    """Return what some clients call a file that has no name: by its description, or by its place."""
+    described = decode_value(values.get(b"content-description", b""))
+    location = decode_value(values.get(b"content-location", b""))
+    if "://" in location:  # without its host, which may end as the name of a program does
+        location = location.partition("://")[2].partition("/")[2].partition("?")[0]
+    return [bound_name(name) for name in (described, location) if name and len(name.split()) == 1]
+
+
+def _read_elsewhere(parameters: list[Parameter]) -> str:
+    """Return the address from which a client fetches the content."""
+    url = parameter(parameters, b"url")[0].decode("latin-1")
+    if url:
+        return "".join(url.split())
+    site, folder, name = (parameter(parameters, each)[0].decode("latin-1") for each in (b"site", b"directory", b"name"))
+    return f"ftp://{site}/{folder.strip('/')}/{name}" if site else ""
 
 
 def _read_charsets(parameters: list[Parameter]) -> list[str]:
@@ -100,13 +131,16 @@ def _read_charsets(parameters: list[Parameter]) -> list[str]:
     return list(dict.fromkeys(filter(None, values)))
 
 
-def _keep(name: bytes, value: bytes, values: dict[bytes, bytes], doubts: list[str]) -> None:
+def _keep(
+    name: bytes, value: bytes, values: dict[bytes, bytes], doubts: list[str], repeated: dict[bytes, list[bytes]]
+) -> None:
     bare = name.strip()
     if bare != name and bare in _SINGLE:
         doubts.append("A MIME header has white space before its colon")
     if bare in values:
         if bare in _SINGLE and values[bare].strip() != value.strip():
             doubts.append(f"There are several {bare.decode()} headers")
+            repeated.setdefault(bare, []).append(value)
         return
     values[bare] = value
     if bare in _SINGLE[:2] and _ODD.search(value):

@@ -26,6 +26,7 @@ class Part(Struct, frozen=True):
     other_names: tuple[str, ...] = ()  # where the header gives several, which clients choose from as they like
     other_charsets: tuple[str, ...] = ()
     joins_lines: bool = False  # DelSp of RFC 3676: a line that ends in a space goes on without it
+    base: str = ""  # the address that relative ones of the part belong to, where its header gives one
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ class Link(Struct, frozen=True):
 LOADED = (
     "src", "background", "poster", "data", "dynsrc", "lowsrc", "longdesc", "cite", "ping", "codebase", "classid",
     "archive", "code", "manifest", "icon", "profile", "movie", "usemap", "imagemap", "pluginspage", "datasrc",
+    "attributionsrc",
 )  # fmt: skip
 LISTED = ("srcset", "imagesrcset")
 LED_TO = ("href", "action", "formaction")
@@ -39,7 +40,7 @@ _CSS_URL = re.compile(
 )
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})[ \t\r\n\f]?|\r?\n|(.))")
 _CSS_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
-_CSS_HINTS = ("url(", "@import", "image", "src(")
+CSS_HINTS = ("url(", "@import", "image", "src(")
 _REFRESH = re.compile(
     r"\s*[\d.]*\s*(?:[;,]\s*|\s)(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(\S.*))", re.IGNORECASE | re.DOTALL
 )
@@ -47,6 +48,7 @@ _CANDIDATE = re.compile(r"[^\s,]\S*[^\s,]|[^\s,]")
 _DATA = re.compile(r"data:([^,;]{0,200})((?:;[^,;]{0,300}){0,20}),", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=\"?([\w.:-]{1,40})", re.IGNORECASE)
 _PAGES = frozenset({"text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml"})
+_STYLE = "text/css"
 
 
 def clean_address(value: str) -> str:
@@ -86,7 +88,7 @@ def css_addresses(style: str) -> Iterator[str]:
     """Yield the addresses that a style loads (CSS Syntax 4.3.6); escapes are undone first, as they may hide `url`."""
     style = plain_style(style)
     lower = style.lower()
-    if any(hint in lower for hint in _CSS_HINTS):
+    if any(hint in lower for hint in CSS_HINTS):
         for match in _CSS_URL.finditer(style):
             if found := match[1] or match[2] or match[3] or match[4]:
                 yield found
@@ -127,14 +129,19 @@ def skip_prolog(text: str) -> int:
 
 
 def carried_page(uri: str) -> tuple[bytes, str] | None:
-    """Return the content and charset of a page that a data URI carries (RFC 2397), or None where it is no page."""
+    """Return the content and charset of a page that a data URI carries (RFC 2397), or None where it carries none.
+
+    A style becomes the page that holds it.
+    """
     match = _DATA.match(uri)
-    if match is None or match[1].strip().lower() not in _PAGES:
+    if match is None or match[1].strip().lower() not in (*_PAGES, _STYLE):
         return None
     charset = _CHARSET.search(match[2])
     content = unquote_to_bytes(uri[match.end() :])
     if "base64" in match[2].lower():
         content = _decode_base64(content)
+    if match[1].strip().lower() == _STYLE:
+        content = b"<style>" + content
     return content, charset[1] if charset else ""
 
 

@@ -38,10 +38,10 @@ class _Collector:
         self.doubts: list[str] = []
         self._known: dict[bytes, list[int]] = {}  # each content, with the parts that have it
 
-    def add(self, node: Node, content: bytes, suffix: str = "", name: str | None = None) -> None:
+    def add(self, node: Node, content: bytes, suffix: str = "", name: str | None = None, media_type: str = "") -> None:
         """Add a part of the first view; the same content under another name or type is another part."""
         media = node.media
-        kind = "text/plain" if suffix and media.is_multipart else media.type
+        kind = media_type or ("text/plain" if suffix and media.is_multipart else media.type)
         name = media.name if name is None else bound_name(name)
         for index in self._known.get(content, ()):
             if self.parts[index].name == name and self.parts[index].media_type == kind:
@@ -59,6 +59,7 @@ class _Collector:
                 other_names=media.other_names,
                 other_charsets=media.other_charsets,
                 joins_lines=media.joins_lines,
+                base=media.base,
             )
         )
 
@@ -83,6 +84,8 @@ class _Collector:
         for node in tree.nodes:
             if node.media.is_multipart and node.media.boundary:
                 self._add_asides(data, node)
+                if node.media.encoding in {b"base64", b"quoted-printable"} and not node.children:
+                    self._add_encoded(data, node)
             elif not node.media.is_plain_message:
                 self._add_leaf(data, node)
             elif node.start >= covered:
@@ -119,6 +122,7 @@ class _Collector:
         if node.media.charset.lower().startswith(_WIDE):
             self.doubts.append(f"A text is in a charset that mail does not allow (part {node.path or '0'})")
         self.add(node, decoded.content)
+        self._add_repeated(body, decoded.content, node)
         for number, other in enumerate(decoded.others, 1):
             self.add(node, other, suffix=f".other{number}")
         if node.media.is_message:
@@ -132,6 +136,21 @@ class _Collector:
         for number, file in enumerate(find_embedded(decoded.content, readable), 1):
             self.doubts.append(f"A body holds a file without saying so (part {node.path or '0'})")
             self.add(node, file.content, f".embedded{number}", file.name or None)
+
+    def _add_repeated(self, body: bytes, content: bytes, node: Node) -> None:
+        """Add a part once more by each further type or transfer encoding that its header gives it."""
+        for number, kind in enumerate(node.media.other_types, 1):
+            self.add(node, content, suffix=f".type{number}", media_type=kind)
+        for number, encoding in enumerate(node.media.other_encodings, 1):
+            self.add(node, decode_transfer(body, encoding).content, suffix=f".encoding{number}")
+        if node.media.elsewhere:
+            self.add(node, node.media.elsewhere.encode(), suffix=".elsewhere", media_type="text/uri-list")
+
+    def _add_encoded(self, data: bytes, node: Node) -> None:
+        """Go into a multipart that has a transfer encoding of its own, which RFC 2045 6.4 forbids and clients undo."""
+        kind = next((value for name, value in node.fields if name.strip() == b"content-type"), b"")
+        body = decode_transfer(data[node.body : node.end], node.media.encoding).content
+        self._add_enclosed(b"Content-Type:" + kind.strip(b"\r\n") + b"\r\n\r\n" + body, node)
 
     def _add_enclosed(self, content: bytes, node: Node) -> None:
         """Go into a message that is wrapped in a transfer encoding; it is smaller than its wrapping, so this ends."""

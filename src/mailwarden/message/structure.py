@@ -8,7 +8,7 @@ from mmap import mmap
 
 from msgspec import Struct
 
-from mailwarden.message.fields import Field, nests_deeper
+from mailwarden.message.fields import Field, nests_deeper, read_parameters
 from mailwarden.message.headers import LONG_HEADERS
 from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.tree import Node, Tree, grow_tree
@@ -75,7 +75,7 @@ def _check_fields(node: Node, limits: Limits, trips: list[Trip]) -> None:
                 _trip(node, trips, "addresses", f"A header names more than {limits.addresses:,} addresses.")
             if value.count(b"(") > limits.comment_depth and nests_deeper(value, limits.comment_depth):
                 _trip(node, trips, "comment_depth", "Comments in a header are nested too deep.")
-            if name[:8] == b"content-" and min(value.count(b";"), value.count(b"=")) > limits.parameters:
+            if name[:8] == b"content-" and _has_many_parameters(value, limits.parameters):
                 _trip(node, trips, "parameters", f"A header has more than {limits.parameters} parameters.")
         if len(value) > limits.header:
             most = limits.long_header if name.strip() in LONG_HEADERS else limits.header
@@ -83,6 +83,10 @@ def _check_fields(node: Node, limits: Limits, trips: list[Trip]) -> None:
                 _trip(node, trips, "header", "A header is longer than any honest message has.")
     if len(node.media.boundary) > limits.boundary:
         _trip(node, trips, "boundary", f"A boundary is longer than {limits.boundary:,} bytes.")
+
+
+def _has_many_parameters(value: bytes, most: int) -> bool:
+    return value.count(b"=") > most and len(read_parameters(value, most + 1)) > most
 
 
 def _trip(node: Node, trips: list[Trip], limit: str, sentence: str) -> None:

@@ -38,6 +38,8 @@ _AROUND = "".join(map(chr, range(0x21)))  # what browsers take off both ends of 
 _REMEMBERED = 1_000  # characters of a URL whose host is kept
 _WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
+# Schemes whose address names no host, whatever stands behind two slashes.
+_HOSTLESS = frozenset({"javascript", "vbscript", "data", "cid", "mid", "about", "blob", "mailto", "tel", "sms", "urn"})
 
 
 def find_urls(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
@@ -102,6 +104,8 @@ def _read_host(url: str) -> str:
     scheme = _SCHEME.match(url)
     if scheme and scheme[1].lower() in _WEB:
         rest = url[scheme.end() :].lstrip("/\\")
+    elif scheme and url.startswith("//", scheme.end()) and scheme[1].lower() not in _HOSTLESS:
+        rest = url[scheme.end() :].lstrip("/\\")  # such as smb, webcal, intent: another program goes to that host
     elif url[:2] in ("//", "\\\\", "/\\", "\\/"):
         rest = url.lstrip("/\\")
     elif url[:4].lower() == "www.":
@@ -112,6 +116,14 @@ def _read_host(url: str) -> str:
     if authority.startswith("["):
         return authority.partition("]")[0].lower() + "]"
     return normalize_host(authority.partition(":")[0])
+
+
+def addresses_inside(url: str) -> tuple[str, ...]:
+    """Return the web addresses that a link of another scheme hands on, such as `microsoft-edge:https://...`."""
+    scheme = _SCHEME.match(url)
+    if scheme is None or scheme[1].lower() in _WEB or scheme[1].lower() in ("data", "mailto"):
+        return ()
+    return find_urls(unquote(url) if "%" in url else url)
 
 
 def defang(url: str) -> str:

@@ -29,10 +29,12 @@ class SeenFile(Struct, frozen=True):
     inside: bool = False
     place: Place = WHOLE_MESSAGE  # such as `part 2 (a.zip) > b.rar > c.htm`
     media_type: str = ""  # as declared by the message that holds it, "" where nothing declares it
-    charset: str = ""
+    charsets: tuple[str, ...] = ()
     is_body: bool = False  # the shown text of a message inside, such as the HTML body of an attached .eml
     is_read: bool = True  # False: only its name is known, because the content is encrypted or unreadable
     in_document: bool = False  # a part of an Office document, whose name means nothing
+    joins_lines: bool = False
+    base: str = ""  # the address that relative ones belong to
     was_hidden: bool = False  # an engine that opens archives by itself may not find it in the raw message
     password: str = ""  # what opened the encrypted document that this is the plain form of
     plain_of: bytes = b""  # the content of that document
@@ -44,9 +46,11 @@ class Entry(NamedTuple):
     name: str
     content: bytes = b""
     media_type: str = ""
-    charset: str = ""
+    charsets: tuple[str, ...] = ()
     is_body: bool = False
     is_read: bool = True
+    joins_lines: bool = False
+    base: str = ""
     unlocked: bool = False  # it was encrypted, and the message gives the password
     password: str = ""  # of an encrypted document, of which this is the plain form
 

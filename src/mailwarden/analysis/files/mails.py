@@ -73,7 +73,15 @@ def read_mail(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     for part in parse_message(content, opening.limits, report, opening.coverage).parts:
         is_body = is_shown(part)
         name = ("text.html" if part.media_type == "text/html" else "text.txt") if is_body else part.name
-        yield Entry(name, part.content, part.media_type, part.charset, is_body)
+        yield Entry(
+            name,
+            part.content,
+            part.media_type,
+            part.charsets,
+            is_body,
+            joins_lines=part.joins_lines,
+            base=part.base,
+        )
 
 
 def read_mailbox(file: SeenFile, opening: Opening) -> Iterator[Entry]:

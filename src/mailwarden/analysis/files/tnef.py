@@ -60,7 +60,7 @@ def read_tnef(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 def body_of(name: int, of_type: int, content: bytes, place: Place, opening: Opening) -> Iterator[Entry]:
     """Yield the text of a message that a MAPI property holds."""
-    charset = "utf-16-le" if of_type == _UNICODE else ""
+    charset = ("utf-16-le",) if of_type == _UNICODE else ()
     if name == _PLAIN:
         yield Entry("text.txt", content, "text/plain", charset, is_body=True)
     elif name == _HTML:
@@ -73,7 +73,7 @@ def body_of(name: int, of_type: int, content: bytes, place: Place, opening: Open
         yield Entry("text.rtf", rtf, "text/rtf", is_body=True)
         text, is_page = read_rtf(rtf)
         shown = ("text.html", "text/html") if is_page else ("text.txt", "text/plain")
-        yield Entry(shown[0], text.encode("utf-8", "replace"), shown[1], "utf-8", is_body=True)
+        yield Entry(shown[0], text.encode("utf-8", "replace"), shown[1], ("utf-8",), is_body=True)
 
 
 def _fields(file: SeenFile, opening: Opening) -> Iterator[tuple[int, bytes]]:
