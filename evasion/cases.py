@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from evasion.archives import ARCHIVES, DEEP
 from evasion.documents import document_cases
+from evasion.headers import header_cases
 from evasion.mail import head, with_file
 from evasion.pages import charset_cases, link_cases, page_cases
 from evasion.payloads import HARMLESS, LINK, MACRO, PAGE, PAYLOADS, PROGRAM, Payload
@@ -59,7 +60,7 @@ def attacks() -> Iterator[Case]:
     yield from (Case(f"plain: {payload.kind}", with_file(payload.name, payload.content)) for payload in PAYLOADS)
     yield from _files()
     yield from _bodies()
-    for source in (link_cases, page_cases, charset_cases, document_cases, picture_cases, sender_cases):
+    for source in (link_cases, page_cases, charset_cases, document_cases, picture_cases, sender_cases, header_cases):
         yield from (Case(name, raw) for name, raw in source())
 
 

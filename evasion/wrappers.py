@@ -4,6 +4,7 @@ import base64
 import binascii
 import itertools
 import struct
+import zlib
 from collections.abc import Callable, Mapping
 
 from evasion.archives import ARCHIVES, Files, first
@@ -130,6 +131,18 @@ def _der(tag: int, body: bytes) -> bytes:
         return bytes((tag, size)) + body
     length = size.to_bytes((size.bit_length() + 7) // 8)
     return bytes((tag, 0x80 | len(length))) + length + body
+
+
+_SIGNED_OID = bytes.fromhex("06092a864886f70d010702")
+_DATA_OID = bytes.fromhex("06092a864886f70d010701")
+_OTHER_OID = bytes.fromhex("06092a864886f70d01070a")  # an object identifier that stands for no kind of content
+_PGP = b"-----BEGIN PGP MESSAGE-----\r\n\r\n"
+
+
+def _lengthened(der: bytes) -> bytes:
+    """Write the length of the outermost element with zeros before it, which BER allows."""
+    size = der[1] & 0x7F
+    return der[:1] + b"\x85" + b"\0" * (5 - size) + der[2:]
 
 
 def signed(files: Files) -> bytes:
@@ -276,6 +289,29 @@ WRAPPERS: dict[str, Wrapper] = {
     "yenc": _plain("a.ntx", yenc),
     "yenc behind files": _plain("a.ntx", lambda files: yenc({**_fill(3), **files})),
     "calendar": _plain("a.ics", calendar),
+    "calendar with a quoted parameter": _plain(
+        "a.ics", lambda files: calendar(files).replace(b"ATTACH;", b'ATTACH;X-NOTE="a:b";')
+    ),
+    "calendar by data URI": _plain(
+        "a.ics",
+        lambda files: calendar(files).replace(b":", b":data:x/y;base64,").replace(b"BEGIN:data:x/y;base64,", b"BEGIN:"),
+    ),
+    "calendar in UTF-16": _plain("a.ics", lambda files: calendar(files).decode().encode("utf-16")),
+    "calendar behind blank lines": _plain("a.ics", lambda files: b"\r\n" * 80 + calendar(files)),
+    "calendar by carriage returns": _plain("a.ics", lambda files: calendar(files).replace(b"\r\n", b"\r")),
+    "calendar in a group": _plain("a.ics", lambda files: calendar(files).replace(b"ATTACH;", b"item1.ATTACH;")),
+    "signed as another kind": _plain("smime.p7m", lambda files: signed(files).replace(_DATA_OID, _OTHER_OID)),
+    "signed with a long length": _plain("smime.p7m", lambda files: _lengthened(signed(files))),
+    "signed in armor": _plain(
+        "smime.p7m",
+        lambda files: b"-----BEGIN CMS-----\n" + base64.encodebytes(signed(files)) + b"-----END CMS-----\n",
+    ),
+    "digested": _plain("smime.p7m", lambda files: signed(files).replace(_SIGNED_OID, _SIGNED_OID[:-1] + b"\x05")),
+    "encrypted data": _plain("smime.p7m", lambda files: signed(files).replace(_SIGNED_OID, _SIGNED_OID[:-1] + b"\x06")),
+    "openpgp": _plain("a.gpg", lambda files: b"\x85\x01\x0c\x03" + zlib.compress(first(files)[1])),
+    "openpgp behind text": _plain(
+        "a.asc", lambda files: b"Comment\r\n" * 600 + _PGP + base64.b64encode(first(files)[1])
+    ),
     "signed": _plain("smime.p7m", signed),
     "base64 saved": _plain("a.b64", lambda files: base64.encodebytes(first(files)[1])),
 }

@@ -6,6 +6,7 @@ Security: works on hostile files inside a killable worker; nothing is written to
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from mailwarden.analysis.file_types import HEAD, WEB_PAGE, kind_by_content
 from mailwarden.analysis.files import encoded, mails, tnef
 from mailwarden.analysis.files.archives import read_archive, read_stream
 from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile
-from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, skip_front, unsupported_kind
+from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, archive_kinds, unsupported_kind
 from mailwarden.analysis.files.zips import read_zip
 from mailwarden.message.message import Part
 
@@ -49,10 +50,10 @@ class Unpacked(Struct, frozen=True):
     joined: bool = False  # a ZIP behind another, of which programs show the one or the other
 
 
-def _archive_kind(file: SeenFile) -> str:
-    kind = archive_kind(skip_front(file.name, file.content))
+def _archive_kinds(file: SeenFile) -> tuple[str, ...]:
+    kinds = archive_kinds(file.name, file.content)
     # A compound file may hold a ZIP as one of its streams; its own readers open that.
-    return "" if kind == ZIP and file.content.startswith(b"\xd0\xcf\x11\xe0") else kind
+    return tuple(kind for kind in kinds if kind != ZIP) if file.content.startswith(b"\xd0\xcf\x11\xe0") else kinds
 
 
 def _read_unsupported(file: SeenFile, opening: Opening) -> Iterator[Entry]:
@@ -79,6 +80,7 @@ CONTAINERS = (
     Container("message", mails.is_mailbox, mails.read_mailbox),
     Container("message", mails.is_mail, mails.read_mail),
     Container("signature", mails.is_cms, mails.read_cms, scanned=False),
+    Container("signature", mails.is_armored_cms, mails.read_armored_cms, scanned=False),
     Container("pgp", mails.is_pgp, mails.read_pgp),
     Container("fragment", lambda file: file.media_type == "message/partial", _read_fragment),
     Container("document", lambda file: holds_files(file.content), _read_document),
@@ -86,10 +88,14 @@ CONTAINERS = (
 )
 _NOT_SCANNED = frozenset({"ar", "warc", "rpm", "zstandard", "lz4", "lzip", "compress", "lzma"})
 # The kind of an archive is looked up once for all of them.
+_ARCHIVE_READERS: dict[str, Reader] = {
+    ZIP: read_zip,
+    **dict.fromkeys(STREAMS, read_stream),
+    **{kind: partial(read_archive, kind) for kind in ARCHIVES},
+}
 ARCHIVE_CONTAINERS = {
-    kind: Container(kind, lambda file: bool(_archive_kind(file)), reader, kind not in _NOT_SCANNED)
-    for kinds, reader in (((ZIP,), read_zip), (STREAMS, read_stream), (ARCHIVES, read_archive))
-    for kind in kinds
+    kind: Container(kind, lambda file: bool(_archive_kinds(file)), reader, kind not in _NOT_SCANNED)
+    for kind, reader in _ARCHIVE_READERS.items()
 }
 # Looked for in files that are no container of another kind.
 TEXT_CONTAINERS = (
@@ -184,8 +190,7 @@ def _containers_of(file: SeenFile) -> list[Container]:
     if file.is_body:
         return []
     found = [container for container in CONTAINERS if container.matches(file)]
-    if kind := _archive_kind(file):
-        found.append(ARCHIVE_CONTAINERS[kind])
+    found += (ARCHIVE_CONTAINERS[kind] for kind in _archive_kinds(file))
     return found or [container for container in TEXT_CONTAINERS if container.matches(file)]
 
 

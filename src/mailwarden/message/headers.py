@@ -7,14 +7,19 @@ cannot be decoded stays as it was written.
 import binascii
 import re
 
-from mailwarden.message.charsets import codec_for, decode_text
+from mailwarden.message.charsets import codec_for, decode_text, readings
 from mailwarden.message.fields import Field
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Header
 
 LONG_HEADERS = frozenset({b"to", b"cc", b"bcc", b"references", b"in-reply-to", b"delivered-to"})
 _WORD = re.compile(rb"=\?([^?\s]{1,40})\?([bBqQ])\?([^?\r\n]*)\?=")
+# Encoded words as lenient clients find them: with blanks inside, or without an end.
+_LOOSE_WORD = re.compile(rb"=\?([^?\s]{1,200})\?([bBqQ])\?([^?\r\n]*)(?:\?=|$)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
+
+
+_NAME_ROUNDS, _NAMES = 3, 20  # encoded words inside of each other, and names of one parameter
 
 
 def decode_headers(fields: list[Field], limits: Limits = LIMITS) -> tuple[Header, ...]:
@@ -35,6 +40,29 @@ def decode_value(value: bytes) -> str:
     """Turn one header value into text."""
     text = (_decode_words(value) if b"=?" in value else decode_bytes(value, "")).strip()
     return text if text.isprintable() else _CONTROLS.sub(" ", text)
+
+
+def decode_name(value: bytes) -> tuple[str, ...]:
+    """Return every name that some client makes of the value of a parameter, the likeliest first.
+
+    RFC 2047 5 has no encoded words in parameters, so each client has its own idea of them: which charset counts where
+    the bytes contradict it, whether a word within a word is decoded, and whether one without an end is a word.
+    """
+    found = {decode_value(value): None}
+    waiting = [value]
+    for _ in range(_NAME_ROUNDS):
+        inner: list[bytes] = []
+        for each in waiting:
+            for match in _LOOSE_WORD.finditer(each):
+                label = match[1].decode("ascii", "replace").partition("*")[0]
+                content = _word_bytes(match)
+                for text in (*readings(content, (label,)), content.decode("utf-16-be", "replace")):
+                    shown = decode_bytes(each[: match.start()], "") + text + decode_bytes(each[match.end() :], "")
+                    for name in (shown, shown.replace(" ", "")):
+                        found[_CONTROLS.sub("", name).strip()] = None
+                inner.append(content)
+        waiting = [each for each in inner if b"=?" in each]
+    return tuple(name for name in found if name)[:_NAMES]  # not inspection: more readings than any client has
 
 
 def decode_trace(value: bytes) -> str:

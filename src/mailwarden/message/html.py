@@ -28,12 +28,8 @@ from mailwarden.message.page_links import (
     plain_style,
     refresh_target,
 )
-<<<<<<< HEAD
-from mailwarden.message.urls import find_urls, host_of
-from mailwarden.model.place import WHOLE_MESSAGE, Place
-=======
 from mailwarden.message.urls import addresses_inside, find_urls, host_of
->>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 # What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
 _ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
@@ -71,7 +67,7 @@ _INLINE_TAG = (
     r"strike|strong|sub|sup|tt|u|var|wbr)(?:[\s/](?:[^<>\"']|\"[^\"]*\"|'[^']*')*)?>|<!--(?:[^-]|-[^-]|--[^>])*-->"
 )
 _INLINE = re2.compile(f"(?i){_INLINE_TAG}")
-_TORN = re2.compile(rf"(?i)\w(?:{_INLINE_TAG})+\w")
+_TORN = re2.compile(rf"(?i)[\w./:-](?:{_INLINE_TAG})+[\w./:-]")
 _KEPT_FLAT = frozenset({"a", "img", "form", "input", "script", "iframe", "meta", "area", "button", "frame", "base"})
 _MAY_HIDE = re.compile(r"none|hidden|:\s{0,9}[01](?![\d.])|-\d{3}|\\", re.IGNORECASE)
 _SIMPLE = re.compile(r"(?:[a-z][a-z0-9]{0,20})?[.#][a-z_][\w-]{0,80}", re.IGNORECASE)
@@ -123,17 +119,13 @@ class HtmlDocument(Struct, frozen=True):
 
 
 def read_html(
-<<<<<<< HEAD
-    text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE, *, lower: str = "", beside: bool = True
-=======
     text: str,
     coverage: Coverage | None = None,
-    place: str = "",
+    place: Place = WHOLE_MESSAGE,
     *,
     lower: str = "",
     beside: bool = True,
     base: str = "",
->>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
 ) -> HtmlDocument:
     """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
 
@@ -158,13 +150,9 @@ def read_html(
 
 
 class _Reader:
-<<<<<<< HEAD
-    def __init__(self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: Place) -> None:
-=======
     def __init__(
-        self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: str, *, base: str
+        self, parser: LexborHTMLParser, source: str, lower: str, coverage: Coverage, place: Place, *, base: str
     ) -> None:
->>>>>>> 31219b2 (message: read links of other schemes, repeated MIME headers and words torn by tags)
         self._parser = parser
         self._source = source
         self._lower = lower

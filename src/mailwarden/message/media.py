@@ -17,7 +17,7 @@ from mailwarden.message.fields import (
     strip_comments,
 )
 from mailwarden.message.file_names import LONGEST
-from mailwarden.message.headers import decode_bytes, decode_value
+from mailwarden.message.headers import decode_bytes, decode_name, decode_value
 from mailwarden.message.limits import Limits
 
 ENCODINGS = frozenset({b"", b"7bit", b"8bit", b"binary", b"base64", b"quoted-printable"})
@@ -41,6 +41,7 @@ class Media:
     other_charsets: tuple[str, ...] = ()
     joins_lines: bool = False
     other_types: tuple[str, ...] = ()  # of further Content-Type fields: clients differ on which of several counts
+    other_multiparts: tuple[bytes, ...] = ()  # the values of those that are multiparts
     other_encodings: tuple[bytes, ...] = ()
     elsewhere: str = ""  # where the content of message/external-body lies (RFC 2046 5.2.3, RFC 2017)
     base: str = ""  # what relative addresses of the part belong to (RFC 2557 5)
@@ -99,6 +100,7 @@ def read_media(fields: list[Field], limits: Limits) -> Media:
         tuple(other_charsets),
         joins_lines,
         tuple(_read_type(value, limits, [])[0] for value in repeated.get(b"content-type", ())),
+        tuple(value for value in repeated.get(b"content-type", ()) if b"multipart" in value.lower()),
         tuple(_read_encoding(value, kind, []) for value in repeated.get(b"content-transfer-encoding", ())),
         _read_elsewhere(parameters) if kind == "message/external-body" else "",
         decode_value(values.get(b"content-base") or values.get(b"content-location") or b""),
@@ -226,11 +228,16 @@ def _read_disposition(
         if len({each.value for each in own if each.name == b"filename"}) > 1:
             doubts.append("An attachment has several names")
     values += all_values(parameters, b"name")
-    return disposition, list(dict.fromkeys(filter(None, (_decode_name(*each) for each in values))))
+    return disposition, list(dict.fromkeys(filter(None, (name for each in values for name in _decode_name(*each)))))
 
 
-def _decode_name(value: bytes, charset: bytes) -> str:
-    return bound_name(decode_bytes(value, charset.decode("ascii", "replace")) if charset else decode_value(value))
+def _decode_name(value: bytes, charset: bytes) -> list[str]:
+    """Return the names of a value, the likeliest first."""
+    if not charset and b"=?" not in value:
+        return [bound_name(decode_value(value))]
+    plain = [decode_bytes(value, charset.decode("ascii", "replace"))] if charset else []
+    words = decode_name(value) if b"=?" in value else ()
+    return [bound_name(name) for name in (*plain, *words)]
 
 
 def bound_name(name: str) -> str:

@@ -84,6 +84,8 @@ class _Collector:
         for node in tree.nodes:
             if node.media.is_multipart and node.media.boundary:
                 self._add_asides(data, node)
+                for kind in node.media.other_multiparts:
+                    self._add_multipart(kind, data[node.body : node.end], node)
                 if node.media.encoding in {b"base64", b"quoted-printable"} and not node.children:
                     self._add_encoded(data, node)
             elif not node.media.is_plain_message:
@@ -139,6 +141,8 @@ class _Collector:
 
     def _add_repeated(self, body: bytes, content: bytes, node: Node) -> None:
         """Add a part once more by each further type or transfer encoding that its header gives it."""
+        for value in node.media.other_multiparts:
+            self._add_multipart(value, body, node)
         for number, kind in enumerate(node.media.other_types, 1):
             self.add(node, content, suffix=f".type{number}", media_type=kind)
         for number, encoding in enumerate(node.media.other_encodings, 1):
@@ -149,7 +153,9 @@ class _Collector:
     def _add_encoded(self, data: bytes, node: Node) -> None:
         """Go into a multipart that has a transfer encoding of its own, which RFC 2045 6.4 forbids and clients undo."""
         kind = next((value for name, value in node.fields if name.strip() == b"content-type"), b"")
-        body = decode_transfer(data[node.body : node.end], node.media.encoding).content
+        self._add_multipart(kind, decode_transfer(data[node.body : node.end], node.media.encoding).content, node)
+
+    def _add_multipart(self, kind: bytes, body: bytes, node: Node) -> None:
         self._add_enclosed(b"Content-Type:" + kind.strip(b"\r\n") + b"\r\n\r\n" + body, node)
 
     def _add_enclosed(self, content: bytes, node: Node) -> None:

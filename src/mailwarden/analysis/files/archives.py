@@ -31,18 +31,18 @@ _set_options = ffi.ffi("read_set_options", [c_void_p, c_char_p], c_int)
 _is_encrypted = ffi.ffi("entry_is_encrypted", [c_void_p], c_int)
 _has_encrypted = ffi.ffi("read_has_encrypted_entries", [c_void_p], c_int)
 # Programs differ on the directory of a disc that they show: Windows the Joliet names, others those of Rock Ridge.
-_ISO_READINGS = (b"!rockridge", b"!joliet")
+# Of archives that stand one behind the other some programs show the first, and some show all.
+_READINGS = {"iso": (b"!rockridge", b"!joliet"), "tar": (b"read_concatenated_archives",)}
 _UNSUPPORTED_WORDS = ("unsupported", "not supported", "unknown", "can't decompress", "unrecognized")
 
 
-def read_archive(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+def read_archive(kind: str, file: SeenFile, opening: Opening) -> Iterator[Entry]:
     """Yield the files of an archive."""
-    content = skip_front(file.name, file.content)
-    kind = archive_kind(content)
+    content = file.content if kind == "iso" else skip_front(file.name, file.content)
     filters = ("rpm", "gzip", "bzip2", "xz", "zstd", "lzma") if kind == "rpm" else ()
     seen: set[str] = set()
     unread = opening.unread
-    for options in _ISO_READINGS if kind == "iso" else (b"",):
+    for options in _READINGS.get(kind, (b"",)):
         for entry in read_entries(content, ARCHIVES[kind], filters, file.place, opening, options=options):
             seen.add(entry.name)
             yield entry

@@ -13,15 +13,23 @@ from mailwarden.analysis.files.formats import is_text
 from mailwarden.message.encoded_files import find_encoded, is_base64
 
 _CALENDAR = b"BEGIN:VCALENDAR"
-_FOLD = re.compile(rb"\r?\n[ \t]")
-_ATTACHED = re.compile(rb"(?im)^ATTACH(;[^:\r\n]*):([A-Za-z0-9+/= \t]*)\r?$")
+_FOLD = re.compile(rb"\r?\n[ \t]|\r[ \t]")
+_ATTACHED = re.compile(rb"(?im)^(?:[\w-]{1,60}\.)?ATTACH((?:;(?:\"[^\"\r\n]*\"|[^:\"\r\n])*)?):([^\r\n]+)")
+_DATA = re.compile(rb"(?i)data:[^,]{0,500};base64,")
+_CODED = re.compile(rb"[A-Za-z0-9+/= \t]*")
 _FILE_NAME = re.compile(rb"(?i);(?:X-)?(?:FILENAME|APPLE-FILENAME|ORACLE-FILENAME)=(?:\"([^\"]*)\"|([^\";:]*))")
 _CODED_NAMES = (".b64", ".base64", ".mim", ".txt")
 
 
 def is_calendar(file: SeenFile) -> bool:
-    head = file.content[:100].lstrip(b"\xef\xbb\xbf \r\n").upper()  # not inspection: a calendar begins with its mark
-    return head.startswith(_CALENDAR)
+    return _plain(file.content)[: len(_CALENDAR)].upper() == _CALENDAR
+
+
+def _plain(content: bytes) -> bytes:
+    """Return a text without what calendar programs skip before it; in UTF-8 if it is in UTF-16."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        content = content.decode("utf-16", "replace").encode("utf-8", "replace")
+    return content.lstrip(b"\xef\xbb\xbf \t\r\n")
 
 
 def is_encoded(file: SeenFile) -> bool:
@@ -53,11 +61,14 @@ def read_base64_file(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 def read_calendar(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     """Yield the files of calendar entries (RFC 5545 3.8.1.1)."""
-    for match in _ATTACHED.finditer(_FOLD.sub(b"", file.content)):
+    for match in _ATTACHED.finditer(_FOLD.sub(b"", _plain(file.content)).replace(b"\r", b"\n")):
         opening.check_time(file.place)
         name = _FILE_NAME.search(match[1])
+        data = _DATA.match(match[2])
+        if not data and not _CODED.fullmatch(match[2]):
+            continue  # an address, which is read with the other fields
         try:
-            content = binascii.a2b_base64(match[2])
+            content = binascii.a2b_base64(match[2][data.end() if data else 0 :])
         except binascii.Error:
             opening.damaged(file.place, "a file of a calendar entry cannot be decoded")
             continue

@@ -52,8 +52,11 @@ _UNSUPPORTED = (
     _Mark(0, b"zPQ", "ZPAQ"), _Mark(0, b"7kSt", "ZPAQ"), _Mark(0, b"ArC\x01", "FreeArc"), _Mark(0, b"UHA", "UHARC"),
     _Mark(0, b"\0\x05\x16\0", "AppleSingle"), _Mark(0, b"\x1f\xa0", "SCO compress"), _Mark(0, b"\x1f\x1e", "pack"),
     _Mark(0, b"bvx2", "LZFSE"), _Mark(0, b"YAA1", "Apple Archive"), _Mark(0, b"AA01", "Apple Archive"),
-    _Mark(0, b"DAA\0", "DAA"), _Mark(0, b"(This file must be converted with BinHex", "BinHex"),
+    _Mark(0, b"DAA\0", "DAA"), _Mark(0, b"!BDN", "Outlook data"),
+    _Mark(0, b"(This file must be converted with BinHex", "BinHex"),
 )  # fmt: skip
+_VOLUME_PLACES = range(32_769, 32_769 + 64 * 2_048, 2_048)  # a disc may describe itself as ISO 9660 and as UDF
+_ARCHIVE_KINDS = frozenset({"zip", "rar", "7z", "gzip", "cab"})
 _VOLUME = re.compile(r"\.(?:[rsz]\d\d|\d{3}|part\d+(?:\.rar|\.exe)?)$", re.IGNORECASE)
 _UNSUPPORTED_ENDINGS = (
     "ace arj zoo sit sitx sea alz egg sqx uha uc2 ha arc pak bh b1 pea zpaq zpq kgb paq lzo rz dmg wim esd swm vhd "
@@ -96,6 +99,19 @@ def archive_kind(content: bytes) -> str:
     return ZIP if ends_as_zip(content) else ""
 
 
+def archive_kinds(name: str, content: bytes) -> tuple[str, ...]:
+    """Return every kind of archive that some program opens a file as, the one that its first bytes tell first.
+
+    The name chooses the program. One goes by the directory of a ZIP at the end, one by the descriptor of a disc.
+    """
+    kinds = [archive_kind(skip_front(name, content))]
+    if ends_as_zip(content):
+        kinds.append(ZIP)
+    if content[32_769:32_774] == b"CD001":
+        kinds.append("iso")
+    return tuple(dict.fromkeys(filter(None, kinds)))
+
+
 def unsupported_kind(name: str, content: bytes) -> str:
     """Return what kind of container this is, of those that we cannot open, or ""."""
     for offset, magic, kind in _UNSUPPORTED:
@@ -105,10 +121,14 @@ def unsupported_kind(name: str, content: bytes) -> str:
         return "arj"
     if content[-512:-508] == b"koly":
         return "DMG"
-    if content[32_769:32_774] == b"BEA01":
+    if any(content[place : place + 5] == b"BEA01" for place in _VOLUME_PLACES):
         return "UDF"
     head = content[:HEAD]
-    if archive_kind(skip_front(name, content)) or kind_by_content(head) or is_text(head):
+    if archive_kind(skip_front(name, content)):
+        return ""
+    if (kind := kind_by_content(head)) in _ARCHIVE_KINDS:
+        return kind
+    if kind or is_text(head):
         return ""
     ending = ending_of(name)
     if _VOLUME.search(name.rstrip(". ")):

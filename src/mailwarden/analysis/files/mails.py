@@ -4,6 +4,7 @@ Security: reads hostile bytes inside a killable worker under the limits of the m
 read is recorded.
 """
 
+import binascii
 import io
 import re
 from collections.abc import Iterator
@@ -31,9 +32,14 @@ _ATTACHED, _NAMES = "3701", ("3707", "3704", "3001")
 _BODIES = ("1000", "1013", "1009")
 _WIDE = "001F"
 _CMS = re.compile(
-    rb"\x30[\x80-\x84][\0-\xff]{0,4}\x06[\x09\x0b]\x2a\x86\x48\x86\xf7\x0d\x01(\x07[\x02\x03]|\x09\x10\x01[\x09\x17])"
+    rb"\x30[\x80-\x88][\0-\xff]{0,8}?\x06[\x09\x0b]\x2a\x86\x48\x86\xf7\x0d\x01(\x07[\x02-\x06]|\x09\x10\x01[\x02\x09\x17])"
 )
+_SIGNED, _DIGESTED, _AUTHENTICATED, _COMPRESSED = b"\x07\x02", b"\x07\x05", b"\x09\x10\x01\x02", b"\x09\x10\x01\x09"
+_DETACHED = re.compile(rb"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01(?!\xa0)")  # signs what stands elsewhere
+_ARMOR = re.compile(rb"-----BEGIN (?:CMS|PKCS ?7|PKCS #7 SIGNED DATA)-----\s+([A-Za-z0-9+/=\s]+)-----END")
 _PGP = b"-----BEGIN PGP MESSAGE-----"
+_PGP_NAMES = frozenset({"pgp", "gpg"})
+_PGP_PACKETS = frozenset({0x84, 0x85, 0x86, 0x8C, 0x8D, 0x8E, 0xC1, 0xC3, 0xC9, 0xD2, 0xA3, 0xC8})  # of messages
 
 
 def is_mail(file: SeenFile) -> bool:
@@ -58,8 +64,26 @@ def is_cms(file: SeenFile) -> bool:
     return _CMS.match(file.content[:32]) is not None
 
 
+def is_armored_cms(file: SeenFile) -> bool:
+    return b"-----BEGIN " in file.content[:64] and _ARMOR.search(file.content) is not None
+
+
+def read_armored_cms(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    """Yield a signed or encrypted message out of its armor (RFC 7468)."""
+    armor = _ARMOR.search(file.content)
+    try:
+        content = binascii.a2b_base64(armor[1]) if armor else b""
+    except binascii.Error:
+        opening.damaged(file.place, "its armor cannot be decoded")
+        return
+    yield Entry("smime.p7m", content)
+
+
 def is_pgp(file: SeenFile) -> bool:
-    return _PGP in file.content[:4_096]  # not inspection: a type is told by its beginning
+    """Tell a message of OpenPGP by its armor, or by its name and the first of its packets (RFC 9580 4.2)."""
+    if ending_of(file.name) in _PGP_NAMES and file.content[:1] and file.content[0] in _PGP_PACKETS:
+        return True
+    return _PGP in file.content
 
 
 def read_mail(file: SeenFile, opening: Opening) -> Iterator[Entry]:
@@ -96,10 +120,12 @@ def read_mailbox(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 def read_cms(file: SeenFile, opening: Opening) -> Iterator[Entry]:
     """Yield what a signature holds within itself (RFC 5652); what is encrypted by S/MIME nobody can read."""
     kind = _CMS.match(file.content[:32])
-    if kind is not None and kind[1] == b"\x07\x02":
-        for signed in signed_contents(file.content):
-            yield Entry("signed message.eml", signed)
-    elif kind is not None and kind[1] == b"\x09\x10\x01\x09":
+    if kind is not None and kind[1] in {_SIGNED, _DIGESTED, _AUTHENTICATED}:
+        found = list(signed_contents(file.content)) if kind[1] == _SIGNED else []
+        yield from (Entry("signed message.eml", signed) for signed in found)
+        if not found and not (kind[1] == _SIGNED and _DETACHED.search(file.content)):
+            opening.unsupported(file.place, "S/MIME holds content of a kind that we cannot read")
+    elif kind is not None and kind[1] == _COMPRESSED:
         opening.unsupported(file.place, "it is compressed by S/MIME")
     else:
         opening.encrypted(file.place, "it is encrypted by S/MIME")
