@@ -25,6 +25,7 @@ from mailwarden.message.urls import host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 
 MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
+_WEB = frozenset({"http", "https", "ftp"})
 _ENDINGS = {
     PROGRAM: ".exe", SHORTCUT: ".lnk", DISK_IMAGE: ".iso", WEB_PAGE: ".html", "pdf": ".pdf", "zip": ".zip",
     "rar": ".rar", "7z": ".7z", "gzip": ".gz", "cab": ".cab", "rtf": ".rtf",
@@ -80,7 +81,14 @@ def _links_of(view: View) -> tuple[str, ...]:
         *view.labels,
         *(url for url, _ in view.document_links),
     )
-    return tuple(url for url in dict.fromkeys(found) if host_of(url))
+    return tuple(dict.fromkeys(_as_web(url) for url in found if host_of(url)))
+
+
+def _as_web(url: str) -> str:
+    """Return an address of any scheme as one of the web: an entry of a list names a host, whatever goes to it."""
+    scheme, slashes, rest = url.strip().partition("://")
+    is_other = bool(slashes) and scheme.isascii() and scheme.replace("-", "").isalnum() and scheme.lower() not in _WEB
+    return f"http://{rest}" if is_other else url
 
 
 def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
