@@ -319,13 +319,13 @@ ARCHIVES: dict[str, Packer] = {
     "tar": _named("a.tar", tar),
     "tar gnu": _named("a.tar", lambda files: tar(files, tarfile.GNU_FORMAT)),
     "tar v7": _named("a.tar", tar_v7),
-    "zip behind a gzip": _named("a.zip", lambda files: gzip.compress(b"note") + zip_of(files)),
-    "zip behind a tar": _named("a.zip", lambda files: tar({"note.txt": b"note"}) + zip_of(files)),
+    "zip behind a gzip": _named("a.zip", lambda files: gzip.compress(b"note") + zip_of(dict(files))),
+    "zip behind a tar": _named("a.zip", lambda files: tar({"note.txt": b"note"}) + zip_of(dict(files))),
     "tar behind a tar": _named("a.tar", lambda files: tar({"note.txt": b"note"}) + tar(files)),
     "tar.gz behind a tar.gz": _named(
         "a.tgz", lambda files: gzip.compress(tar({"note.txt": b"note"})) + gzip.compress(tar(files))
     ),
-    "cab with a mark that we do not know": _named("a.cab", lambda files: b"MSCF\1\0\0\0" + zip_of(files)[4:-22]),
+    "cab with a mark that we do not know": _named("a.cab", lambda files: b"MSCF\1\0\0\0" + zip_of(dict(files))[4:-22]),
     "data file of Outlook": _named("a.pst", lambda files: b"!BDN" + first(files)[1]),
     "tar.gz": _named("a.tgz", lambda files: gzip.compress(tar(files))),
     "tar.bz2": _named("a.tar.bz2", lambda files: bz2.compress(tar(files))),
