@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from mailwarden.analysis.view import View
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import FailureKind, Finding
+from mailwarden.model.evidence import FailureKind, Finding, Omitted
 from mailwarden.model.summary import MessageSummary
 
 
@@ -104,7 +104,7 @@ class Known(Struct, frozen=True):
 class LocalAnalyzer(Protocol):
     name: ClassVar[str]
 
-    def examine(self, view: View) -> Iterable[Finding]: ...
+    def examine(self, view: View) -> Iterable[Finding | Omitted]: ...
 
 
 class EngineFailed(Exception):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mailwarden.analysis.heaviness import Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.link_summaries import with_links
@@ -22,7 +23,7 @@ from mailwarden.message.sender import find_envelope_doubts, find_sender_doubts
 from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Report, Status
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Omitted, Report, Status
 from mailwarden.model.place import area
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
@@ -207,14 +208,16 @@ def _doubt(sentence: str) -> Finding:
     return Finding("structure.ambiguous", facts={"sentence": sentence})
 
 
-def report_of(name: str, look: Callable[[], Iterable[Finding]]) -> Report:
+def report_of(name: str, look: Callable[[], Iterable[Finding | Omitted]]) -> Report:
     """Let one analyzer look; a bug in it must not cost the others, so what it raises becomes its failure."""
     started = time.perf_counter()
     try:
-        findings = tuple(look())
+        found = tuple(look())
     except Exception as error:  # whatever it is, it is reported
         return _broken(name, started, error)
-    return _finished(name, started, findings)
+    omitted = tuple(dict.fromkeys(each for each in found if isinstance(each, Omitted)))
+    report = _finished(name, started, tuple(each for each in found if isinstance(each, Finding)))
+    return replace(report, omitted=omitted) if omitted else report
 
 
 def _finished(name: str, started: float, findings: tuple[Finding, ...]) -> Report:

@@ -1,17 +1,25 @@
-"""Keeps findings few without losing any kind of them: what many files do is told of some, whatever stands in front."""
+"""Keeps findings few without losing any kind of them, and says which findings are left out."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import Finding, Omitted
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 OF_A_KIND = 5
 
 
-def few_of_each_kind(findings: Iterable[Finding], most: int = OF_A_KIND) -> Iterator[Finding]:
-    """Yield the first findings of each name; a bound on all of them together would let harmless ones hide others."""
-    told: Counter[str] = Counter()
+def few_of_each_kind(
+    findings: Iterable[Finding], most: int = OF_A_KIND, place: Place = WHOLE_MESSAGE
+) -> Iterator[Finding | Omitted]:
+    """Yield the first findings of each name; a bound on all of them together would let harmless ones hide others.
+
+    `place` is where all these findings are.
+    """
+    count: Counter[str] = Counter()
     for finding in findings:
-        told[finding.name] += 1
-        if told[finding.name] <= most:
+        count[finding.name] += 1
+        if count[finding.name] <= most:
             yield finding
+        elif count[finding.name] == most + 1:
+            yield Omitted(finding.name, place)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Evidence, Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
-from mailwarden.model.place import PlaceKind, area
+from mailwarden.model.place import WHOLE_MESSAGE, PlaceKind, area
 from mailwarden.model.sightings import SightedFile, Sightings
 
 ANALYZER = "lists"
@@ -19,12 +19,8 @@ ENGINE = "replica"
 PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
 MAX_TOLD = 20  # findings about one list; each list tells its own, so that none crowds another out
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
-_TOLD_OF_A_KIND = 20  # where an analyzer tells so many findings of one kind, it may have left out some
 # What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
-# Findings of a kind that these tell of all files at most: what comes behind as many was left out.
-ABOUT_ALL_FILES = frozenset({"office", "pdf", "shortcuts"})
-MOST_OF_A_KIND = 5
 
 
 def report_of(listing: Listing, milliseconds: float) -> Report:
@@ -56,8 +52,13 @@ def without_allowed_links(evidence: Evidence, listing: Listing, sightings: Sight
     if not listing.allowed_urls:
         return evidence
     urls = sightings.urls
-    told = Counter((finding.name, finding.place) for _, finding in evidence.findings)
-    return _without(evidence, lambda f: told[f.name, f.place] < _TOLD_OF_A_KIND and _is_allowed(f, listing, urls))
+    omitted = {(each.name, each.place) for report in evidence.reports for each in report.omitted}
+
+    def is_dropped(finding: Finding) -> bool:
+        whole = omitted.isdisjoint({(finding.name, finding.place), (finding.name, WHOLE_MESSAGE)})
+        return whole and _is_allowed(finding, listing, urls)
+
+    return _without(evidence, is_dropped)
 
 
 def without_allowed_files(
@@ -69,16 +70,15 @@ def without_allowed_files(
     """
     kept = {file.place.part for file in files if file.sha256 not in listing.allowed_files}
     parts = {file.place.part for file in files} - kept
-    full = [report for report in evidence.reports if _is_full(report)]
+    full = [report for report in evidence.reports if _may_hide(report, parts)]
     rest = _without(Evidence(tuple(r for r in evidence.reports if r not in full)), lambda f: _is_about(f, parts))
     cleared = (replace(r, findings=()) if r.convicts_files and engines_clear else r for r in rest.reports)
     return Evidence((*cleared, *full))
 
 
-def _is_full(report: Report) -> bool:
-    """Tell whether an analyzer told as much as it ever does, so that something about another file may be missing."""
-    told = Counter(finding.name for finding in report.findings)
-    return report.analyzer in ABOUT_ALL_FILES and max(told.values(), default=0) >= MOST_OF_A_KIND
+def _may_hide(report: Report, parts: Collection[str]) -> bool:
+    """Return whether an analyzer left out findings that may be about another file than these parts."""
+    return any(each.place.part not in parts for each in report.omitted)
 
 
 def _is_about(finding: Finding, parts: Collection[str]) -> bool:

@@ -23,6 +23,13 @@ class Finding(Struct, frozen=True):
     facts: dict[str, Fact] = {}
 
 
+class Omitted(Struct, frozen=True):
+    """An analyzer left out findings of this name because there are many; with a place, only findings there."""
+
+    name: str
+    place: Place = WHOLE_MESSAGE
+
+
 class FailureKind(StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
@@ -55,6 +62,7 @@ class Report(Struct, frozen=True):
     failure: Failure | None = None
     engine: str = ""  # the outside program and its version, where one was asked
     convicts_files: bool = False  # the engine's findings are about files, and it can be asked about one of them
+    omitted: tuple[Omitted, ...] = ()
 
 
 class Evidence(Struct, frozen=True):

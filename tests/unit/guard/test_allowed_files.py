@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.collection import Examination
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.moderation import OF_A_KIND
-from mailwarden.lists.findings import MOST_OF_A_KIND, without_allowed_files
-from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.analysis.examination import Job, examine, report_of
+from mailwarden.analysis.moderation import OF_A_KIND, few_of_each_kind
+from mailwarden.lists.findings import without_allowed_files
+from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import WHOLE_MESSAGE, Place
@@ -70,23 +70,19 @@ def test_what_an_allowed_file_leads_to_goes_with_it_and_all_else_stays(name, pla
     assert bool(list(rest.findings)) is stays
 
 
-@pytest.mark.parametrize(("copies", "cleared"), [(4, True), (5, False)])
-def test_copies_of_an_allowed_file_crowd_no_other_out(copies, cleared):
-    """So many findings are told and no more: behind them may stand one about a file that nobody allows."""
-    findings = tuple(macro(FILE.place) for _ in range(copies))
-    evidence = Evidence((Report("office", True, Status.FINISHED, 1.0, findings),))
+@pytest.mark.parametrize(
+    ("omitted", "cleared"),
+    [((), True), ((Omitted("office.auto-macro", FILE.place),), True), ((Omitted("office.auto-macro"),), False)],
+)
+def test_findings_that_are_left_out_may_be_about_another_file(omitted, cleared):
+    findings = tuple(macro(FILE.place) for _ in range(OF_A_KIND))
+    evidence = Evidence((Report("office", True, Status.FINISHED, 1.0, findings, omitted=omitted),))
     rest = without_allowed_files(evidence, ALLOWED, (FILE, OTHER), engines_clear=False)
     assert (not rest.reports[0].findings) is cleared
 
 
-def test_the_most_that_analyzers_tell_is_known():
-    assert OF_A_KIND == MOST_OF_A_KIND
-
-
-@pytest.mark.parametrize(
-    ("convicts", "clear", "stays"), [(True, True, False), (True, False, True), (False, True, True)]
-)
-def test_only_an_engine_that_convicts_files_is_cleared_by_asking_it_again(convicts, clear, stays):
-    report = Report("any", True, Status.FINISHED, 1.0, (Finding("any.malware"),), convicts_files=convicts)
-    rest = without_allowed_files(Evidence((report,)), ALLOWED, (FILE, OTHER), engines_clear=clear)
-    assert bool(list(rest.findings)) is stays
+def test_a_report_says_that_findings_are_left_out():
+    many = [macro(FILE.place)] * (OF_A_KIND + 2)
+    report = report_of("office", lambda: few_of_each_kind(many))
+    assert (len(report.findings), report.omitted) == (OF_A_KIND, (Omitted("office.auto-macro"),))
+    assert report_of("office", lambda: few_of_each_kind(many[:OF_A_KIND])).omitted == ()

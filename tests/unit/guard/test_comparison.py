@@ -11,7 +11,7 @@ from mailwarden.lists.acting import EVERYTHING, ActingLists
 from mailwarden.lists.findings import without_allowed_links
 from mailwarden.lists.precedence import Match
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place
@@ -111,11 +111,19 @@ def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed():
     assert left(finding, sightings=more) == (finding,)
 
 
-def test_where_an_analyzer_may_have_left_out_findings_none_of_their_kind_is_dropped():
-    many = [
-        Finding("urls.ip-host", Place(part="1"), {"url": "https://good.example/a", "n": number}) for number in range(20)
-    ]
-    assert len(left(*many)) == 20
+@pytest.mark.parametrize(
+    ("omitted", "stays"),
+    [
+        (Omitted("urls.ip-host"), True),
+        (Omitted("urls.ip-host", Place(part="1")), True),
+        (Omitted("urls.ip-host", Place(part="2")), False),
+        (Omitted("urls.shortener"), False),
+    ],
+)
+def test_a_finding_stays_if_others_of_its_name_are_left_out(omitted, stays):
+    finding = Finding("urls.ip-host", Place(part="1"), {"url": "https://good.example/a"})
+    evidence = Evidence((Report("urls", True, Status.FINISHED, 1.0, (finding,), omitted=(omitted,)),))
+    assert bool(without_allowed_links(evidence, ALLOWED, SIGHTED).reports[0].findings) is stays
 
 
 async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_made_ready(monkeypatch):

@@ -18,7 +18,7 @@ from mailwarden.analysis.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Part
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import Finding, Omitted
 
 MEMBERS_TOLD = 10  # findings of a kind about the files of one archive; more of them say nothing new
 FEW = 3  # an archive of so few files is made around one of them
@@ -45,7 +45,7 @@ _TAG = re.compile(rb"<[^<>]{0,2000}>")
 class AttachmentsAnalyzer:
     name: ClassVar[str] = "attachments"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         locked: Part | None = None
         for one in view.unpacked:
             yield from examine_file(one)
@@ -55,7 +55,7 @@ class AttachmentsAnalyzer:
             yield _finding("password-told", locked, password=told[0])
 
 
-def examine_file(one: Unpacked) -> Iterator[Finding]:
+def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
     """Look at the name, then at the content, then into it."""
     part = one.part
     yield from _look_at_name(part, part.name)
@@ -127,7 +127,7 @@ def _is_named_after_a_host(part: Part, kind: str) -> bool:
     return harmless and file_types.ending_of(part.name) == "com"
 
 
-def _look_inside(one: Unpacked) -> Iterator[Finding]:
+def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:
     part = one.part
     if one.encrypted:
         yield _finding("encrypted-archive", part, type=one.container)
@@ -140,7 +140,7 @@ def _look_inside(one: Unpacked) -> Iterator[Finding]:
     if one.container in STREAMS and any(kind_by_content(file.content[:HEAD]) == WEB_PAGE for file in one.files[:1]):
         yield _finding("html-attachment", part)  # packed for itself, such as .svgz, it is opened as one
     found = (finding for file in one.files for finding in _look_at_inner(part, file))
-    yield from few_of_each_kind(found, MEMBERS_TOLD)
+    yield from few_of_each_kind(found, MEMBERS_TOLD, part.place)
     files = [file for file in one.files if not file.in_document]
     if len({file.content or file.name for file in files}) > FEW:
         return

@@ -14,7 +14,7 @@ from mailwarden.analysis.view import Page, View
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
-from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.evidence import Fact, Finding, Omitted
 
 MANY_LINKS = 500
 FINDINGS = 20  # of one kind in one page
@@ -37,7 +37,7 @@ _MACHINE_NAME = re.compile(r"\b_0x[0-9a-f]{4,6}\b")
 class HtmlAnalyzer:
     name: ClassVar[str] = "html"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         ties = ties_of(view)
         crowds = {one.part.path for one in view.unpacked if len(one.files) > _FEW}
         for page in view.pages:
@@ -49,13 +49,17 @@ class HtmlAnalyzer:
                 yield Finding("html.victim-page", page.place, {"name": name})
 
 
-def examine_page(page: Page, ties: Ties) -> Iterator[Finding]:
+def examine_page(page: Page, ties: Ties) -> Iterator[Finding | Omitted]:
     seen: dict[str, set[tuple[Fact, ...]]] = {}
     for what, facts in _look(page.document, page.lower, ties, attached=page.attached):
         known = seen.setdefault(what, set())
         values = tuple(facts.values())
-        if values not in known and len(known) < FINDINGS:
-            known.add(values)
+        if values in known:
+            continue
+        known.add(values)
+        if len(known) == FINDINGS + 1:
+            yield Omitted(f"html.{what}", page.place)
+        elif len(known) <= FINDINGS:
             cut: dict[str, Fact] = {"name": page.part.name[: SHOWN.fact]} if page.part.name else {}
             cut |= {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
             yield Finding(f"html.{what}", page.place, cut)

@@ -15,7 +15,7 @@ from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.identity import Identity, is_host, is_private, read_identity
 from mailwarden.message.limits import SHOWN
-from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import Place, area
 
 FINDINGS = 5  # of one kind
@@ -26,7 +26,7 @@ Imitation = tuple[str, Place, dict[str, Fact]]
 class LookalikeAnalyzer:
     name: ClassVar[str] = "lookalike"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         brands = load_brands()
         sender = read_identity(view.message.header("from"))
         reply = read_identity(view.message.header("reply-to"))
@@ -34,7 +34,9 @@ class LookalikeAnalyzer:
         found = (*_senders(sender, reply, brands), *_links(view, brands), *_claims(view, sender, brands))
         for what, place, facts in found:
             told[what] = told.get(what, 0) + 1
-            if told[what] <= FINDINGS:
+            if told[what] == FINDINGS + 1:
+                yield Omitted(f"lookalike.{what}")
+            elif told[what] <= FINDINGS:
                 cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
                 yield Finding(f"lookalike.{what}", place, cut)
 

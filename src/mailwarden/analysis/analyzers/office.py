@@ -22,7 +22,7 @@ from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import Finding, Omitted
 
 _RUNS_BY_ITSELF = re.compile(
     r"\b(?:auto_?(?:open|exec|close|exit|new)|document_?(?:open|close|new|beforeclose)|workbook_?(?:open|activate"
@@ -62,7 +62,7 @@ _SCRIPT_STARTS = (b"<script", b"<html", b"<hta", b"@echo", b"powershell", b"cmd 
 class OfficeAnalyzer:
     name: ClassVar[str] = "office"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         return few_of_each_kind(self._look(view))
 
     def _look(self, view: View) -> Iterator[Finding]:

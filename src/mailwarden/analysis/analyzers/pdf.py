@@ -25,7 +25,7 @@ from mailwarden.analysis.renderings import PAGE_ENDINGS
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
-from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import Place
 
 LITTLE_TEXT = 800
@@ -40,7 +40,7 @@ _ACTIONS = {"script": "script", "launch": "launch", "submits": "form", "media": 
 class PdfAnalyzer:
     name: ClassVar[str] = "pdf"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         return few_of_each_kind(_look(view))
 
 

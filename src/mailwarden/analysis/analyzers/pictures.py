@@ -27,7 +27,7 @@ from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import find_urls, host_of
-from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import THE_TEXT, Place, area
 
 LITTLE_TEXT = 700
@@ -61,7 +61,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
 class PicturesAnalyzer:
     name: ClassVar[str] = "pictures"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         return few_of_each_kind(_look(view))
 
 

@@ -15,7 +15,7 @@ from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
-from mailwarden.model.evidence import Finding
+from mailwarden.model.evidence import Finding, Omitted
 
 _INTERPRETERS = re.compile(
     r"(?i)\b(?:cmd|powershell|pwsh|mshta|wscript|cscript|rundll32|regsvr32|msiexec|certutil|bitsadmin|curl|forfiles"
@@ -30,7 +30,7 @@ _WEB = re.compile(r"(?i)https?://")
 class ShortcutsAnalyzer:
     name: ClassVar[str] = "shortcuts"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         return few_of_each_kind(_look(view))
 
 

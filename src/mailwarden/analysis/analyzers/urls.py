@@ -21,7 +21,7 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.page_links import Link
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.envelope import domain_of
-from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 FINDINGS = 5  # of one kind
@@ -54,14 +54,18 @@ _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-fo
 class UrlsAnalyzer:
     name: ClassVar[str] = "urls"
 
-    def examine(self, view: View) -> Iterator[Finding]:
+    def examine(self, view: View) -> Iterator[Finding | Omitted]:
         counts: Counter[str] = Counter()
         told: set[tuple[str, Fact]] = set()
         for (what, facts), place in _notice(view):
             key = (what, facts.get("host", ""))
-            if key not in told and counts[what] < FINDINGS:
-                told.add(key)
-                counts[what] += 1
+            if key in told:
+                continue
+            told.add(key)
+            counts[what] += 1
+            if counts[what] == FINDINGS + 1:
+                yield Omitted(f"urls.{what}")
+            elif counts[what] <= FINDINGS:
                 cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
                 yield Finding(f"urls.{what}", place, cut)
 
