@@ -17,7 +17,7 @@ from subprocess import DEVNULL
 import asyncpg
 import uvloop
 
-from mailwarden.lists.statements import MARK, NULL, UPSERTS
+from mailwarden.lists.store import MARK, NULL, UPSERTS
 from mailwarden.serving.tls import client_context
 from rig.engines import Engines, start_engines
 from rig.product import Product, start_product

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
-from mailwarden.lists.replica import Replica
-from mailwarden.lists.replica_copy import WholeCopy
-from mailwarden.lists.replica_file import ReplicaFolder
-from mailwarden.lists.replica_writer import EntryRow, ListChange, ListRow, Position, ReplicaWriter
+from mailwarden.lists.replica.file import ReplicaFolder
+from mailwarden.lists.replica.matcher import Replica
+from mailwarden.lists.replica.writer import EntryRow, ListChange, ListRow, Position, ReplicaWriter, WholeCopy
 
 TENANT = UUID("01890000-0000-7000-8000-000000000001")
 CANDIDATES = 60

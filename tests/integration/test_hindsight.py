@@ -11,7 +11,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore

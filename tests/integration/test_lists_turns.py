@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.lists import turns
+from mailwarden.lists import list_lock
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
@@ -25,7 +25,7 @@ HELD_SECONDS = 0.6
 
 @pytest.fixture
 async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lists]:
-    monkeypatch.setattr(turns, "PATIENCE_MS", 200)
+    monkeypatch.setattr(list_lock, "PATIENCE_MS", 200)
     database = Database(database_url, 1)
     yield Lists(ListStore(database, database))
     await database.close()

@@ -15,10 +15,9 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
 from mailwarden.errors import StorageUnavailable
-from mailwarden.lists.changes import can_follow, purge_changes, snapshot
-from mailwarden.lists.feed import Feed
-from mailwarden.lists.replica import Replica
-from mailwarden.lists.replica_file import ReplicaFolder
+from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snapshot
+from mailwarden.lists.replica.file import ReplicaFolder
+from mailwarden.lists.replica.matcher import Replica
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore

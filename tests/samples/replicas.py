@@ -6,9 +6,8 @@ from pathlib import Path
 from uuid import UUID
 
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.replica_copy import WholeCopy
-from mailwarden.lists.replica_file import ReplicaFolder
-from mailwarden.lists.replica_writer import ListRow, Position
+from mailwarden.lists.replica.file import ReplicaFolder
+from mailwarden.lists.replica.writer import ListRow, Position, WholeCopy
 
 # An entry, or an entry with its expiry as text, or with its expiry and its comment.
 Given = str | tuple[str, str] | tuple[str, str, str]

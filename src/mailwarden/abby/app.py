@@ -60,8 +60,7 @@ from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.lists.expiry import Expiry
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import Expiry, Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.policy.catalogue import catalogue

@@ -2,13 +2,12 @@
 
 from mailwarden.console.list_form import ListServices
 from mailwarden.database.pool import Database
+from mailwarden.lists.change_log import ChangeStore
 from mailwarden.lists.checking import Checker
-from mailwarden.lists.desk import ListDesk
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.ledger import ChangeStore
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListDesk, Lists
 from mailwarden.lists.store import ListStore
-from mailwarden.lists.undoing import UndoStore
+from mailwarden.lists.undo import UndoStore
 from mailwarden.policy.hindsight import Hindsight, History
 from mailwarden.policy.rules import Policy
 

@@ -13,8 +13,8 @@ from msgspec import Struct, convert
 from ruamel.yaml import YAML
 
 from mailwarden.analysis.guises import reads_as
+from mailwarden.lists.impersonation import Lookalikes, label_of, skeleton
 from mailwarden.lists.kinds.domains import free_mail_domains
-from mailwarden.lists.lookalikes import Lookalikes, label_of, skeleton
 from mailwarden.message.urls import registrable_domain
 
 COUNTRY = 2  # letters of the ending of a country

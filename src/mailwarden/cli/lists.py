@@ -24,10 +24,24 @@ from mailwarden.client import ApiError, ListsClient, NewEntry, ScopeRefused
 from mailwarden.errors import CommandError
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import READINGS, Found, keys_for, meet, readings_of, winners
-from mailwarden.lists.files import FORMS, BadRow, Row, form_of_name, open_text, read_moment, read_rows, write_rows
+from mailwarden.lists.files import (
+    FORMS,
+    MAX_COMPARED,
+    BadRow,
+    Plan,
+    Row,
+    Survey,
+    compare,
+    form_of_name,
+    normalised,
+    open_text,
+    read_moment,
+    read_rows,
+    survey,
+    write_rows,
+)
 from mailwarden.lists.kinds.text import refang
-from mailwarden.lists.plan import MAX_COMPARED, Plan, Survey, compare, normalised, survey
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 
 KEY_VARIABLE = "MAILWARDEN_API_KEY"
 

@@ -7,7 +7,7 @@ from mailwarden.abby import config as abby
 from mailwarden.cli.init import render, shipped_values
 from mailwarden.console.permissions import roles_page
 from mailwarden.guard import config as guard
-from mailwarden.lists.pages import lists_page
+from mailwarden.lists.reference import lists_page
 from mailwarden.policy.pages import verdicts_and_tags
 from mailwarden.settings.reference import table_of
 

@@ -15,10 +15,9 @@ from mailwarden.console.request import GLOBAL, Visit
 from mailwarden.errors import NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import Checker
-from mailwarden.lists.desk import ListDesk
 from mailwarden.lists.files import FORMS, Row
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListDesk, Lists
 from mailwarden.policy.hindsight import Hindsight
 from mailwarden.wire.lists import MAX_COMMENT
 

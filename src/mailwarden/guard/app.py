@@ -42,9 +42,9 @@ from mailwarden.history.senders import SenderHistory
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.store import ReportStore
-from mailwarden.lists.acting import ActingLists
-from mailwarden.lists.feed import COPY_SECONDS, Feed
-from mailwarden.lists.replica import Replica
+from mailwarden.lists.lookup import ActingLists
+from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
+from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route

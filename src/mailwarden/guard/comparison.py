@@ -14,8 +14,8 @@ from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.clearance import Clearance
 from mailwarden.analysis.collection import Collected
 from mailwarden.errors import StorageUnavailable
-from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
+from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence
 from mailwarden.model.listing import Listing

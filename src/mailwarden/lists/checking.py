@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.impersonation import candidates_for_shown_name
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
@@ -24,8 +25,7 @@ from mailwarden.lists.kinds.senders import (
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.kinds.text import refang
 from mailwarden.lists.kinds.urls import candidates_for_url
-from mailwarden.lists.lookalikes import candidates_for_shown_name
-from mailwarden.lists.precedence import RIVALS, Match, winner
+from mailwarden.lists.matching import RIVALS, Match, winner
 from mailwarden.lists.scope import ListScope
 from mailwarden.wire.lists import PublicListsEntry
 

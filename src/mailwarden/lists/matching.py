@@ -1,7 +1,4 @@
-"""What of a message meets which list: its values, the keys they are looked up by, and the entries that win.
-
-Security: works on what hostile messages show, within the bounds in which it was sighted.
-"""
+"""Values of a message, the keys that find them in lists, and the entries that win."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.identity import Identity
+from mailwarden.lists.catalogue import Category, find_list
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
@@ -20,12 +16,68 @@ from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.senders import candidates_for_address, candidates_for_recipient
 from mailwarden.lists.kinds.text import MAX_ENTRY
 from mailwarden.lists.kinds.urls import candidates_for_url
-from mailwarden.lists.precedence import RIVALS, Match, winner
 from mailwarden.model.envelope import Envelope, domain_of
+from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
+
+# Lists whose entries say opposite things of one value. Other lists have no rival: each of their matches acts.
+RIVALS: tuple[tuple[str, str], ...] = (
+    ("sender-block", "sender-allow"),
+    ("ip-block", "ip-allow"),
+    ("url-block", "url-allow"),
+    ("file-hash-block", "file-hash-allow"),
+)
+
+
+class Match(Struct, frozen=True):
+    """An entry that was met; without a tenant it is a global one."""
+
+    list_name: str
+    entry: str
+    tenant: UUID | None = None
+    comment: str = ""
+
+
+def rank(match: Match) -> tuple[bool, int, bool]:
+    """Return what matches are compared by: the higher wins. Only matches of one list, or of rivals, compare."""
+    definition = find_list(match.list_name)
+    return (
+        match.tenant is not None,
+        definition.kind.specificity(match.entry),
+        definition.category is Category.BLOCK,
+    )
+
+
+def winner(matches: Iterable[Match]) -> Match | None:
+    """Return the match that wins among those of one list or of two rivals; of equals, the first in order."""
+    return max(sorted(matches, key=lambda match: match.entry), key=rank, default=None)
+
+
+ALIGNED = "authentication.aligned"
+SPF_PASS = "authentication.spf-pass"  # noqa: S105 - the name of a finding
+
+
+class Identity(Struct, frozen=True):
+    senders: tuple[str, ...] = ()  # the addresses in From
+    proved_sender: str = ""  # the one in From, where SPF or DKIM speaks for its organisation
+    proved_domains: frozenset[str] = frozenset()  # that of From, and that of the envelope where SPF passed for it
+
+
+def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary, sightings: Sightings) -> Identity:
+    """Read from the evidence who is proved; a message with several senders, or an ambiguous one, proves none."""
+    findings = {finding.name for _, finding in evidence.findings}
+    senders = sightings.senders or ((summary.from_address,) if summary.from_address else ())
+    if AMBIGUOUS_SENDER in findings:
+        return Identity(senders)
+    proved = senders[0] if ALIGNED in findings and senders == (summary.from_address,) else ""
+    domains = {domain_of(proved)} if proved else set()
+    if SPF_PASS in findings and envelope.sender:
+        domains.add(domain_of(envelope.sender))
+    return Identity(senders, proved, frozenset(domains))
+
 
 _VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
 _RIVAL = {name: pair[0] for pair in RIVALS for name in pair}

@@ -1,21 +1,87 @@
-"""The four operations of the List API: entries are read, folded and sorted here, and written by the store."""
+"""Reads and changes lists: the operations of the List API, of the console, and the removal of expired entries."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
-from mailwarden.errors import SchemaViolation
-from mailwarden.lists.catalogue import CATALOGUE, find_list
-from mailwarden.lists.entries import read_entries, spell_entries
+from mailwarden.errors import EntryTooBroad, InvalidEntry, NotFound, SchemaViolation, TooManyEntries
+from mailwarden.lists.catalogue import CATALOGUE, ListDefinition, find_list
+from mailwarden.lists.change_log import Change, ChangeStore, Line
+from mailwarden.lists.entry_store import EntryPage, EntryStore
+from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
+from mailwarden.lists.kinds import Entry
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.statements import Changes, Stamp
-from mailwarden.lists.store import ListStore, Reading
+from mailwarden.lists.store import GRACE, Changes, ListStore, Reading, Stamp
+from mailwarden.lists.undo import Undone, UndoStore
 from mailwarden.model.actor import Actor
-from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo
+from mailwarden.model.scope import Scope
+from mailwarden.telemetry.chore import Chore
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry
 from mailwarden.wire.strict_json import violation_at
+
+MAX_ENTRIES = 500
+_SHOWN = 200
+
+
+def read_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry]:
+    """Return the entries in the order given, one for each text, or raise one error that lists all that is wrong.
+
+    Where some are invalid and some too broad, the error is InvalidEntry.
+    """
+    _check_number(texts)
+    entries: list[Entry] = []
+    details: list[Mapping[str, object]] = []
+    invalid = False
+    for index, text in enumerate(texts):
+        try:
+            entries.append(definition.normalise(text))
+        except (InvalidEntry, EntryTooBroad) as error:
+            details.append(_detail(index, text, error.message))
+            invalid = invalid or isinstance(error, InvalidEntry)
+    if invalid:
+        raise InvalidEntry(f"{_count(len(details))} cannot be taken into {definition.name}.", details=details)
+    if details:
+        raise EntryTooBroad(f"{_count(len(details))} would cover too much for {definition.name}.", details=details)
+    return entries
+
+
+def spell_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry]:
+    """Return what may be stored of the texts, each once and sorted: what cannot be an entry is left out."""
+    _check_number(texts)
+    return sorted(set(_spelled(definition, texts)))
+
+
+def _spelled(definition: ListDefinition, texts: Iterable[str]) -> Iterable[Entry]:
+    for text in texts:
+        try:
+            yield definition.spell(text)
+        except (InvalidEntry, EntryTooBroad):
+            continue
+
+
+def _check_number(texts: Sequence[str]) -> None:
+    if len(texts) > MAX_ENTRIES:
+        raise TooManyEntries(f"One call takes at most {MAX_ENTRIES} entries, not {len(texts)}.")
+
+
+def _detail(index: int, text: str, reason: str) -> Mapping[str, object]:
+    # Half a surrogate pair cannot be written as UTF-8, and an answer must not repeat all of a hostile entry.
+    return {"index": index, "entry": _writable(text[:_SHOWN]), "reason": _writable(reason)}
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _count(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,3 +160,162 @@ def _no_moment(index: int) -> SchemaViolation:
 def json_text(text: str) -> str:
     """Return a text as comments and names are stored."""
     return _encode(text).decode()
+
+
+MAX_IMPORT = 50_000  # entries of one change; more are for the command, which goes on where it was broken off
+
+
+class Preview(Struct, frozen=True):
+    """What bringing a text into a list would do."""
+
+    seen: Survey
+    plan: Plan
+    rows: Sequence[Row]  # those that would change something, in the order of their entries
+    fresh: AbstractSet[str]  # the entries that are not there yet
+    room: int
+
+    @property
+    def fits(self) -> bool:
+        return self.plan.new <= self.room
+
+
+class ListDesk:
+    """All that the console does with lists besides the operations of the List API."""
+
+    def __init__(self, store: ListStore, entries: EntryStore, changes: ChangeStore, undoing: UndoStore) -> None:
+        self._store = store
+        self._entries = entries
+        self._changes = changes
+        self._undoing = undoing
+
+    async def counts(self, scope: ListScope) -> Mapping[str, int]:
+        """Return how many entries each list has that was ever used."""
+        return await self._entries.counts(scope)
+
+    async def page(self, scope: ListScope, list_name: str, search: str = "", after: str = "") -> EntryPage:
+        """Return a page of the entries that hold the text, or whose comment does."""
+        return await self._entries.page(scope, find_list(list_name), search, after)
+
+    async def find(self, scope: ListScope, list_name: str, text: str) -> PublicListsEntry:
+        """Return one entry, however it is spelled, or raise NotFound."""
+        definition = find_list(list_name)
+        try:
+            found = await self._entries.present(scope, definition, [definition.spell(text)])
+        except InvalidEntry:
+            found = []
+        if not found:
+            raise NotFound("There is no such entry in this list.")
+        return found[0]
+
+    async def present(self, scope: ListScope, list_name: str, entries: Sequence[str]) -> list[PublicListsEntry]:
+        """Return those of the entries, in their stored form, that exist."""
+        return await self._entries.present(scope, find_list(list_name), entries)
+
+    async def changes(self, scope: ListScope, list_name: str, before: int = 0) -> list[Change]:
+        """Return the newest changes of a list, or those before a number."""
+        return await self._changes.newest(scope, find_list(list_name), before)
+
+    async def change(self, scope: ListScope, list_name: str, number: int) -> tuple[Change, tuple[Line, ...]]:
+        """Return one change with what it did to every entry, or raise NotFound."""
+        found = await self._changes.find(scope, find_list(list_name), number)
+        if found is None:
+            raise NotFound("There is no such change of this list, or it is too long ago.")
+        return found
+
+    async def undo(self, scope: ListScope, list_name: str, number: int, actor: Actor) -> Undone:
+        """Take a change back as far as its entries are as it left them."""
+        return await self._undoing.undo(scope, find_list(list_name), number, stamp_of(actor))
+
+    async def preview(
+        self,
+        scope: ListScope,
+        list_name: str,
+        text: str,
+        form: str,
+        *,
+        comment: str | None = None,
+        expires: datetime | None = None,
+    ) -> Preview:
+        """Tell what bringing a text of this form into a list would do; what has no comment or end gets these."""
+        definition = find_list(list_name)
+        # Fifty thousand lines take a second to read: beside the loop, for abby scans meanwhile.
+        seen = await asyncio.to_thread(
+            lambda: survey(normalised(definition, read_text(text, form), comment, expires), MAX_IMPORT)
+        )
+        if seen.last is None:
+            raise _too_many(definition)
+        names = sorted(seen.last)
+        present = await self._entries.present(scope, definition, names)
+        plan = compare(seen.last, present)
+        rows = [seen.last[name] for name in names if plan.sends(seen.last[name])]
+        used = (await self._entries.counts(scope)).get(definition.name, 0)
+        room = definition.max_size(in_tenant=scope.tenant is not None) - used
+        return Preview(seen, plan, rows, seen.last.keys() - {each.entry for each in present}, room)
+
+    async def bring_in(
+        self, scope: ListScope, list_name: str, rows: Sequence[Row], actor: Actor, *, action: str = "import"
+    ) -> int:
+        """Add or update all rows as one change, or none; return how many there were.
+
+        Their entries are in stored form, as `preview` gives them.
+        """
+        definition = find_list(list_name)
+        if len(rows) > MAX_IMPORT:
+            raise _too_many(definition)
+        last = {row.entry: row for row in rows}
+        if last:
+            ordered = [last[entry] for entry in sorted(last)]
+            changes = Changes(
+                [Entry(row.entry) for row in ordered],
+                [UNSET if row.comment is UNSET else json_text(row.comment) for row in ordered],
+                [time_text(row.expires) if isinstance(row.expires, datetime) else row.expires for row in ordered],
+            )
+            await self._store.add(scope, definition, changes, stamp_of(actor, action))
+        return len(last)
+
+
+def _too_many(definition: ListDefinition) -> TooManyEntries:
+    return TooManyEntries(
+        f"The console takes up to {MAX_IMPORT:,} entries at once; "
+        f"for more use the command: mailwarden lists import {definition.name} FILE."
+    )
+
+
+INTERVAL = 60.0
+BATCH = 500
+ACTOR = Actor("system:expiry")
+
+_log = get_logger("lists.expiry")
+
+
+class Expiry:
+    """Looks once a minute; several abbys may do so at once, for an entry can only be deleted once."""
+
+    def __init__(self, store: ListStore, interval: float = INTERVAL) -> None:
+        self._store = store
+        self._chore = Chore("list expiry", self._purge_now, interval, quiet=True)
+
+    async def purge(self, now: datetime) -> int:
+        """Delete what expired more than a day before `now`; return how many entries went."""
+        before = time_text(now - GRACE)
+        purged = 0
+        while found := await self._store.expired(Scope.deployment(), before, BATCH):
+            gone = 0
+            for scope, name, entries in found:
+                gone += await self._store.delete(
+                    scope, find_list(name), entries, stamp_of(ACTOR), expired_before=before
+                )
+            purged += gone
+            if not gone:  # another abby was quicker
+                break
+        return purged
+
+    def start(self) -> None:
+        self._chore.start()
+
+    async def stop(self) -> None:
+        await self._chore.stop()
+
+    async def _purge_now(self) -> None:
+        if purged := await self.purge(datetime.now(UTC)):
+            _log.info("entries_expired", entries=purged)

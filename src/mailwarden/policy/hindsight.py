@@ -18,7 +18,7 @@ from msgspec import Struct
 from mailwarden.history.store import Count
 from mailwarden.lists.checking import met_by
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 from mailwarden.lists.scope import ListScope
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest

@@ -10,12 +10,12 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.findings import ANALYZER, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
-from mailwarden.lists.precedence import RIVALS, Match
+from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
+from mailwarden.lists.matching import RIVALS, Match
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.judgement import Judgement

@@ -6,13 +6,12 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.lists.desk import ListDesk
+from mailwarden.lists.change_log import ChangeStore
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.ledger import ChangeStore
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListDesk, Lists
 from mailwarden.lists.store import ListStore
-from mailwarden.lists.undoing import UndoStore
+from mailwarden.lists.undo import UndoStore
 from mailwarden.model.scope import Scope
 
 

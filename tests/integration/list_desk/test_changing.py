@@ -7,12 +7,10 @@ import pytest
 from mailwarden.access.audit import AuditStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import ListFull, NotFound, TooManyEntries
-from mailwarden.lists import desk as desk_file
-from mailwarden.lists.desk import ListDesk
-from mailwarden.lists.expiry import Expiry
-from mailwarden.lists.ledger import State
+from mailwarden.lists import service
+from mailwarden.lists.change_log import State
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import Expiry, ListDesk, Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -160,7 +158,7 @@ async def test_an_import_is_previewed_and_is_one_change(
     assert (newest.action, newest.added, newest.updated) == ("import", 1, 1)
     assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
     assert await state(desk, acme) == {"same.example": ("feed", None), "other.example": ("by hand", None)}
-    monkeypatch.setattr(desk_file, "MAX_IMPORT", 2)
+    monkeypatch.setattr(service, "MAX_IMPORT", 2)
     with pytest.raises(TooManyEntries, match="mailwarden lists import"):
         await desk.preview(acme, LIST, "a.example\nb.example\nc.example\n", "txt")
 

@@ -8,10 +8,9 @@ from mailwarden.database.pool import Database
 from mailwarden.lists import entry_store
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.checking import Checker
-from mailwarden.lists.desk import ListDesk
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Lists
+from mailwarden.lists.service import ListDesk, Lists
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 from tests.integration.list_desk.entries import LIST, SOAR, add

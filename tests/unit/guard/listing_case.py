@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import report_of, without_allowed_files, without_allowed_links
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
+from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Ruling

@@ -7,9 +7,9 @@ from mailwarden.analysis.collection import Collected
 from mailwarden.analysis.engines.rspamd import linked_hosts
 from mailwarden.analysis.workers import Patience, WorkerPool
 from mailwarden.guard.comparison import Comparison
-from mailwarden.lists.acting import EVERYTHING, ActingLists
 from mailwarden.lists.findings import without_allowed_links
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.lookup import EVERYTHING, ActingLists
+from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing

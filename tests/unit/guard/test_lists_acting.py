@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mailwarden.lists.catalogue import CATALOGUE
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 from mailwarden.model.outcome import Decision
 from mailwarden.model.sightings import InnerFile, Sightings
 from tests.unit.guard.listing_case import (

@@ -7,7 +7,7 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 
 TENANT = UUID(int=1)
 OTHER = UUID(int=2)

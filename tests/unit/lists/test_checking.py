@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.lists.checking import Found, keys_for, meet, readings_of, winners
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import Match
 from mailwarden.wire.lists import PublicListsEntry
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ import pytest
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry, TooManyEntries
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.entries import MAX_ENTRIES, read_entries, spell_entries
+from mailwarden.lists.service import MAX_ENTRIES, read_entries, spell_entries
 
 SENDERS = find_list("sender-block")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.kinds import KINDS
-from mailwarden.lists.lines import PLAIN_KINDS, copy_statement
+from mailwarden.lists.store import PLAIN_KINDS, copy_statement
 
 STRANGE = st.text(alphabet=st.sampled_from("ab1.@/\\\"'%:#?*<>[]() \t\x01\x02\x7f\u20ac\u201c&;{}"), max_size=30)
 AROUND = st.builds(

@@ -7,8 +7,7 @@ from msgspec import UNSET
 
 from mailwarden.cli.lists import StateFile, render_preview
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.files import BadRow, Row
-from mailwarden.lists.plan import Plan, compare, normalised, survey
+from mailwarden.lists.files import BadRow, Plan, Row, compare, normalised, survey
 from mailwarden.wire.lists import PublicListsEntry
 
 MOMENT = datetime(2027, 1, 31, 12, tzinfo=UTC)

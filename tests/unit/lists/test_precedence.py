@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.lists.precedence import Match, winner
+from mailwarden.lists.matching import Match, winner
 
 TENANT = UUID("0198c0de-0000-7000-8000-000000000001")
 

@@ -13,9 +13,9 @@ from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.people import candidates_for_name
 from mailwarden.lists.kinds.senders import candidates_for_address
 from mailwarden.lists.kinds.urls import candidates_for_url
-from mailwarden.lists.precedence import Match
-from mailwarden.lists.replica import Replica
-from mailwarden.lists.replica_file import ReplicaFolder
+from mailwarden.lists.matching import Match
+from mailwarden.lists.replica.file import ReplicaFolder
+from mailwarden.lists.replica.matcher import Replica
 from tests.samples.replicas import Given, write_replica
 
 ACME, OTHER = uuid4(), uuid4()

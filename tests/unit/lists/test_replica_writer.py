@@ -7,11 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.lists import replica_filter, replica_writer
-from mailwarden.lists.replica import Replica
-from mailwarden.lists.replica_file import ReplicaFolder
-from mailwarden.lists.replica_filter import ReplicaFilter, size_for
-from mailwarden.lists.replica_writer import EntryRow, ListChange, ListRow, Position, ReplicaWriter
+from mailwarden.lists.replica.file import ReplicaFilter, ReplicaFolder, size_for
+from mailwarden.lists.replica.matcher import Replica
+from mailwarden.lists.replica.writer import EntryRow, ListChange, ListRow, Position, ReplicaWriter
 from tests.samples.replicas import POSITION, write_replica
 
 ACME = uuid4()
@@ -99,7 +97,7 @@ def test_what_is_no_replica_needs_a_whole_copy(tmp_path: Path) -> None:
 def test_comments_beyond_those_kept_once_lie_beside_their_entries(
     writer: ReplicaWriter, replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_writer, "MAX_COMMENTS", 2)
+    monkeypatch.setattr("mailwarden.lists.replica.writer.MAX_COMMENTS", 2)
     for number in range(4):
         writer.apply([ListChange(1, URLS, [row(f"c{number}.example", f"why {number}")])])
         writer.close_file()
@@ -113,8 +111,8 @@ def test_after_a_boot_of_the_host_the_file_is_asked_until_the_bits_are_made_agai
 ) -> None:
     (bits,) = folder.glob("*.bits")
     bits.write_bytes(bytes(bits.stat().st_size))  # as if the host went down before the kernel wrote them
-    monkeypatch.setattr("mailwarden.lists.replica_view.boot_id", lambda: "another")
-    monkeypatch.setattr(replica_writer, "boot_id", lambda: "another")
+    monkeypatch.setattr("mailwarden.lists.replica.matcher.boot_id", lambda: "another")
+    monkeypatch.setattr("mailwarden.lists.replica.writer.boot_id", lambda: "another")
     replica = Replica(folder, look=0.0)
     assert met(replica, "a.example") == ["a.example"]
     writer = ReplicaWriter(folder)
@@ -137,7 +135,7 @@ def test_bits_that_became_too_few_are_made_anew(
     (before,) = folder.glob("*.bits")
     writer.refresh_filter()
     assert list(folder.glob("*.bits")) == [before]
-    monkeypatch.setattr(replica_filter, "_FULL", 1 << 22)
+    monkeypatch.setattr("mailwarden.lists.replica.file._FULL", 1 << 22)
     writer.refresh_filter()
     assert list(folder.glob("*.bits")) != [before]
     assert met(replica, "a.example", "b.example", "c.example") == ["a.example", "b.example"]

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.lists.acting import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
+from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid

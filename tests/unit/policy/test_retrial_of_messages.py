@@ -9,8 +9,8 @@ from mailwarden.analysis.link_summaries import with_links
 from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.acting import EVERYTHING
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.lookup import EVERYTHING
+from mailwarden.lists.matching import Match
 from mailwarden.message.parser import parse_message
 from mailwarden.message.summary import summarize
 from mailwarden.message.urls import host_of

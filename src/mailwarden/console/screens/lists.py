@@ -37,12 +37,11 @@ from mailwarden.errors import (
     TooManyEntries,
 )
 from mailwarden.lists.catalogue import CATALOGUE, Category, find_list
+from mailwarden.lists.change_log import PAGE, Change, Line
 from mailwarden.lists.checking import READINGS, Checked
-from mailwarden.lists.desk import MAX_IMPORT, Preview
-from mailwarden.lists.entries import MAX_ENTRIES
 from mailwarden.lists.files import ALL_COLUMNS, Row, cells_of
-from mailwarden.lists.ledger import PAGE, Change, Line
 from mailwarden.lists.scope import ListScope
+from mailwarden.lists.service import MAX_ENTRIES, MAX_IMPORT, Preview
 from mailwarden.policy.hindsight import Impact
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry
@@ -93,7 +92,7 @@ class ListsScreen:
         page = await self._desk.page(place.scope, place.definition.name, search, after)
         count = (await self._desk.counts(place.scope)).get(place.definition.name, 0)
         values = {"place": place, "page": page, "count": count, "search": search, "after": after, "today": _now()}
-        template = "lists/entries.html" if visit.is_htmx else "lists/list.html"
+        template = "lists/service.html" if visit.is_htmx else "lists/list.html"
         return visit.render(template, around(visit, place.scope, values))
 
     async def show_entry(self, visit: Visit) -> web.StreamResponse:

@@ -9,10 +9,10 @@ from msgspec import Struct
 from mailwarden.database.pool import Database, Row
 from mailwarden.database.scoped import scoped
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.lists.changes import KEPT_DAYS
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.statements import MARK, NULL
+from mailwarden.lists.store import MARK, NULL
 
+KEPT_DAYS = 30  # changes can be shown and undone for so long
 PAGE = 50
 READ_MS = 5_000
 

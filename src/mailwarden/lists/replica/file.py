@@ -1,18 +1,20 @@
-"""The replica's folder: the file with the entries, the field of bits beside it, and the pointer that says which count.
-
-A whole copy is a new file; the pointer changes to it at one moment, and whoever reads the old one reads on until then.
-"""
+"""The replica's folder: the SQLite file, the key filter beside it, and the pointer to the current files."""
 
 import fcntl
+import mmap
 import os
 import sqlite3
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
+
+from mailwarden.lists.kinds import KINDS
 
 FORMAT = 1
 PAGE_SIZE = 4_096
@@ -203,3 +205,105 @@ def _connect(path: Path, mode: str, *, wait: float = _WRITER_WAIT, statements: i
     )
     connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
     return connection
+
+
+_BITS_PER_ENTRY = 16  # at least, when the field is made
+_FULL = 8  # bits an entry, below which every eighth key would be looked up in vain
+_LEAST, _MOST = 1 << 22, 1 << 31
+_SECOND = 0x9E3779B1  # an odd number without pattern, which takes a first place to a second one
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Return the name of this boot of the host, or nothing where the system has none."""
+    try:
+        return _BOOT.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def size_for(entries: int) -> int:
+    """Return how many bits a field for so many entries has: a power of two, so that a mask finds the place."""
+    return min(max(_LEAST, 1 << (entries * _BITS_PER_ENTRY - 1).bit_length()), _MOST)
+
+
+class ReplicaFilter:
+    """The field in one file."""
+
+    def __init__(self, path: Path, *, writing: bool = False) -> None:
+        access = mmap.ACCESS_WRITE if writing else mmap.ACCESS_READ
+        with path.open("r+b" if writing else "rb") as file:
+            self._bits = mmap.mmap(file.fileno(), 0, access=access)
+        self._mask = len(self._bits) * 8 - 1
+
+    @classmethod
+    def create(cls, path: Path, bits: int) -> "ReplicaFilter":
+        with path.open("wb") as file:
+            os.truncate(file.fileno(), bits // 8)
+        return cls(path, writing=True)
+
+    def is_too_small_for(self, entries: int) -> bool:
+        return self._mask + 1 < min(entries * _FULL, _MOST)
+
+    def add(self, list_id: int, keys: Iterable[bytes]) -> None:
+        bits, mask = self._bits, self._mask
+        for key in keys:
+            place = crc32(key, list_id)
+            bits[(place & mask) >> 3] |= 1 << (place & 7)
+            place = place * _SECOND >> 7
+            bits[(place & mask) >> 3] |= 1 << (place & 7)
+
+    def possible(self, list_id: int, keys: Iterable[bytes]) -> list[bytes]:
+        """Return those of the keys that may be in the list."""
+        bits, mask = self._bits, self._mask
+        return [
+            key
+            for key in keys
+            if bits[((place := crc32(key, list_id)) & mask) >> 3] >> (place & 7) & 1
+            and bits[((place := place * _SECOND >> 7) & mask) >> 3] >> (place & 7) & 1
+        ]
+
+    def close(self) -> None:
+        self._bits.close()
+
+
+Row = tuple[bytes, str, int | None, int | str]
+"""Key, entry, expiry in milliseconds, comment; see the tables in `replica_file.py`."""
+
+_HASHES = frozenset({"hash", "sha256"})
+
+
+def is_plain(kind_name: str) -> bool:
+    """Tell whether the entry itself is the key, as it is for most kinds."""
+    return kind_name not in _HASHES and kind_name != "person"
+
+
+def place_of(kind_name: str, entry: str) -> tuple[bytes, str]:
+    """Return the key under which an entry lies and the entry, which is empty where the key says it already."""
+    if kind_name in _HASHES:
+        return bytes.fromhex(entry), ""
+    key = KINDS[kind_name].key(entry)
+    return key.encode(), "" if key == entry else entry
+
+
+def entry_at(kind_name: str, key: bytes, entry: str) -> str:
+    """Return the entry that lies at a place."""
+    return entry or (key.hex() if kind_name in _HASHES else key.decode())
+
+
+def lookup_keys(kind_name: str, candidates: Iterable[str]) -> list[bytes]:
+    """Return the keys of candidates in their order, each once, without those under which nothing can lie."""
+    try:
+        if kind_name in _HASHES:
+            return [bytes.fromhex(candidate) for candidate in dict.fromkeys(candidates)]
+        return [candidate.encode() for candidate in dict.fromkeys(candidates)]
+    except (UnicodeEncodeError, ValueError):
+        return [key for candidate in candidates for key in _whole(kind_name, candidate)]
+
+
+def _whole(kind_name: str, candidate: str) -> list[bytes]:
+    """Return the key of one candidate; half a surrogate pair, or half a hash, has none."""
+    try:
+        return [bytes.fromhex(candidate) if kind_name in _HASHES else candidate.encode()]
+    except (UnicodeEncodeError, ValueError):
+        return []

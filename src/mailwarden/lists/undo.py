@@ -17,12 +17,10 @@ from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.scoped import ScopedTransaction, scoped
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.lists.changes import KEPT_DAYS
-from mailwarden.lists.expiry import GRACE
-from mailwarden.lists.ledger import CHANGE_COLUMNS, TOLD, Kept, lines_of
+from mailwarden.lists.change_log import CHANGE_COLUMNS, KEPT_DAYS, TOLD, Kept, lines_of
+from mailwarden.lists.list_lock import take_turn
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.statements import ARRAY, EACH, MARK, NULL, Stamp, joined
-from mailwarden.lists.turns import take_turn
+from mailwarden.lists.store import ARRAY, EACH, GRACE, MARK, NULL, Stamp, joined
 
 CHANGE_WAIT = 10.0
 _FULL = "MW001"

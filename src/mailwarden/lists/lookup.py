@@ -7,12 +7,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.lists.catalogue import Category, find_list
-from mailwarden.lists.identity import identity_of
 from mailwarden.lists.impersonation import DOMAINS, Impersonation
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.networks import candidates_for_ip
-from mailwarden.lists.matching import ListMatcher, Seen, Value, hit_of, hits_of, keys_of, needs_of, values_of
-from mailwarden.lists.precedence import Match
+from mailwarden.lists.matching import (
+    ListMatcher,
+    Match,
+    Seen,
+    Value,
+    hit_of,
+    hits_of,
+    identity_of,
+    keys_of,
+    needs_of,
+    values_of,
+)
 from mailwarden.message.received import canonical_address
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import Envelope
