@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from bench.cpu import children_of, cpu_seconds
-from mailwarden.analysis.sandbox import DISABLED, REQUIRED, SandboxMode
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.serving.spool import Spooled
 
 MODES: tuple[SandboxMode, ...] = (REQUIRED, DISABLED)
@@ -20,7 +20,7 @@ FOLDER = Path("tests/good_mail")
 
 ENTER = """
 import time
-from mailwarden.analysis.sandbox import enter_sandbox
+from mailwarden.analysis.pipeline.sandbox import enter_sandbox
 began = time.perf_counter()
 enter_sandbox()
 print((time.perf_counter() - began) * 1000)

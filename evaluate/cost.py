@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from evaluate.records import Scanned
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import CONCLUDING, LOCAL, MESSAGE
+from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL, MESSAGE
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from evaluate.corpus import Corpus
 from evaluate.records import Scanned
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import LOCAL, MESSAGE, STRUCTURE
+from mailwarden.analysis.pipeline.registry import LOCAL, MESSAGE, STRUCTURE
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence, Report
 
 _CHUNK = 20

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
 from mailwarden.analysis.engines import clamav, rspamd
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import CONCLUDING, LOCAL, YARA
+from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL, YARA
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.parser import parse_message
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope

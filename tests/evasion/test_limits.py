@@ -6,8 +6,8 @@ The limits are found in the table itself: a field that is added without a case h
 import pytest
 from msgspec.structs import fields, replace
 
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import YARA
+from mailwarden.analysis.pipeline.registry import YARA
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict

@@ -12,14 +12,17 @@ import segno
 from PIL import Image
 
 from mailwarden.analysis.file_types import kind_by_content
-from mailwarden.analysis.metafiles import read_metafile
-from mailwarden.analysis.office_documents import read_document
-from mailwarden.analysis.onenote_files import ONENOTE, onenote_files, onenote_names
-from mailwarden.analysis.pdf_scan import scan_pdf
-from mailwarden.analysis.picture_files import PictureClock, picture_kind
-from mailwarden.analysis.qr_codes import read_pdf, read_picture
-from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
-from mailwarden.analysis.qr_vectors import read_vectors
+from mailwarden.analysis.files.images import PictureClock, picture_kind, read_metafile
+from mailwarden.analysis.files.office.documents import read_document
+from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
+from mailwarden.analysis.files.pdf.scan import scan_pdf
+from mailwarden.analysis.files.qr_codes import (
+    find_page_drawings,
+    find_text_drawings,
+    read_pdf,
+    read_picture,
+    read_vectors,
+)
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import WHOLE_MESSAGE
 from tests.fuzz.mutations import mutate

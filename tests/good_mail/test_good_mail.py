@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
 from mailwarden.model.judgement import Judgement

@@ -1,7 +1,7 @@
 """A worker whose only analyzer does what an exploited parser would do: it runs the probe that the message names.
 
 A probe that is stopped raises OSError; a probe that returns was not stopped. Started as a program: first argument the
-number of the user to run as (0: do not change), then the arguments of `mailwarden.analysis.worker`.
+number of the user to run as (0: do not change), then the arguments of `mailwarden.analysis.pipeline.worker`.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mailwarden.analysis import examination, worker
+from mailwarden.analysis.pipeline import worker, worker_steps
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -396,5 +396,5 @@ if __name__ == "__main__":
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    vars(examination)["LOCAL"] = (ProbeAnalyzer(),)  # instead of the registry's
+    vars(worker_steps)["LOCAL"] = (ProbeAnalyzer(),)  # instead of the registry's
     worker.main()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.collector import Collector
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
@@ -52,6 +52,6 @@ async def test_a_concluding_analyzer_that_breaks_is_a_failure_of_its_own(collect
         def conclude(self, known):
             raise ZeroDivisionError
 
-    monkeypatch.setattr("mailwarden.analysis.collection.CONCLUDING", (Broken(),))
+    monkeypatch.setattr("mailwarden.analysis.pipeline.collector.CONCLUDING", (Broken(),))
     collected = await collector.collect(Spooled.of(b"From: a@b.example\r\n\r\nhi"), ENVELOPE, 60.0)
     assert [failure.analyzer for failure in collected.evidence.missing_required] == ["broken"]

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 import mailwarden
-from mailwarden.analysis.examination import Frame
+from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.analysis.preview_worker import NO_SANDBOX
 from mailwarden.analysis.previews import Previews
-from mailwarden.analysis.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
-from mailwarden.analysis.workers import Patience, WorkerFailed, WorkerPool
 from mailwarden.errors import ConfigurationError
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.integration import sandbox_probes
@@ -170,7 +170,9 @@ async def test_the_message_of_a_worker_cannot_be_written_to(tmp_path: Path):
 async def test_a_worker_that_cannot_be_sandboxed_takes_no_message(layer: str, said: str, tmp_path: Path):
     program = tmp_path / "refused.py"
     refuse = f"sandbox.{layer} = lambda *_: os.close(-1)"
-    program.write_text(f"import os\nfrom mailwarden.analysis import sandbox, worker\n{refuse}\nworker.main()\n")
+    program.write_text(
+        f"import os\nfrom mailwarden.analysis.pipeline import sandbox, worker\n{refuse}\nworker.main()\n"
+    )
     pool = WorkerPool(1, 1024, Patience())
     pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=(str(program),))
     with pytest.raises(ConfigurationError, match=f"{said}.*Bad file descriptor"):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.collection import Collector
-from mailwarden.analysis.examination import Frame
-from mailwarden.analysis.registry import LOCAL
-from mailwarden.analysis.workers import NICE, Patience, Worker, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.collector import Collector
+from mailwarden.analysis.pipeline.registry import LOCAL
+from mailwarden.analysis.pipeline.worker_pool import NICE, Patience, Worker, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status

@@ -8,12 +8,11 @@ Security: works on hostile documents inside a killable worker; files and bytes a
 from collections.abc import Iterator
 from functools import partial
 
-from mailwarden.analysis.compound_files import SIGNATURE, read_compound
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.office_encryption import decrypt
-from mailwarden.analysis.onenote_files import ONENOTE, onenote_files
-from mailwarden.analysis.pdf_document import attached_files, is_pdf
-from mailwarden.analysis.rtf_documents import read_rtf
+from mailwarden.analysis.files.office.compound import SIGNATURE, decrypt, read_compound
+from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files
+from mailwarden.analysis.files.office.rtf import read_rtf
+from mailwarden.analysis.files.pdf.document import attached_files, is_pdf
 from mailwarden.message.coverage import Coverage
 
 # A PDF without any of these holds no files; names may be escaped, and objects packed or encrypted.

@@ -1,14 +1,14 @@
 """The program of a preview process: one message from standard input, its safe preview to standard output, and an end.
 
 Security: holds hostile bytes. It limits its own memory, time and files, dies with its parent and enters the sandbox
-before it reads the message (`analysis/sandbox.py`).
+before it reads the message (`analysis/pipeline/sandbox.py`).
 """
 
 import sys
 
 import msgspec
 
-from mailwarden.analysis.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
+from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
 
 MEMORY = 768 * 1024 * 1024
 CPU_SECONDS = 8

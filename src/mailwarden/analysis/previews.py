@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, environment
 from mailwarden.analysis.preview_worker import NO_SANDBOX
-from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, environment
 from mailwarden.message.preview import Preview, document_of, notice
 from mailwarden.telemetry.logs import get_logger
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.analyzer import Content
-from mailwarden.analysis.collection import Collector
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.collector import Collector
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.analysis.engines.table import ENGINES
-from mailwarden.analysis.links import misleading
+from mailwarden.analysis.links.hosts import misleading
 from mailwarden.model.evidence import Finding, Report
 from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit

@@ -14,12 +14,12 @@ from aiohttp import web
 from mailwarden import __version__
 from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore
-from mailwarden.analysis.clearance import Clearance
-from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.collector import Collector
+from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database

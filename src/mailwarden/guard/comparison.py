@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.clearance import Clearance
-from mailwarden.analysis.collection import Collected
+from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown

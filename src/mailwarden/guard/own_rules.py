@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mailwarden.analysis.yara_rules import compile_rules, rule_files
+from mailwarden.analysis.analyzers.yara import compile_rules, rule_files
 from mailwarden.guard.config import GuardConfig
 from mailwarden.settings.reader import Mistake, Mistakes
 

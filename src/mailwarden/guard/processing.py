@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.collection import Audience, Collected, Collector, Observer, Question, ignore
-from mailwarden.analysis.fair_queue import Flow
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Observer, Question, ignore
+from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.comparison import Compared, Comparison
 from mailwarden.guard.learning import Learning

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from mailwarden.analysis import examination as examining
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
-from mailwarden.analysis.collection import Audience, Collected, Collector, Question
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
-from mailwarden.analysis.examination import Frame, Job, examine
-from mailwarden.analysis.workers import WorkerFailed
+from mailwarden.analysis.pipeline import worker_steps
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
+from mailwarden.analysis.pipeline.worker_pool import WorkerFailed
+from mailwarden.analysis.pipeline.worker_steps import Frame, Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report
 from mailwarden.serving.spool import Spooled
@@ -62,7 +62,7 @@ def test_only_analyzers_that_read_the_recipients_look_again() -> None:
 
 
 def test_tenants_beyond_the_time_for_second_looks_are_a_failure_and_never_clean(monkeypatch) -> None:
-    monkeypatch.setattr(examining, "SECOND_LOOKS", -1.0)
+    monkeypatch.setattr(worker_steps, "SECOND_LOOKS", -1.0)
     _, second = examined(LURE, ACME, CLUB)
     failed = {name for name, report in second.items() if report.failure}
     assert {"sender", "urls"} <= failed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.brands import load_brands
+from mailwarden.analysis.links.brands import load_brands
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence, Report
 from mailwarden.model.outcome import Verdict

@@ -10,8 +10,8 @@ import pytest
 import segno
 from PIL import Image
 
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.moderation import OF_A_KIND, few_of_each_kind
+from mailwarden.analysis.finding_limits import OF_A_KIND, few_of_each_kind
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Finding
 
 PROGRAM = b"MZ" + bytes(200)

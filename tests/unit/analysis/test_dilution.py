@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.dilution import PORTION, hear_densely, unseen
+from mailwarden.analysis.text.phrase_density import PORTION, hear_densely, unseen
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 

@@ -10,8 +10,8 @@ from msoffcrypto.format.ooxml import OOXMLFile
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
 from mailwarden.analysis.embedded_files import embedded_files, holds_files
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.office_encryption import decrypt
-from mailwarden.analysis.onenote_files import ONENOTE
+from mailwarden.analysis.files.office.compound import decrypt
+from mailwarden.analysis.files.office.onenote import ONENOTE
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.message import Message, Part

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
-from mailwarden.analysis.collection import Audience, Collected, Collector, Question
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
-from mailwarden.analysis.examination import Frame, Job, examine
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
+from mailwarden.analysis.pipeline.worker_steps import Frame, Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.fair_queue import FairQueue, Flow, RoundRobin
+from mailwarden.analysis.pipeline.fair_queue import FairQueue, Flow, RoundRobin
 
 
 class Worker:

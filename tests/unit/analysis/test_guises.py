@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.guises import disguise_of, reads_as
+from mailwarden.analysis.links.confusables import disguise_of, reads_as
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import zlib
 import pytest
 from PIL import Image
 
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.heaviness import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
+from mailwarden.analysis.pipeline.fair_queue import HEAVY_PACKED_BYTES, HEAVY_PICTURES, is_quick, weigh
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.message import Message, Part
 
 SMALL = (200, 100)

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.hosts import HostKind, has_cheap_ending, kind_of
-from mailwarden.analysis.link_target import Ties, destination, is_counted, is_random, look_at_address
-from mailwarden.analysis.recipient_marks import RecipientMarks
-from mailwarden.analysis.redirections import follow, unwrap
+from mailwarden.analysis.links.hosts import HostKind, has_cheap_ending, kind_of
+from mailwarden.analysis.links.redirects import follow, unwrap
+from mailwarden.analysis.links.targets import (
+    RecipientMarks,
+    Ties,
+    destination,
+    is_counted,
+    is_random,
+    look_at_address,
+)
 
 TIES = Ties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.links import false_name, misleading, public_ip, shown_host
+from mailwarden.analysis.links.hosts import false_name, misleading, public_ip, shown_host
 
 
 @pytest.mark.parametrize(

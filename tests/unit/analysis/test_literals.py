@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.analysis.literals import MOST, SENTENCE_ENDS, read_shape
-from mailwarden.analysis.phrases import load_books
+from mailwarden.analysis.text.literals import MOST, SENTENCE_ENDS, read_shape
+from mailwarden.analysis.text.phrases import load_books
 
 PIECES = sorted({piece for phrase in load_books().phrases for piece in phrase.pieces})
 

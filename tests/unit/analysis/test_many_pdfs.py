@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.moderation import OF_A_KIND
-from mailwarden.analysis.pdf_document import PdfClock
+from mailwarden.analysis.files.pdf.document import PdfClock
+from mailwarden.analysis.finding_limits import OF_A_KIND
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.lists.findings import without_allowed_files
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.parser import parse_message

@@ -5,8 +5,8 @@ import zlib
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.analysis.pdf_document import PdfClock, read_pdf
-from mailwarden.analysis.pdf_scan import scan_pdf
+from mailwarden.analysis.files.pdf.document import PdfClock, read_pdf
+from mailwarden.analysis.files.pdf.scan import scan_pdf
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place

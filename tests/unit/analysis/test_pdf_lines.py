@@ -4,9 +4,8 @@ import pypdfium2
 import pytest
 import segno
 
-from mailwarden.analysis.pdf_lines import is_lines_of_text
-from mailwarden.analysis.picture_files import PictureClock
-from mailwarden.analysis.qr_codes import read_pdf
+from mailwarden.analysis.files.images import PictureClock
+from mailwarden.analysis.files.qr_codes import is_lines_of_text, read_pdf
 from mailwarden.message.coverage import Coverage
 
 URL = "https://thief.example/verify"

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis import pdf_opening
-from mailwarden.analysis.pdf_objects import PdfObjects
-from mailwarden.analysis.pdf_scan import scan_pdf
+from mailwarden.analysis.files.pdf import scan
+from mailwarden.analysis.files.pdf.objects import PdfObjects
+from mailwarden.analysis.files.pdf.scan import scan_pdf
 
 
 def opening_actions(content, packed):
-    return pdf_opening.opening_actions(PdfObjects((content,), packed), (content, *packed))
+    return scan.opening_actions(PdfObjects((content,), packed), (content, *packed))
 
 
 @pytest.mark.parametrize(

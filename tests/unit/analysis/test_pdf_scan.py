@@ -5,7 +5,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.pdf_scan import scan_pdf
+from mailwarden.analysis.files.pdf.scan import scan_pdf
 
 
 def test_links_are_read_as_text_and_as_digits():

@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mailwarden.analysis import pdf_opening, pdf_scripts
-from mailwarden.analysis.pdf_objects import PdfObjects
-from mailwarden.analysis.pdf_scan import scan_pdf
-from mailwarden.analysis.pdf_scripts import (
+from mailwarden.analysis.files.pdf import scan
+from mailwarden.analysis.files.pdf.objects import PdfObjects
+from mailwarden.analysis.files.pdf.scan import (
     DocumentScripts,
     calls_at_once,
     how_it_acts,
+    scan_pdf,
 )
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
 
 
 def opening_actions(content, packed):
-    return pdf_opening.opening_actions(PdfObjects((content,), packed), (content, *packed))
+    return scan.opening_actions(PdfObjects((content,), packed), (content, *packed))
 
 
 def look_at_scripts(content, packed):
-    return pdf_scripts.look_at_scripts(PdfObjects((content,), packed), (content, *packed))
+    return scan.look_at_scripts(PdfObjects((content,), packed), (content, *packed))
 
 
 RUNS = DocumentScripts(runs=True)
@@ -136,7 +136,7 @@ def test_more_scripts_of_one_object_than_are_read_are_not_quiet():
     content = kept(b"(this.print\\(\\))" + b" /JS (this.print\\(\\))" * 18)
     assert look_at_scripts(content, ()) == QUIET
     coverage = Coverage(replace(LIMITS, pdf_scripts=10))
-    pdf_scripts.look_at_scripts(PdfObjects((content,), (), coverage), (content,))
+    scan.look_at_scripts(PdfObjects((content,), (), coverage), (content,))
     assert [missed.limit for missed in coverage.missed] == ["pdf_scripts"]
 
 

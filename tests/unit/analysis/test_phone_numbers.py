@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailwarden.analysis.folding import fold
-from mailwarden.analysis.phone_numbers import find_phone
+from mailwarden.analysis.text.folding import fold
+from mailwarden.analysis.text.phone_numbers import find_phone
 
 
 @pytest.mark.parametrize(

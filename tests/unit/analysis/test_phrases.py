@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from mailwarden.analysis.coins import find_bitcoin_address
-from mailwarden.analysis.folding import fold
-from mailwarden.analysis.phrases import PhraseBook, load_books
+from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
+from mailwarden.analysis.text.folding import fold
+from mailwarden.analysis.text.phrases import PhraseBook, load_books
 
 
 def found(phrase: str, text: str) -> bool:

@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from PIL import Image, ImageOps
 
-from mailwarden.analysis import qr_codes
-from mailwarden.analysis.picture_files import PictureClock, picture_kind
-from mailwarden.analysis.qr_codes import read_drawing, read_pdf, read_pieces
-from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
+from mailwarden.analysis.files import qr_codes
+from mailwarden.analysis.files.images import PictureClock, picture_kind
+from mailwarden.analysis.files.qr_codes import (
+    find_page_drawings,
+    find_text_drawings,
+    read_drawing,
+    read_pdf,
+    read_pieces,
+)
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place

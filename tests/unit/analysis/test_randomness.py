@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.randomness import is_random_label, is_random_local
+from mailwarden.analysis.analyzers.sender import is_random_label, is_random_local
 
 
 @pytest.mark.parametrize("label", ["zyfgqtpm", "i0q7zw6iwr", "mrjlzkpovxxsljrcrbskcb"])

@@ -5,7 +5,7 @@ import base64
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.analysis.examination import Job, examine
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.analyzers import yara
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
-from mailwarden.analysis.examination import report_of
+from mailwarden.analysis.pipeline.worker_steps import report_of
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part

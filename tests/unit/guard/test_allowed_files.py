@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.collection import Examination
-from mailwarden.analysis.examination import Job, examine, report_of
-from mailwarden.analysis.moderation import OF_A_KIND, few_of_each_kind
+from mailwarden.analysis.finding_limits import OF_A_KIND, few_of_each_kind
+from mailwarden.analysis.pipeline.collector import Examination
+from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
 from mailwarden.lists.findings import without_allowed_files
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mailwarden.analysis.clearance import Clearance
-from mailwarden.analysis.collection import Collected
 from mailwarden.analysis.engines.rspamd import linked_hosts
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.collector import Collected
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.guard.comparison import Comparison
 from mailwarden.lists.findings import without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, RawMessage
-from mailwarden.analysis.collection import Collector
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Announce, Diagnosis, EngineInfo, EngineSettings, ScanEngine
+from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.guard import config as guard_config
 from mailwarden.guard.engines import EngineWatch
 from mailwarden.model.envelope import Envelope

@@ -3,8 +3,8 @@
 import pytest
 
 from mailwarden.analysis.analyzer import Content
-from mailwarden.analysis.examination import Frame
-from mailwarden.analysis.workers import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.cli.config import check
 from mailwarden.guard.config import PATH, GuardConfig, Yara
 from mailwarden.guard.own_rules import check_rules, rule_mistakes, rules_folder

@@ -5,19 +5,11 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis import (
-    calendar_entries,
-    link_target,
-    links,
-    passwords,
-    qr_drawings,
-    qr_vectors,
-    redirections,
-    renderings,
-    rich_text,
-)
+from mailwarden.analysis import calendar_entries, renderings, rich_text
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
-from mailwarden.analysis.files import encoded, formats, mails, rtf
+from mailwarden.analysis.files import encoded, formats, mails, qr_codes, rtf
+from mailwarden.analysis.links.hosts import hosts, redirects, targets
+from mailwarden.analysis.text import passwords
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
@@ -36,19 +28,19 @@ NEAR_MATCHES = [
     (sender._DOMAIN, "search", " a.a.a.a.a.a.a.a."),
     (urls._IDLE, "match", "javascript: "),
     (urls._IDLE, "match", "javascript:void" + " " * 10_000),
-    (links._SHOWN_URL, "search", "www.a@"),
-    (links._SHOWN_HOST, "match", "a."),
-    (links._AUTHORITY, "match", " "),
-    (link_target._NUMBERS, "search", "/1/1/1_"),
-    (redirections._INNER, "search", "http:///"),
-    (redirections._AMP, "match", "https://google.com/amp/s/"),
+    (hosts._SHOWN_URL, "search", "www.a@"),
+    (hosts._SHOWN_HOST, "match", "a."),
+    (hosts._AUTHORITY, "match", " "),
+    (targets._NUMBERS, "search", "/1/1/1_"),
+    (redirects._INNER, "search", "http:///"),
+    (redirects._AMP, "match", "https://google.com/amp/s/"),
     (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
     (pictures._CARRIED, "search", "data:image/png;base64,"),
-    (qr_drawings._STYLED, "search", ".a{.a{"),
-    (qr_vectors._ELEMENT, "search", "<path <path"),
-    (qr_vectors._FIELD, "search", " d='a"),
+    (qr_codes._STYLED, "search", ".a{.a{"),
+    (qr_codes._ELEMENT, "search", "<path <path"),
+    (qr_codes._FIELD, "search", " d='a"),
     (preview._TAG, "search", '<a b="c" b="'),
     (preview._SCHEME, "search", "abc."),
     (message_urls._URL, "search", "http://www.http://"),

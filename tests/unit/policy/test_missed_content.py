@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.analysis.examination import _missed
+from mailwarden.analysis.pipeline.worker_steps import _missed
 from mailwarden.message.coverage import Missed, MissedReason
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Verdict

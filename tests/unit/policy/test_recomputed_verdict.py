@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mailwarden.analysis.engines import clamav, rspamd
-from mailwarden.analysis.examination import Job, examine
-from mailwarden.analysis.registry import CONCLUDING, LOCAL
+from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.lists.findings import failed_report, report_of
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement

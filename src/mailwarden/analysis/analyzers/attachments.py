@@ -12,8 +12,8 @@ from typing import ClassVar
 from mailwarden.analysis import file_types
 from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, unsupported_kind
-from mailwarden.analysis.moderation import few_of_each_kind
-from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN

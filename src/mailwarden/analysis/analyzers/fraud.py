@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import re2
 
-from mailwarden.analysis.coins import find_bitcoin_address
-from mailwarden.analysis.dilution import hear_densely
-from mailwarden.analysis.literals import SENTENCE_ENDS
-from mailwarden.analysis.phone_numbers import find_phone
-from mailwarden.analysis.phrases import hear_all, load_books
+from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
+from mailwarden.analysis.text.literals import SENTENCE_ENDS
+from mailwarden.analysis.text.phone_numbers import find_phone
+from mailwarden.analysis.text.phrase_density import hear_densely
+from mailwarden.analysis.text.phrases import hear_all, load_books
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.link_target import Ties, ties_of
-from mailwarden.analysis.links import misleading
-from mailwarden.analysis.page_conduct import asks_by_text, look_at_conduct
+from mailwarden.analysis.files.active_html import asks_by_text, look_at_conduct
+from mailwarden.analysis.links.hosts import misleading
+from mailwarden.analysis.links.targets import Ties, ties_of
 from mailwarden.analysis.view import Page, View
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.limits import SHOWN

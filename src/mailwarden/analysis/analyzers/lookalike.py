@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis.analyzers.sender import choices_of
-from mailwarden.analysis.brands import Brands, load_brands
-from mailwarden.analysis.guises import disguise_of
+from mailwarden.analysis.links.brands import Brands, load_brands
+from mailwarden.analysis.links.confusables import disguise_of
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.identity import Identity, is_host, is_private, read_identity

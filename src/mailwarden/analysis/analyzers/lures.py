@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import re2
 
-from mailwarden.analysis.dilution import hear_densely, unseen
-from mailwarden.analysis.folding import fold
+from mailwarden.analysis.text.folding import fold
+from mailwarden.analysis.text.phrase_density import hear_densely, unseen
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain

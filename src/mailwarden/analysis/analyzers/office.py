@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from mailwarden.analysis import file_types
-from mailwarden.analysis.file_links import lone_stranger, look_at_links_of
 from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
-from mailwarden.analysis.link_target import Ties, ties_of
-from mailwarden.analysis.moderation import few_of_each_kind
-from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD
-from mailwarden.analysis.office_facts import OfficeDocument
-from mailwarden.analysis.office_files import SeenDocument
-from mailwarden.analysis.onenote_files import ONENOTE, onenote_files, onenote_names
+from mailwarden.analysis.files.office.compound import DEFAULT_PASSWORD
+from mailwarden.analysis.files.office.documents import SeenDocument
+from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
+from mailwarden.analysis.files.office.rtf import OfficeDocument
+from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.links.targets import Ties, lone_stranger, look_at_links_of, ties_of
 from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage

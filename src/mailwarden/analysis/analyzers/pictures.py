@@ -15,14 +15,28 @@ from msgspec import Struct, convert
 from PIL import Image
 from ruamel.yaml import YAML
 
-from mailwarden.analysis.hosts import HostKind, kind_of
-from mailwarden.analysis.link_target import Ties, look_at_address, ties_of
-from mailwarden.analysis.metafiles import read_metafile
-from mailwarden.analysis.moderation import few_of_each_kind
-from mailwarden.analysis.picture_files import UNSUPPORTED, WORKING_PIXELS, PictureClock, picture_kind, read_frames
-from mailwarden.analysis.qr_codes import is_photograph, read_drawing, read_image, read_pdf, read_picture, read_pieces
-from mailwarden.analysis.qr_drawings import find_page_drawings, find_text_drawings
-from mailwarden.analysis.qr_vectors import read_vectors
+from mailwarden.analysis.files.images import (
+    UNSUPPORTED,
+    WORKING_PIXELS,
+    PictureClock,
+    picture_kind,
+    read_frames,
+    read_metafile,
+)
+from mailwarden.analysis.files.qr_codes import (
+    find_page_drawings,
+    find_text_drawings,
+    is_photograph,
+    read_drawing,
+    read_image,
+    read_pdf,
+    read_picture,
+    read_pieces,
+    read_vectors,
+)
+from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.links.hosts import HostKind, kind_of
+from mailwarden.analysis.links.targets import Ties, look_at_address, ties_of
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import SHOWN

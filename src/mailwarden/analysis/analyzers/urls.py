@@ -8,12 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.downloads import fetched_name, is_archive
-from mailwarden.analysis.hosts import HostKind, kind_of
-from mailwarden.analysis.link_target import Noticed, Ties, destination, look_at_address, merge, ties_of
-from mailwarden.analysis.link_words import load_link_words
-from mailwarden.analysis.links import names_file, public_ip, shown_host
-from mailwarden.analysis.passwords import find_passwords
+from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file, public_ip, shown_host
+from mailwarden.analysis.links.targets import (
+    Noticed,
+    Ties,
+    destination,
+    fetched_name,
+    is_archive,
+    load_link_words,
+    look_at_address,
+    merge,
+    ties_of,
+)
+from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument

@@ -29,8 +29,8 @@ from msgspec import Meta, Struct
 
 from mailwarden.analysis.analyzer import EngineFailed, Known, SenderChecks
 from mailwarden.analysis.analyzers.authentication import spf_domain
-from mailwarden.analysis.brands import load_brands
 from mailwarden.analysis.engines.engine import ConfirmingEngine, EngineInfo, EngineSettings, Milliseconds
+from mailwarden.analysis.links.brands import load_brands
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host
 from mailwarden.model.envelope import domain_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from mailwarden.analysis.office_encryption import DEFAULT_PASSWORD
+from mailwarden.analysis.files.office.compound import DEFAULT_PASSWORD
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import Limits
 from mailwarden.message.message import Part

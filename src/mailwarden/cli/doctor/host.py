@@ -15,8 +15,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from mailwarden.abby.config import AbbyTls, PublicTls
-from mailwarden.analysis.sandbox import REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach, try_sandbox
-from mailwarden.analysis.self_tests import READERS, YARA_ENGINE
+from mailwarden.analysis.pipeline.sandbox import (
+    REQUIRED,
+    SandboxMode,
+    SandboxUnavailable,
+    check_out_of_reach,
+    try_sandbox,
+)
+from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from msgspec import Raw
 
-from mailwarden.analysis.collection import Observer
+from mailwarden.analysis.pipeline.collector import Observer
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.guard.sources.result import result_of
 from mailwarden.history.records import encode

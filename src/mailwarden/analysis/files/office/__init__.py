@@ -1,0 +1,1 @@
+"""Reading Office documents: OOXML, OpenDocument, compound files, RTF and OneNote."""

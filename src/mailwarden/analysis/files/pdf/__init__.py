@@ -1,0 +1,1 @@
+"""Reading PDF files: by pdfium, and from their own source."""

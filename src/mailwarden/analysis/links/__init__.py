@@ -1,0 +1,1 @@
+"""Reading links: their targets, redirects, hosts, brands and confusable characters."""

@@ -1,0 +1,382 @@
+"""Reports what is suspicious about the target of a link, from its address, its sender and its recipients.
+
+Security: works on hostile addresses; every pattern is linear and bounded, and it never raises.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from urllib.parse import unquote
+
+import ahocorasick
+import msgspec
+from msgspec import Struct
+from ruamel.yaml import YAML
+
+from mailwarden.analysis.file_types import DANGEROUS, ending_of, has_double_ending, is_archive_name, kind_by_name
+from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
+from mailwarden.analysis.links.redirects import follow, unwrap
+from mailwarden.analysis.view import View
+from mailwarden.message.addresses import Address
+from mailwarden.message.coverage import Coverage
+from mailwarden.message.limits import SHOWN
+from mailwarden.message.urls import host_of, registrable_domain
+from mailwarden.model.evidence import Fact, Finding
+from mailwarden.model.place import Place
+
+
+class LinkWords(Struct, frozen=True):
+    buttons: re.Pattern[str]
+    calls: re.Pattern[str]
+    goodbyes: re.Pattern[str]
+    paths: re.Pattern[str]
+    hosts: re.Pattern[str]
+    kits: re.Pattern[str]
+
+
+class _File(Struct, frozen=True):
+    buttons: dict[str, str]
+    calls: str
+    goodbyes: str
+    paths: str
+    hosts: str
+    kits: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def load_link_words() -> LinkWords:
+    text = files("mailwarden.analysis.links.hosts").joinpath("words.yml").read_text("utf-8")
+    read = msgspec.convert(YAML(typ="safe").load(text), _File)
+    return LinkWords(
+        buttons=_pattern(word for words in read.buttons.values() for word in _words(words)),
+        calls=_pattern(_words(read.calls)),
+        goodbyes=_pattern(_words(read.goodbyes)),
+        paths=_whole(_words(read.paths)),
+        hosts=_whole(_words(read.hosts)),
+        kits=re.compile("|".join(read.kits)),
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split("|")) if word)
+
+
+def _pattern(words: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for stems: each begins a word, where its script has words."""
+    stems = sorted(set(words), key=lambda word: (-len(word), word))
+    spaced = "|".join(re.escape(word) for word in stems if word < "\u3000")
+    unspaced = "|".join(re.escape(word) for word in stems if word >= "\u3000")
+    return re.compile(rf"(?<!\w)(?:{spaced})|(?:{unspaced})")
+
+
+def _whole(words: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for words between signs or ends: `login` and `my-login`, never `blogging`."""
+    return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})(?![a-z])")
+
+
+# Endings that are as well those of hosts, of pages, or of what administrators and programmers link to.
+_COMMON = frozenset(
+    {"com", "js", "mjs", "app", "deb", "rpm", "dmg", "jar", "apk", "theme", "workflow", "inf", "command", "ws",
+     "desktop", "reg", "url"}
+)  # fmt: skip
+# Tools by which a help desk sees and steers another's machine, and thieves too.
+_REMOTE_CONTROL = re.compile(
+    r"(?i)screenconnect|connectwise|ateraagent|anydesk|teamviewer|splashtop|logmein|gotoresolve|goto_?resolve|simplehelp"
+    r"|pdq-?connect|action1|datto-?rmm|netsupport|rustdesk|ultraviewer|syncro|level-?agent|tacticalrmm|meshagent"
+)
+
+
+def fetched_name(url: str) -> str:
+    """Return the name of the file at the end of a link's path, or ""."""
+    _, _, rest = url.partition("://")
+    path = rest.partition("?")[0].partition("#")[0]
+    return unquote(path.rpartition("/")[2]) if "/" in path else ""
+
+
+def is_program(name: str) -> bool:
+    return kind_by_name(name) in DANGEROUS and ending_of(name) not in _COMMON
+
+
+def lets_others_in(name: str) -> bool:
+    return bool(_REMOTE_CONTROL.search(name))
+
+
+def is_archive(name: str) -> bool:
+    return is_archive_name(name) and ending_of(name) != "jar"
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}")
+
+
+class RecipientMarks:
+    """The ways in which the recipients of one message may stand in a link."""
+
+    def __init__(self, recipients: Iterable[str]) -> None:
+        wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
+        self._words = ahocorasick.Automaton() if wanted else None
+        if self._words is not None:
+            for address in wanted:
+                self._words.add_word(address, "plain")
+                for text, how in _spellings(address):
+                    self._words.add_word(text, how)
+            self._words.make_automaton()
+
+    def find(self, url: str) -> str:
+        """Say how a recipient's address stands in a link, or return ""."""
+        if self._words is None:
+            return ""
+        ways = {how for _, how in self._words.iter(unquote(url).lower())}
+        if ways:
+            return "plain" if "plain" in ways else min(ways)
+        for token in _BASE64.findall(url):
+            decoded = _decode(token)
+            if "@" in decoded and any(how == "plain" for _, how in self._words.iter(decoded)):
+                return "base64"
+        return ""
+
+
+@lru_cache(maxsize=256)
+def _spellings(address: str) -> tuple[tuple[str, str], ...]:
+    data = address.encode("utf-8", "replace")
+    return (
+        (data.hex(), "hexadecimal"),
+        (hashlib.md5(data, usedforsecurity=False).hexdigest(), "MD5"),
+        (hashlib.sha1(data, usedforsecurity=False).hexdigest(), "SHA-1"),
+        (hashlib.sha256(data).hexdigest(), "SHA-256"),
+    )
+
+
+def _decode(token: str) -> str:
+    token = token.replace("-", "+").replace("_", "/")
+    if len(token) % 4 == 1:
+        token = token[:-1]
+    try:
+        return base64.b64decode(token + "=" * (-len(token) % 4)).decode("latin-1").lower()
+    except (ValueError, binascii.Error):
+        return ""
+
+
+Noticed = tuple[str, dict[str, Fact]]
+
+_TELLING = 5  # letters of a name that is hardly met by chance
+_TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
+_RENTED = {
+    HostKind.SHORTENER: "shortener",
+    HostKind.HOSTING: "free-hosting",
+    HostKind.STORAGE: "object-storage",
+    HostKind.DYNAMIC: "dynamic-name",
+    HostKind.FORM: "form-service",
+}
+# A known organisation is misused by strangers; a service that counts clicks does what it is there for.
+_REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
+_AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
+_PORT = re.compile(r":(\d{1,5})$")
+_USUAL_PORTS = frozenset({"80", "443", "21", "8080", "8443"})
+_OPAQUE = re.compile(r"[A-Za-z0-9+=]{24,2000}")
+_NUMBERS = re.compile(r"(?:/[0-9]{1,12}(?:_[a-z]{2})?){4}")
+_AFFILIATE = re.compile(r"[?&](?:oc|aff_?id|affiliate_?id|offer_?id|s1|s2|sub1|sub_?id1?|aff_sub)=", re.IGNORECASE)
+_HIDDEN_LETTER = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
+_SITE_INSIDES = re.compile(
+    r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
+)
+_NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
+# Pages that let another machine in by a code that is typed there.
+_DEVICE_LOGIN = re.compile(
+    r"https?://(?:(?:www\.|login\.)?microsoft\.com/device(?:login)?\b|login\.microsoftonline\.com/[\w.-]{1,60}/oauth2/"
+    r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
+    re.IGNORECASE,
+)
+# Known organisations that lead on to a place which their address does not tell.
+_BLIND = re.compile(
+    r"https?://(?:(?:[a-z]{2,3}\.)?linkedin\.com/slink\?|(?:www\.)?baidu\.com/link\?|share\.google/|search\.app/)",
+    re.IGNORECASE,
+)
+_VOWELS = frozenset("aeiouy0123456789-")
+
+
+class Ties(Struct, frozen=True):
+    """Whose message it is: the domains of the sender and the recipients, and how a recipient may stand in a link."""
+
+    own: frozenset[str]
+    marks: RecipientMarks
+    home: frozenset[str] = frozenset()  # those of the recipients alone
+    kin: frozenset[str] = frozenset()  # what the sender is called: a site of that name under any ending is its own
+
+    coverage: Coverage | None = None
+
+    def is_stranger(self, host: str) -> bool:
+        """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
+        kind = kind_of(host)
+        if kind in _RENTED:
+            return _domain(host) not in self.own
+        domain = registrable_domain(host)
+        if not domain:
+            return public_ip(host)
+        if domain in self.own or domain.partition(".")[0] in self.kin:
+            return False
+        return kind not in _TRUSTED or bool(_NUMBERED.search(host))
+
+    def is_recipients(self, host: str) -> bool:
+        return _domain(host) in self.home
+
+
+def ties_of(view: View) -> Ties:
+    home = _domains(view.recipients)
+    own = _domains((view.sender.address,)) | home
+    return Ties(own, RecipientMarks(view.recipients), home, _kin(view.sender), view.coverage)
+
+
+def _kin(sender: Address) -> frozenset[str]:
+    """Return the sender's names as they would stand before the ending of a domain, as far as they tell anything."""
+    organisation = registrable_domain(sender.domain.lower()).partition(".")[0]
+    shown = "".join(sign for sign in sender.name.lower() if sign.isalnum())
+    return frozenset(name for name in (organisation, shown) if len(name) >= _TELLING)
+
+
+def _domains(addresses: Iterable[str]) -> frozenset[str]:
+    found = (registrable_domain(each.rpartition("@")[2].lower()) for each in addresses)
+    return frozenset(domain for domain in found if domain)
+
+
+def destination(url: str) -> str:
+    """Return where a link leads in truth, past gateways and past known organisations that lead on to anybody."""
+    url = unwrap(url)
+    further = follow(url)
+    while kind_of(host_of(url)) is HostKind.KNOWN and (inner := next(further, "")):
+        url = inner
+    return url
+
+
+def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
+    """Yield what is to be noticed of a link; each place that it leads through is looked at."""
+    real = unwrap(url)
+    chain = (real, *follow(real, ties.coverage))
+    for position, address in enumerate(chain):
+        host = host_of(address)
+        if not host:
+            continue
+        over = host_of(chain[position - 1]) if position else ""
+        if over and ties.is_stranger(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirection")):
+            yield what, {"over": over, "host": host}
+        yield from _look_at_host(address, host, ties)
+        if ties.is_stranger(host):
+            yield from _look_at_stranger(address, host, ties)
+
+
+def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
+    if public_ip(host):
+        yield "ip-host", {"host": host}
+    if name := false_name(url):
+        yield "userinfo", {"userinfo": name[:60], "host": host}
+    if (what := _RENTED.get(kind_of(host))) and _domain(host) not in ties.own:
+        yield what, {"host": host}
+    elif host == "docs.google.com" and "/forms/" in url:
+        yield "form-service", {"host": host}
+    if (name := fetched_name(url)) and _domain(host) not in ties.own and is_program(name):
+        yield "program-link", {"file": name, "host": host}
+        if has_double_ending(name):
+            yield "disguised-program", {"file": name, "host": host}
+        if lets_others_in(name):
+            yield "remote-control", {"file": name, "host": host}
+    if _DEVICE_LOGIN.match(url):
+        yield "device-login", {"host": host}
+    if _BLIND.match(url) and _domain(host) not in ties.own:
+        yield "blind-redirection", {"host": host}
+    if load_link_words().kits.search(url):
+        yield "mailing-kit", {"host": host}
+    if len(_HIDDEN_LETTER.findall(url)) >= 6:
+        yield "hidden-letters", {"host": host}
+
+
+def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
+    told: dict[str, Fact] = {"host": host}
+    if has_cheap_ending(host):
+        yield "cheap-ending", told
+    if how := ties.marks.find(url):
+        yield "recipient", {"how": how, **told}
+    authority = _AUTHORITY.match(url)
+    port = _PORT.search(authority[1]) if authority else None
+    if port and port[1] not in _USUAL_PORTS:
+        yield "port", {"port": port[1], **told}
+    tail = url[authority.end() :] if authority else ""
+    words = load_link_words()
+    if word := words.paths.search(unquote(tail).lower()):
+        yield "credential-path", {"word": word.group(), **told}
+    domain = _domain(host)
+    if word := words.hosts.search(host):
+        yield "credential-host", {"word": word.group(), **told}
+    if is_counted(tail):
+        yield "counted", told
+    if _SITE_INSIDES.search(tail):
+        yield "site-insides", told
+    if _NUMBERED.search(host) and not public_ip(host):
+        yield "numbered-host", told
+    names = (domain.partition(".")[0], *host.removesuffix(domain).split("."))
+    if kind_of(host) is not HostKind.STORAGE and any(map(is_random, names)):  # stores number their customers so
+        yield "random-host", told
+    if host.removesuffix(domain).count(".") >= 4:
+        yield "deep-host", told
+
+
+def is_counted(tail: str) -> bool:
+    """Tell whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
+    return bool(_NUMBERS.search(tail) or _AFFILIATE.search(tail)) or any(
+        _is_mixed(run) for run in _OPAQUE.findall(tail)
+    )
+
+
+def _is_mixed(run: str) -> bool:
+    return all(sum(map(test, run)) >= 3 for test in (str.isdigit, str.isupper, str.islower))
+
+
+def is_random(label: str) -> bool:
+    """Tell whether a label of a host cannot be said: many consonants in a row, or letters and digits mixed."""
+    if len(label) < 8 or label.startswith("xn--"):
+        return False
+    changes = sum(left.isdigit() != right.isdigit() for left, right in pairwise(label) if "-" not in (left, right))
+    if changes >= 4:
+        return True
+    run = longest = 0
+    for sign in label:
+        run = 0 if sign in _VOWELS else run + 1
+        longest = max(longest, run)
+    return longest >= 7
+
+
+def merge(noticed: Iterable[Noticed], url: str, told: int) -> Iterator[Noticed]:
+    """Put the link itself to every fact, by which a list may allow it, where it can be told whole."""
+    for what, facts in noticed:
+        yield what, {**facts, "url": url} if len(url) <= told else facts
+
+
+def _domain(host: str) -> str:
+    return registrable_domain(host) or host
+
+
+def look_at_links_of(place: Place, links: Sequence[str], ties: Ties) -> Iterator[Finding]:
+    """Yield what is to be noticed of the links to strangers, each kind once."""
+    seen: set[str] = set()
+    for link in (link for link in links if _is_to_stranger(link, ties)):
+        for what, facts in look_at_address(link, ties):
+            if what not in seen:
+                seen.add(what)
+                cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
+                yield Finding(f"urls.{what}", place.link(), cut | ({"url": link} if len(link) <= SHOWN.fact else {}))
+
+
+def lone_stranger(links: Sequence[str], ties: Ties) -> str:
+    """Return the host of the one stranger that all links lead to, or ""."""
+    hosts = [host for link in links if (host := host_of(link))]
+    if len({registrable_domain(host) for host in hosts}) != 1:
+        return ""
+    return next((host for host in hosts if ties.is_stranger(host)), "")
+
+
+def _is_to_stranger(link: str, ties: Ties) -> bool:
+    host = host_of(link)
+    return bool(host) and ties.is_stranger(host)

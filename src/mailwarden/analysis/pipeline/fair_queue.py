@@ -1,0 +1,168 @@
+"""Decides which message is next: tenants, scan sources and clients take turns, and heavy messages wait apart.
+
+Heavy messages have workers of their own at a lower priority, and few turns at an engine, so that other messages do not
+wait for them. Weighing is cheap and does not trust declared media types: it reads sizes and first bytes.
+
+Security: weighing reads hostile bytes; image headers are read only in a worker process.
+"""
+
+import asyncio
+import io
+import warnings
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from PIL import Image
+
+from mailwarden.message.message import Message
+
+T = TypeVar("T")
+
+# Whose request it is: tenant, scan source, client address. Each level takes turns within the level above it.
+Flow = tuple[str, str, str]
+NO_FLOW: Flow = ("", "", "")
+
+
+class RoundRobin(Generic[T]):
+    """Items by key, given out one key after the other; the items of a key in the order they came."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, RoundRobin[T] | deque[T]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, keys: tuple[str, ...], item: T) -> None:
+        first, *rest = keys
+        place = self._waiting.get(first)
+        if place is None:
+            place = self._waiting[first] = RoundRobin() if rest else deque()
+        if isinstance(place, RoundRobin):
+            place.add(tuple(rest), item)
+        else:
+            place.append(item)
+        self._count += 1
+
+    def next(self) -> T:
+        """Return the next item; the key it came from goes to the end of the line."""
+        key, place = next(iter(self._waiting.items()))
+        item = place.next() if isinstance(place, RoundRobin) else place.popleft()
+        self._count -= 1
+        if place:
+            self._waiting.move_to_end(key)
+        else:
+            del self._waiting[key]
+        return item
+
+
+class Usable(Protocol):
+    @property
+    def usable(self) -> bool: ...
+
+
+W = TypeVar("W", bound=Usable)
+
+
+class Turn:
+    """The right to ask an engine; there are as many as may ask at once."""
+
+    usable = True
+
+
+class FairQueue(Generic[W]):
+    """Idle workers and the requests that wait for one."""
+
+    def __init__(self, idle: Iterable[W] = ()) -> None:
+        self._idle: list[W] = list(idle)
+        self._waiting: RoundRobin[asyncio.Future[W]] = RoundRobin()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    async def take(self, flow: Flow) -> W:
+        """Wait for a worker; the last that became idle is taken first, as its memory is warm."""
+        if self._idle:
+            return self._idle.pop()
+        turn: asyncio.Future[W] = asyncio.get_running_loop().create_future()
+        self._waiting.add(flow, turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(turn.result())  # it was this request's turn just when its time was over
+            raise
+
+    def give(self, worker: W) -> None:
+        """Hand a worker to the next request that still waits, or keep it."""
+        while self._waiting:
+            turn = self._waiting.next()
+            if not turn.done():
+                turn.set_result(worker)
+                return
+        self._idle.append(worker)
+
+
+HEAVY_BYTES = 1024 * 1024  # a message above this is heavy whatever it holds
+HEAVY_PACKED_BYTES = 256 * 1024  # of archives, documents and programs in a message
+HEAVY_PIXELS = 6_000_000  # of all pictures of a message
+HEAVY_PICTURES = 40
+LIGHT_SECONDS = 0.25  # of processor time for one message on a worker for light ones; then it is handed over
+QUICK_BYTES = 65_536
+QUICK_SECONDS = 0.1  # the same for a message that looks quick
+
+# Without these no part of a message is a file; a file in another form is found by the parse, and handed over.
+_FILE_MARKS = (b"base64", b"application/", b"image/", b"audio/", b"video/", b"message/", b"begin ", b"=ybegin", b"\0")
+
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
+
+
+class Weight(Struct, frozen=True, array_like=True):
+    """What a message may cost: analyzers and engines take long, or files must be unpacked before that is known."""
+
+    heavy: bool = False
+    has_files: bool = False
+
+
+def is_quick(size: int, chunks: Iterable[bytes]) -> bool:
+    """Return whether a message is short text by its raw bytes."""
+    if size > QUICK_BYTES:
+        return False
+    text = b"".join(chunks).lower()
+    return not any(mark in text for mark in _FILE_MARKS)
+
+
+def weigh(message: Message) -> Weight:
+    """Return what a message may cost, by its decoded parts."""
+    packed = pixels = pictures = 0
+    for part in message.parts:
+        if part.content.startswith(_PICTURES):
+            pictures += 1
+            pixels += _pixels(part.content)
+        elif (
+            not part.media_type.startswith("text/") or b"\0" in part.content[:4096]
+        ):  # not inspection: chooses a worker
+            packed += len(part.content)
+    heavy = packed > HEAVY_PACKED_BYTES or pixels > HEAVY_PIXELS or pictures > HEAVY_PICTURES
+    return Weight(heavy, has_files=packed > 0 or pictures > 0)
+
+
+def has_heavy_pictures(files: Iterable[bytes]) -> bool:
+    """Return whether unpacked files are pictures of many pixels: an engine that unpacks them takes long."""
+    return sum(_pixels(file) for file in files if file.startswith(_PICTURES)) > HEAVY_PIXELS
+
+
+def _pixels(content: bytes) -> int:
+    """Return the pixels that a picture's header declares, of all its frames where it may have several."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+                width, height = picture.size
+                return width * height * (8 if picture.format in {"GIF", "WEBP", "TIFF"} else 1)
+    except Exception:  # a picture that cannot be opened costs nothing
+        return 0

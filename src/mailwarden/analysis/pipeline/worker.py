@@ -1,0 +1,154 @@
+"""The program of a worker process: takes jobs from the socket it was given as standard input, and sends frames back.
+
+Security: holds hostile bytes. It limits its own memory and files, dies with its parent and enters the sandbox before it
+reads the first message (`analysis/pipeline/sandbox.py`); a large message comes as an open file, never as a path.
+"""
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+from msgspec.structs import replace
+
+from mailwarden.analysis.pipeline.registry import MESSAGE, STRUCTURE, YARA
+from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, enter_sandbox, limit_resources
+from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
+from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
+from mailwarden.errors import CommandError
+from mailwarden.telemetry.memory import settle_memory
+from mailwarden.telemetry.self_tests import BASIC, require_known_answers
+
+_LENGTH = struct.Struct(">I")
+_FLUSH_EVERY = 0.005
+_QUICK_TO_PARSE = 65_536  # bytes; the structure's frame of such a message is sent with the next one
+_FIRST = (
+    b"From: =?utf-8?B?QWTQsCBOb3J0aA==?= <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n"
+    b"MIME-Version: 1.0\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
+    b'<p>Dear Bob, here <a href="https://www.north.example/minutes">they are</a>.</p>\r\n'
+)
+
+
+def main() -> None:
+    """Serve jobs until the parent closes the socket."""
+    memory, sandbox, rules = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    limit_resources(memory * 1024 * 1024)
+    with socket.socket(fileno=os.dup(0)) as parent:
+        signal.signal(signal.SIGPROF, _end_light_message)
+        sys.unraisablehook = _ignore_out_of_time
+        os.dup2(2, 1)  # what a library prints must not be read as a frame
+        _load_rules(rules)
+        try:
+            layers = enter_sandbox(keep_open=parent.fileno()) if sandbox == REQUIRED else ()
+            require_known_answers("A worker process", BASIC, READERS, YARA_ENGINE if rules else ())
+        except (SandboxUnavailable, CommandError) as error:
+            _send(parent, Started(problem=str(error)))
+            return
+        _warm_up()
+        settle_memory()
+        _send(parent, Started(layers))
+        while job := _read_job(parent):
+            _serve(job, parent)
+
+
+def _send(parent: socket.socket, started: Started) -> None:
+    body = msgspec.msgpack.encode(started)
+    parent.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def _warm_up() -> None:
+    """Examine a message of ours, so that no other waits for the words that analyzers read when they are first asked."""
+    for _ in examine(Job(_FIRST)):
+        pass
+
+
+def _load_rules(folder: str) -> None:
+    """Load the operator's rules; what is wrong was told at the start, and the others go on speaking."""
+    for problem in YARA.load(Path(folder)) if folder else ():
+        sys.stderr.write(f"{problem.file}:{problem.line}: {problem.sentence}\n")
+
+
+def _read_job(parent: socket.socket) -> Job | None:
+    """Wait for the whole job at once: a wake-up for every few kilobytes would cost more than the parse."""
+    head, files, _, _ = socket.recv_fds(parent, _LENGTH.size, 1, socket.MSG_WAITALL)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    job = msgspec.msgpack.decode(parent.recv(length, socket.MSG_WAITALL), type=Job)
+    if not files:
+        return job
+    with os.fdopen(files[0], "rb") as file:
+        return replace(job, raw=file.read())
+
+
+class OutOfTime(BaseException):
+    """A message has used up its processor time on this worker; no analyzer may catch this."""
+
+
+_TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
+_sending = False  # a frame that is sent by halves would spoil those behind it
+
+
+def _end_light_message(_: int, __: FrameType | None) -> None:
+    if not _sending:
+        raise OutOfTime
+
+
+def _ignore_out_of_time(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Log nothing for the exception above within a library's callback: the timer raises it again."""
+    if unraisable.exc_type is not OutOfTime:
+        sys.__unraisablehook__(unraisable)
+
+
+def _serve(job: Job, parent: socket.socket) -> None:
+    """Send the frames of one message; the last says that it is handed over where its processor time is used up."""
+    waiting: list[bytes] = []
+    try:
+        signal.setitimer(signal.ITIMER_PROF, job.seconds, _TRY_AGAIN if job.seconds else 0.0)
+        try:
+            _send_frames(job, parent, waiting)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except OutOfTime:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        _queue(HANDED_OVER, waiting)
+        _flush(waiting, parent)
+
+
+def _send_frames(job: Job, parent: socket.socket, waiting: list[bytes]) -> None:
+    """Send the frame of the parse at once, as engines wait for it; others with the next, unless a step takes long."""
+    sent = time.monotonic()
+    for frame in examine(job):
+        step = frame.report.analyzer
+        awaited = step == MESSAGE or (step == STRUCTURE and len(job.raw) > _QUICK_TO_PARSE)
+        now = time.monotonic()
+        if frame.last:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+        _queue(frame, waiting)
+        if frame.last or awaited or now - sent > _FLUSH_EVERY:
+            _flush(waiting, parent)
+            sent = now
+
+
+def _queue(frame: Frame, waiting: list[bytes]) -> None:
+    body = msgspec.msgpack.encode(frame)
+    waiting += (_LENGTH.pack(len(body)), body)
+
+
+def _flush(waiting: list[bytes], parent: socket.socket) -> None:
+    global _sending  # noqa: PLW0603 - a signal handler has nothing else to look at
+    _sending = True
+    try:
+        parent.sendall(b"".join(waiting))
+        waiting.clear()
+    finally:
+        _sending = False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,493 @@
+"""A pool of worker processes that can be killed: hostile bytes are parsed there and never in guard's own process."""
+
+import asyncio
+import math
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from msgspec.structs import replace
+
+from mailwarden.analysis.analyzer import RawMessage
+from mailwarden.analysis.pipeline.fair_queue import (
+    HEAVY_BYTES,
+    LIGHT_SECONDS,
+    NO_FLOW,
+    QUICK_SECONDS,
+    FairQueue,
+    Flow,
+    Turn,
+    is_quick,
+)
+from mailwarden.analysis.pipeline.registry import STRUCTURE
+from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxMode, environment
+from mailwarden.analysis.pipeline.worker_steps import Frame, Job, Started
+from mailwarden.analysis.view import NOBODY
+from mailwarden.errors import ConfigurationError, Overloaded
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import FailureKind
+from mailwarden.model.sightings import Sight
+from mailwarden.telemetry.logs import get_logger
+
+NICE = 10  # of workers for heavy messages
+SESSION_NICE = 5
+_CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
+_CLOCK_TICK = 0.005
+_SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
+_START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
+_MAX_FRAME = 64 * 1024 * 1024  # not inspection: an answer of our own worker; a larger one fails
+_FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
+
+OnFrame = Callable[[Frame], None]
+
+log = get_logger(__name__)
+
+
+class WorkerFailed(Exception):
+    """A worker ended, or was ended, before it finished with a message."""
+
+    def __init__(self, kind: FailureKind, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+        self.sentence = sentence
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long each step of an examination may take, in seconds of processor time.
+
+    A worker that waits for the processor is not late: killing it would cost another start on a machine that is busy
+    already. By the clock a step may take some times as long, see `WorkerSettings.slowness`.
+    """
+
+    structure: float = 1.0
+    parse: float = 10.0
+    analyzer: float = 15.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """How a worker process is started: its memory in MiB, the folder of YARA rules, and whether it is sandboxed."""
+
+    memory: int
+    patience: Patience
+    rules: str = ""
+    sandbox: SandboxMode = REQUIRED
+    heavy: bool = (
+        False  # for heavy messages: at a lower priority, and with more patience, as it waits for the processor
+    )
+    program: tuple[str, ...] = ("-m", "mailwarden.analysis.pipeline.worker")
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (sys.executable, "-P", *self.program, str(self.memory), self.sandbox, self.rules)
+
+    def for_heavy(self) -> "WorkerSettings":
+        return replace(self, heavy=True)
+
+    @property
+    def slowness(self) -> float:
+        """Return how many times longer than its processor time a step may take by the clock."""
+        return _HEAVY_SLOWNESS if self.heavy else _SLOWNESS
+
+
+class Worker(asyncio.Protocol):
+    """One worker process and the socket to it; used for one message at a time."""
+
+    def __init__(self, settings: WorkerSettings, files: socket.socket) -> None:
+        self.killed = False
+        self.layers: tuple[str, ...] = ()  # of its sandbox
+        self._files = files  # the same socket as the transport's: only this one can send a file descriptor
+        self._patience = settings.patience
+        self._slowness = settings.slowness
+        self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._received = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[Started] = self._loop.create_future()
+        self._done: asyncio.Future[bool] | None = None
+        self._on_frame: OnFrame | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, settings: WorkerSettings) -> "Worker":
+        """Start the process and wait until it is ready for its first message."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *settings.command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                cwd="/",
+                env=environment(),
+                start_new_session=settings.heavy,
+            )
+        worker = cls(settings, ours.dup())
+        worker._process = process
+        try:
+            transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
+            worker._transport = cast("asyncio.WriteTransport", transport)
+            async with asyncio.timeout(_START_TIMEOUT):
+                started = await worker._ready
+        except (TimeoutError, EOFError):
+            await worker.end()
+            raise OSError("A worker process did not start; its own words are in the log above.") from None
+        except BaseException:
+            await worker.end()
+            raise
+        if started.problem:
+            await worker.end()
+            raise ConfigurationError(started.problem)
+        worker.layers = started.layers
+        if settings.heavy:  # not before: its code is read at full speed, so that guard starts as soon as without it
+            _lower_priority(process.pid)
+        return worker
+
+    @property
+    def usable(self) -> bool:
+        return not self.killed and self._process is not None and self._process.returncode is None
+
+    async def examine(
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...] = (),
+        envelope: Envelope = NOBODY,
+        *,
+        seconds: float = 0.0,
+        quick: bool = False,
+        others: tuple[tuple[str, ...], ...] = (),
+    ) -> bool:
+        """Give `on_frame` each step of one message; tell whether it was finished, False where it was handed over.
+
+        A worker that is late or gone is killed, and WorkerFailed says so.
+        """
+        assert self._transport is not None
+        file = raw.open_to_read()
+        try:
+            content = b"".join(raw.chunks()) if file is None else b""
+            body = msgspec.msgpack.encode(Job(content, wanted, envelope, seconds, quick, others))
+            self._on_frame, self._done = on_frame, self._loop.create_future()
+            self._wait(self._patience.structure)
+            self._send(body, file)
+        finally:
+            if file is not None:
+                os.close(file)
+        try:
+            return await self._done
+        except BaseException:
+            self.kill()  # left in mid-message, its next frame would belong to another message
+            raise
+        finally:
+            self._on_frame = self._done = None
+            self._stop_waiting()
+
+    def _send(self, body: bytes, file: int | None) -> None:
+        """Send one job. Nothing else waits to be sent: the worker has answered the job before."""
+        assert self._transport is not None
+        head = len(body).to_bytes(4)
+        if file is None:
+            self._transport.writelines([head, body])
+            return
+        try:
+            socket.send_fds(self._files, [head], [file])
+        except OSError:  # the worker has ended; the transport tells the same
+            self._fail(FailureKind.CRASHED, "The worker process ended before it took the message.")
+            return
+        self._transport.write(body)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        latest: Frame | None = None
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4])
+            if end > _MAX_FRAME:
+                self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+                return
+            if len(self._received) < end:
+                break
+            body = bytes(self._received[4:end])
+            del self._received[:end]
+            latest = self._take(body) or latest
+        if latest is not None and not latest.last:  # frames come many at once: the clock is set for the last of them
+            self._wait(self._patience.parse if latest.report.analyzer == STRUCTURE else self._patience.analyzer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.killed = True
+        if not self._ready.done():
+            self._ready.set_exception(EOFError())
+        self._fail(FailureKind.CRASHED, "The worker process that examined the message crashed.")
+
+    def _take(self, body: bytes) -> Frame | None:
+        """Hand one frame on and return it, or None where nobody waits for it."""
+        if not self._ready.done():
+            self._begin(body)
+            return None
+        if self._on_frame is None or self._done is None or self._done.done():
+            return None
+        try:
+            frame = _FRAMES.decode(body)
+        except msgspec.DecodeError:
+            self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+            return None
+        self._on_frame(frame)
+        if frame.last:
+            self._done.set_result(not frame.handed_over)
+        return frame
+
+    def _begin(self, body: bytes) -> None:
+        try:
+            self._ready.set_result(msgspec.msgpack.decode(body, type=Started))
+        except msgspec.DecodeError:
+            self._ready.set_exception(EOFError())
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        until = self._loop.time() + seconds * self._slowness
+        self._timer = self._loop.call_later(seconds, self._check_late, seconds, self._cpu_seconds(), until)
+
+    def _check_late(self, seconds: float, before: float, until: float) -> None:
+        """End a step that has used up its processor time, or that does not come to an end by the clock."""
+        left = min(seconds - (self._cpu_seconds() - before), until - self._loop.time())
+        if left <= 0:
+            self._fail(FailureKind.TIMEOUT, f"A step of the examination took longer than {seconds:g} s.")
+        else:
+            self._timer = self._loop.call_later(max(left, _CLOCK_TICK), self._check_late, seconds, before, until)
+
+    def _cpu_seconds(self) -> float:
+        """Return the processor time of the worker so far, by the clock that the kernel keeps of each process."""
+        assert self._process is not None
+        try:
+            return time.clock_gettime((~self._process.pid << 3) | _CPUCLOCK_SCHED)
+        except OSError:
+            return math.inf  # it has ended, which the socket tells as well
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fail(self, kind: FailureKind, sentence: str) -> None:
+        self.kill()
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(WorkerFailed(kind, sentence))
+
+    def kill(self) -> None:
+        self.killed = True
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def end(self) -> None:
+        self.kill()
+        self._files.close()
+        if self._transport is not None:
+            self._transport.abort()
+        if self._process is not None:
+            await self._process.wait()
+
+
+def _lower_priority(pid: int) -> None:
+    """Have a process leave the processor to others.
+
+    Where the kernel shares the processor out by sessions (sched(7), autogroup), nice counts within a session alone:
+    the session of this process is lowered as well, less, as otherwise it starves beside other busy programs.
+    """
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        Path(f"/proc/{pid}/autogroup").write_text(str(SESSION_NICE), "ascii")
+
+
+class Lane:
+    """The workers for one kind of message, and the requests that wait for them."""
+
+    def __init__(self, count: int, settings: WorkerSettings) -> None:
+        self.count = count
+        self.settings = settings
+        self.queue: FairQueue[Worker] = FairQueue()
+
+
+class WorkerPool:
+    """A fixed number of workers, some of them for heavy messages alone; one that ends is replaced in the background.
+
+    Waiting requests take turns by tenant, scan source and client. A heavy message uses a worker for heavy ones only,
+    and at most `heavy_places` of them wait or are examined at once. Beside `count` workers for light messages there is
+    one more that only quick messages use, so that files which take longer than they look do not keep them waiting.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        memory: int,
+        patience: Patience,
+        rules: str = "",
+        sandbox: SandboxMode = REQUIRED,
+        *,
+        heavy: int = 0,
+        heavy_places: int = 10,
+    ) -> None:
+        """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules.
+
+        Without workers for heavy messages every worker takes every message.
+        """
+        settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
+        self._light = Lane(count + 1 if heavy else count, settings)
+        self._heavy = Lane(heavy, settings.for_heavy()) if heavy else self._light
+        self._light_turns = FairQueue([Turn() for _ in range(count)])
+        self._heavy_places = heavy_places
+        self.heavy_in_hand = 0
+        self.heavy_refused = 0
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._all: set[Worker] = set()
+        self._stopped = False
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return (self._light,) if self._heavy is self._light else (self._light, self._heavy)
+
+    async def start(self) -> None:
+        await asyncio.gather(*(self._add(lane) for lane in self.lanes for _ in range(lane.count)))
+
+    @property
+    def heavy_count(self) -> int:
+        """Return how many workers take heavy messages."""
+        return self._heavy.count
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Return the layers of the sandbox that every worker has; none where it is disabled."""
+        sets = [worker.layers for worker in self._all]
+        return tuple(layer for layer in sets[0] if all(layer in others for others in sets)) if sets else ()
+
+    async def stop(self) -> None:
+        self._stopped = True
+        await asyncio.gather(*self._replacing, return_exceptions=True)  # one cancelled halfway would leave a process
+        await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
+
+    def require_room(self, raw: RawMessage) -> None:
+        """Raise Overloaded where this message is heavy by its size, and as many heavy ones are in hand as may be."""
+        if raw.size > HEAVY_BYTES and self._heavy is not self._light:
+            self._require_heavy_place()
+
+    async def examine(
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...] = (),
+        envelope: Envelope = NOBODY,
+        *,
+        flow: Flow = NO_FLOW,
+        others: tuple[tuple[str, ...], ...] = (),
+    ) -> None:
+        """Have the next free worker look at one message; raise Overloaded where it is heavy and there is no place."""
+        if self._heavy is self._light:
+            await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow, others=others)
+            return
+        if raw.size <= HEAVY_BYTES and await self._examine_light(
+            raw, on_frame, wanted, envelope, flow=flow, others=others
+        ):
+            return
+        self._require_heavy_place()
+        self.heavy_in_hand += 1
+        try:
+            await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow, others=others)
+        finally:
+            self.heavy_in_hand -= 1
+
+    async def _examine_light(
+        self,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...],
+        envelope: Envelope,
+        *,
+        flow: Flow,
+        others: tuple[tuple[str, ...], ...],
+    ) -> bool:
+        """Try a message on a worker for light ones; one that is not quick leaves a worker to those that are."""
+        if is_quick(raw.size, raw.chunks()):
+            return await self._examine_in(
+                self._light,
+                raw,
+                on_frame,
+                wanted,
+                envelope,
+                flow=flow,
+                seconds=QUICK_SECONDS,
+                quick=True,
+                others=others,
+            )
+        turn = await self._light_turns.take(flow)
+        try:
+            return await self._examine_in(
+                self._light, raw, on_frame, wanted, envelope, flow=flow, seconds=LIGHT_SECONDS, others=others
+            )
+        finally:
+            self._light_turns.give(turn)
+
+    def _require_heavy_place(self) -> None:
+        if self.heavy_in_hand >= self._heavy_places:
+            self.heavy_refused += 1
+            sentence = f"{self.heavy_in_hand} heavy messages are in processing, as many as may be; try again shortly."
+            raise Overloaded(sentence, retry_after=random.randint(2, 10))  # noqa: S311 - jitter, not a secret
+
+    async def _examine_in(
+        self,
+        lane: Lane,
+        raw: RawMessage,
+        on_frame: OnFrame,
+        wanted: tuple[Sight, ...],
+        envelope: Envelope,
+        *,
+        flow: Flow,
+        seconds: float = 0.0,
+        quick: bool = False,
+        others: tuple[tuple[str, ...], ...] = (),
+    ) -> bool:
+        worker = await self._take(lane, flow)
+        try:
+            return await worker.examine(raw, on_frame, wanted, envelope, seconds=seconds, quick=quick, others=others)
+        finally:
+            if worker.usable:
+                lane.queue.give(worker)
+            else:
+                self._replace(worker, lane)
+
+    async def _take(self, lane: Lane, flow: Flow) -> Worker:
+        while True:
+            worker = await lane.queue.take(flow)
+            if worker.usable:
+                return worker
+            self._replace(worker, lane)
+
+    def _replace(self, worker: Worker, lane: Lane) -> None:
+        self._all.discard(worker)
+        if self._stopped:
+            return
+        task = asyncio.create_task(self._renew(worker, lane))
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _renew(self, worker: Worker, lane: Lane) -> None:
+        await worker.end()
+        while not self._stopped:
+            try:
+                await self._add(lane)
+            except (OSError, ConfigurationError) as error:
+                log.warning("worker_cannot_start", error=str(error))
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    async def _add(self, lane: Lane) -> None:
+        worker = await Worker.start(lane.settings)
+        if self._stopped:
+            await worker.end()
+            return
+        self._all.add(worker)
+        lane.queue.give(worker)

@@ -1,0 +1,215 @@
+"""Books of phrases: families of words as data, found in one linear pass over what a person reads.
+
+A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and what RE2 knows
+(`(a|b)`, `s?`, `\\d`) may stand in it. Accents, wide forms and invisible characters are folded away on both sides.
+
+Security: the text is hostile, the phrases are ours; RE2 is linear, what is told of it is cut.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from string import ascii_letters, digits
+from typing import NamedTuple, Protocol, cast
+
+import ahocorasick
+import re2
+from msgspec import Struct, convert
+from ruamel.yaml import YAML
+
+from mailwarden.analysis.text.folding import fold
+from mailwarden.analysis.text.literals import SENTENCE_ENDS, Shape, commonness, read_shape, shortest_beginnings
+from mailwarden.message.limits import SHOWN
+from mailwarden.model.evidence import Fact, Finding
+
+PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
+TOLD = 80
+SELDOM = 0.004
+IN_FRONT = 0.2  # of the letters of a text begin a word
+_GAP = f"[^{SENTENCE_ENDS}]{{0,40}}"
+_ANY_GAP = f"[^{SENTENCE_ENDS}]*"
+_SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
+_BOOK = "_phrases.yml"
+_LATIN = re.compile(r"[a-z0-9]|\\d")
+_WORD_BEGINS = r"\b"
+_WORD_SIGNS = frozenset(f"{ascii_letters}{digits}_")  # what RE2 takes for a part of a word
+
+
+class _Pattern(Protocol):
+    def search(self, text: str) -> re.Match[str] | None: ...
+
+
+class Heard(Struct, frozen=True):
+    """One family that was found: how many of its phrases, and the words of the first."""
+
+    count: int
+    words: str
+
+
+class PhraseBook:
+    """Families of phrases, each found or not.
+
+    One pass finds the words without which no phrase can be there; only where all that a phrase needs stands in one
+    sentence is it tried, and on this sentence alone, as its gaps end with it. The few phrases whose own words may
+    hold the end of a sentence are tried on the whole text.
+    """
+
+    def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
+        self.phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
+        self._waiting: dict[str, list[int]] = {}  # the phrases that a piece makes worth a look
+        words: dict[str, tuple[set[str], set[str]]] = {}  # the pieces that it may belong to anywhere, and in front
+        for number, phrase in enumerate(self.phrases):
+            for piece, sign in phrase.needed.items():
+                for word in sign.words:
+                    words.setdefault(word, (set(), set()))[sign.in_front].add(piece)
+            self._waiting.setdefault(phrase.rarest, []).append(number)
+        self._always = self._waiting.pop("", [])
+        self._rarest = frozenset(self._waiting)
+        self._automaton = ahocorasick.Automaton()
+        for word, (anywhere, in_front) in words.items():
+            self._automaton.add_word(word, (len(word), tuple(anywhere), tuple(in_front)))
+        self._automaton.make_automaton()
+        self.families = tuple(families)
+
+    def find(self, text: str) -> dict[str, Heard]:
+        """Return the families whose phrases stand in a folded text, in the order of the book."""
+        found: dict[int, str] = {}
+        everywhere: set[str] = set()
+        for sentence, pieces in self._sentences(text):
+            everywhere |= pieces
+            for number in self._worth_trying(pieces, crossing=False):
+                if number not in found:
+                    self._try(number, sentence, found)
+        for number in (*self._worth_trying(everywhere, crossing=True), *self._always):
+            self._try(number, text, found)
+        told: dict[str, list[str]] = {}
+        for number in sorted(found):
+            told.setdefault(self.phrases[number].family, []).append(found[number])
+        return {family: Heard(len(words), words[0]) for family, words in told.items()}
+
+    def _sentences(self, text: str) -> Iterator[tuple[str, set[str]]]:
+        """Yield the sentences that have words of phrases, each with the pieces that these words may belong to."""
+        if not self._automaton:
+            return
+        ends = (match.start() for match in _SENTENCE_END.finditer(text))
+        start, end = 0, next(ends, len(text))
+        pieces: set[str] = set()
+        for place, (length, anywhere, in_front) in self._automaton.iter(text):
+            if place > end:
+                if pieces:
+                    yield text[start:end], pieces
+                    pieces = set()
+                while place > end:
+                    start, end = end + 1, next(ends, len(text))
+            if anywhere:
+                pieces.update(anywhere)
+            if in_front and (place < length or text[place - length] not in _WORD_SIGNS):
+                pieces.update(in_front)
+        if pieces:
+            yield text[start:end], pieces
+
+    def _worth_trying(self, pieces: set[str], *, crossing: bool) -> Iterator[int]:
+        for piece in pieces & self._rarest:
+            for number in self._waiting[piece]:
+                phrase = self.phrases[number]
+                if phrase.crosses is crossing and pieces.issuperset(phrase.needed):
+                    yield number
+
+    def _try(self, number: int, text: str, found: dict[int, str]) -> None:
+        phrase = self.phrases[number]
+        if (phrase.order is None or phrase.order.search(text)) and (match := phrase.pattern.search(text)):
+            found[number] = match[0][: SHOWN.word]
+
+
+class _Phrase:
+    def __init__(self, family: str, phrase: str) -> None:
+        self.family = family
+        self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
+        self.pattern = _compile(_GAP.join(self.pieces))
+        # Counting the signs of a gap is dear: first it is asked whether the pieces stand in their order at all.
+        self.order = _compile(_ANY_GAP.join(self.pieces)) if len(self.pieces) > 1 else None
+        shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in self.pieces}
+        self.crosses = any(shape.crosses for shape in shapes.values())
+        signs = {piece: sign for piece, shape in shapes.items() if (sign := _read_sign(piece, shape))}
+        rarest_first = sorted(signs, key=lambda piece: signs[piece].commonness)
+        self.rarest = rarest_first[0] if rarest_first else ""
+        # A word that stands in every text would only be met in vain.
+        seldom = [piece for piece in rarest_first if signs[piece].commonness < SELDOM]
+        self.needed = {piece: signs[piece] for piece in (*rarest_first[:2], *seldom)}
+
+
+class _Sign(NamedTuple):
+    """The words of which one stands in every text that a piece matches; `in_front`: only where a word begins."""
+
+    words: frozenset[str]
+    in_front: bool
+
+    @property
+    def commonness(self) -> float:
+        return commonness(self.words) * (IN_FRONT if self.in_front else 1)
+
+
+def _read_sign(piece: str, shape: Shape) -> _Sign | None:
+    """Return the rarer of the words that a piece holds and those that it begins with at the beginning of a word."""
+    signs = [_Sign(shape.best, in_front=False)] if shape.best else []
+    beginnings = shape.exact or shape.begins
+    if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_SIGNS for word in beginnings):
+        signs.append(_Sign(shortest_beginnings(beginnings), in_front=True))
+    return min(signs, key=lambda sign: sign.commonness, default=None)
+
+
+def _begin(piece: str) -> str:
+    """Let what begins with a Latin letter or a digit begin at a word."""
+    return rf"{_WORD_BEGINS}(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
+
+
+def _starts(piece: str) -> Iterator[str]:
+    """Yield how a piece may begin: a group at its front begins as any of its alternatives does."""
+    if not piece.startswith("("):
+        yield piece
+        return
+    depth = 0
+    start = 1
+    for place, sign in enumerate(piece):
+        depth += (sign == "(") - (sign == ")")
+        if (sign == "|" and depth == 1) or (sign == ")" and depth == 0):
+            yield from _starts(piece[start:place])
+            start = place + 1
+        if depth == 0:
+            return
+
+
+def _compile(pattern: str) -> _Pattern:
+    options = re2.Options()
+    options.max_mem = PHRASE_MEMORY
+    options.log_errors = False
+    return cast("_Pattern", re2.compile(pattern, options))
+
+
+@cache
+def load_books() -> PhraseBook:
+    """Read every book `<name>_phrases.yml` beside the analyzers into one, once; its families are `<name>.<family>`."""
+    families: dict[str, tuple[str, ...]] = {}
+    for file in sorted(files("mailwarden.analysis.analyzers").iterdir(), key=lambda each: each.name):
+        name, ending, _ = file.name.partition(_BOOK)
+        if ending:
+            read = convert(YAML(typ="safe").load(file.read_text("utf-8")), dict[str, str])
+            families |= {f"{name}.{family}": tuple(lines.splitlines()) for family, lines in read.items()}
+    return PhraseBook(families)
+
+
+@lru_cache(maxsize=128)  # every analyzer of phrases hears the same texts, one after the other
+def hear_all(text: str) -> dict[str, Heard]:
+    return load_books().find(text)
+
+
+def hear(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield `<name>.<family>` for every family heard, and `<name>.<family>-often` where as many phrases as told are."""
+    for full_name, heard in hear_all(text).items():
+        book, _, family = full_name.partition(".")
+        if book == name:
+            facts: dict[str, Fact] = {"words": heard.words, "count": heard.count}
+            yield Finding(full_name, facts=facts)
+            if heard.count >= often.get(family, heard.count + 1):
+                yield Finding(f"{full_name}-often", facts=facts)
