@@ -8,7 +8,7 @@ import pytest
 from mailwarden.analysis import calendar_entries, renderings, rich_text
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
 from mailwarden.analysis.files import encoded, formats, mails, qr_codes, rtf
-from mailwarden.analysis.links.hosts import hosts, redirects, targets
+from mailwarden.analysis.links import hosts, redirects, targets
 from mailwarden.analysis.text import passwords
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands

@@ -203,5 +203,5 @@ def _is_bounded(text: str, start: int, end: int) -> bool:
 
 @cache
 def load_brands() -> Brands:
-    text = files("mailwarden.analysis.links.hosts").joinpath("brands.yml").read_text("utf-8")
+    text = files("mailwarden.analysis.links").joinpath("brands.yml").read_text("utf-8")
     return Brands(convert(YAML(typ="safe").load(text), dict[str, _Entry]))

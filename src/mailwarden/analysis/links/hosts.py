@@ -31,7 +31,7 @@ class HostKind(StrEnum):
 
 @lru_cache(maxsize=1)
 def _facts() -> dict[str, frozenset[str]]:
-    text = files("mailwarden.analysis.links.hosts").joinpath("hosts.yml").read_text("utf-8")
+    text = files("mailwarden.analysis.links").joinpath("hosts.yml").read_text("utf-8")
     lines = msgspec.convert(YAML(typ="safe").load(text), dict[str, str])
     return {name: frozenset(words.split()) for name, words in lines.items()}
 

@@ -50,7 +50,7 @@ class _File(Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def load_link_words() -> LinkWords:
-    text = files("mailwarden.analysis.links.hosts").joinpath("words.yml").read_text("utf-8")
+    text = files("mailwarden.analysis.links").joinpath("words.yml").read_text("utf-8")
     read = msgspec.convert(YAML(typ="safe").load(text), _File)
     return LinkWords(
         buttons=_pattern(word for words in read.buttons.values() for word in _words(words)),
