@@ -13,8 +13,8 @@ from mailwarden.analysis.rich_text import read_rich_text
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
+from mailwarden.message.html_links import skip_prolog
 from mailwarden.message.message import Part
-from mailwarden.message.page_links import skip_prolog
 from mailwarden.model.place import Place
 
 PAGE_TYPES = frozenset(

@@ -19,10 +19,9 @@ from mailwarden.analysis.renderings import PAGE_ENDINGS, Rendering, Source, rend
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.passwords import find_passwords, password_candidates
 from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
-from mailwarden.message.addresses import Address, first_address, read_addresses
+from mailwarden.message.addresses import Address, first_address, read_addresses, read_identity
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html
-from mailwarden.message.identity import read_identity
 from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain

@@ -14,8 +14,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mailwarden.message.charsets import readings
 from mailwarden.message.coverage import Coverage
-from mailwarden.message.limits import LIMITS, SHOWN
-from mailwarden.message.page_links import (
+from mailwarden.message.html_links import (
     CSS_HINTS,
     LISTED,
     LOADED,
@@ -28,6 +27,7 @@ from mailwarden.message.page_links import (
     plain_style,
     refresh_target,
 )
+from mailwarden.message.limits import LIMITS, SHOWN
 from mailwarden.message.urls import addresses_inside, find_urls, host_of
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 

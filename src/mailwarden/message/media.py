@@ -7,17 +7,19 @@ import re
 from dataclasses import dataclass
 
 from mailwarden.message.charsets import codec_for
-from mailwarden.message.fields import (
+from mailwarden.message.file_names import LONGEST
+from mailwarden.message.headers import (
     Field,
     Parameter,
     all_values,
+    decode_bytes,
+    decode_name,
+    decode_value,
     first_token,
     parameter,
     read_parameters,
     strip_comments,
 )
-from mailwarden.message.file_names import LONGEST
-from mailwarden.message.headers import decode_bytes, decode_name, decode_value
 from mailwarden.message.limits import Limits
 
 ENCODINGS = frozenset({b"", b"7bit", b"8bit", b"binary", b"base64", b"quoted-printable"})

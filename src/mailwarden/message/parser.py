@@ -1,12 +1,16 @@
-"""From raw bytes to a Message: the union of what two parsers see in it.
+"""Parses raw bytes into a Message: the union of the parts that two parsers find in it.
 
-Security: works on hostile bytes inside a killable worker; bounded by the same limits as the structure guard, and
-it never raises but for want of memory.
+Security: works on hostile bytes inside a killable worker, under the limits of `structure`. Lengths in BER are checked
+against the bytes present. An error of the second parser means that its view is missing. It never raises, except
+MemoryError.
 """
 
 import re
+from collections.abc import Iterator
 from hashlib import sha256
+from typing import NamedTuple
 
+import fast_mail_parser
 from msgspec.structs import replace
 
 from mailwarden.message.coverage import Coverage
@@ -16,16 +20,100 @@ from mailwarden.message.headers import decode_headers
 from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import bound_name
 from mailwarden.message.message import Message, Part
-from mailwarden.message.second_view import SecondPart, view_parts
-from mailwarden.message.signed_content import signed_contents
-from mailwarden.message.structure import StructureReport, check_structure
-from mailwarden.message.tree import Node, Tree, grow_tree
-from mailwarden.model.place import Place
+from mailwarden.message.structure import Node, StructureReport, Tree, check_structure, grow_tree
+from mailwarden.model.place import Place, area
 
+_SIGNED = bytes.fromhex("06092a864886f70d010702")  # id-signedData, tag and length included
+_DATA = bytes.fromhex("06092a864886f70d010701")  # id-data
+_WITHIN = 0xA0
+_PIECE, _PIECES = 0x04, 0x24
+_BEGINNING = 64  # bytes in which the name of the type stands: a tag and a length before it
+_MAX_LENGTH = 4  # not inspection: a longer length is beyond any message
 _RUN = re.compile(rb"[!-~]{60,}")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
 _SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
 _ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part
+
+
+class SecondPart(NamedTuple):
+    media_type: str
+    name: str
+    disposition: str
+    content: bytes
+
+
+def view_parts(raw: bytes, coverage: Coverage) -> list[SecondPart] | None:
+    """Return the decoded leaves in order, or None where the parser refuses the message."""
+    try:
+        root = fast_mail_parser.parse_email_tree(raw, mode="lazy")
+    except (fast_mail_parser.ParseError, ValueError):
+        return None
+    found: list[SecondPart] = []
+    waiting = [root]
+    while waiting:
+        if len(found) >= coverage.limits.parts:
+            coverage.beyond("parts", area("the message"))
+            break
+        node = waiting.pop()
+        if node.children:
+            waiting.extend(reversed(node.children))
+            continue
+        try:
+            content = node.content
+        except (fast_mail_parser.ParseError, ValueError):
+            continue
+        if content:
+            found.append(SecondPart(node.content_type.lower(), node.filename, node.disposition or "", content))
+    return found
+
+
+def signed_contents(signature: bytes) -> Iterator[bytes]:
+    """Yield the content that a signature holds within itself; each, where more than one place looks like it."""
+    position = signature.find(_SIGNED, 0, _BEGINNING)
+    while position >= 0 and (position := signature.find(_DATA, position)) >= 0:
+        position += len(_DATA)
+        tag, inner, _ = _head(signature, position)
+        if tag != _WITHIN:  # signed apart, so the content stands beside it; or another use of the same name
+            continue
+        tag, start, end = _head(signature, inner)
+        if tag == _PIECE:
+            yield signature[start:end]
+            position = end
+        elif tag == _PIECES:
+            content, position = _join(signature, start, end)
+            yield content
+
+
+def _join(signature: bytes, position: int, end: int) -> tuple[bytes, int]:
+    """Join the pieces that programs write when they do not know the length beforehand; pieces may hold pieces."""
+    joined = bytearray()
+    while position < end:
+        tag, start, stop = _head(signature, position)
+        if tag == _PIECE:
+            joined += signature[start:stop]
+            position = stop
+        elif tag == _PIECES:
+            position = start
+        else:
+            break
+    return bytes(joined), position
+
+
+def _head(data: bytes, position: int) -> tuple[int, int, int]:
+    """Return the tag that stands there, and where its content begins and ends; without a length it ends with all."""
+    if position + 2 > len(data):
+        return 0, len(data), len(data)
+    tag, length = data[position], data[position + 1]
+    position += 2
+    if length == 0x80:
+        return tag, position, len(data)
+    if length > 0x80:
+        size = length & 0x7F
+        if size > _MAX_LENGTH:
+            return 0, len(data), len(data)
+        length = int.from_bytes(data[position : position + size], "big")
+        position += size
+    return tag, position, min(position + length, len(data))
 
 
 class _Collector:

@@ -1,16 +1,20 @@
-"""Received lines: the address of the peer that the host which wrote a line saw (RFC 5321, section 4.4).
+"""Received fields: the IP address of the peer that the writing host saw (RFC 5321, section 4.4), and the hops to show.
 
-A line repeats what the peer said of itself (EHLO) and what a name server said of the peer. Only the address is the
-writer's own knowledge, and each mail server has its place for it. A line is read by the exact forms of Postfix,
-Sendmail, OpenSMTPD, Haraka, Exim and Exchange; a line in any other form has no peer.
-Security: works on hostile text; each form is anchored at the start of the line, and neither the EHLO name nor the
-host name can hold a space, a parenthesis or a quotation mark, so that neither can pretend to be the address behind it.
+A Received field repeats the EHLO name of the peer and the peer's DNS name. Only the IP address is the writer's own
+knowledge, and each mail server writes it in its own form. Fields are matched against the exact forms of Postfix,
+Sendmail, OpenSMTPD, Haraka, Exim and Exchange; a field in any other form has no peer.
+Security: works on hostile text. Each form is anchored at the start of the field. The EHLO name and the host name cannot
+contain a space, a parenthesis or a quotation mark, so neither can imitate the address after it. Every pattern is
+linear, and every field is cut to a limit first.
 """
 
 import re
 from ipaddress import ip_address
 
 from msgspec import Struct
+
+from mailwarden.message.message import Message
+from mailwarden.model.summary import HopSummary
 
 MAX_LINE = 2_000  # not inspection: a longer line is in no known format and ends the walk
 
@@ -45,6 +49,11 @@ _SECOND_BY = re.compile(r"\sby\s", re.IGNORECASE)
 _FORMS = tuple(re.compile(form, re.IGNORECASE) for form in _PLACES)
 
 
+MAX_HOPS = 20  # shown: what history keeps
+_FROM_HOST = re.compile(r"from\s+([^\s;()]{1,255})", re.IGNORECASE)
+_BY_HOST = re.compile(r"(?:^|\s)by\s+([^\s;()]{1,255})", re.IGNORECASE)
+
+
 class Received(Struct, frozen=True):
     """A line in a known form: the peer's address in its canonical form, and the host that wrote the line."""
 
@@ -70,3 +79,29 @@ def canonical_address(text: str) -> str:
     except ValueError:
         return ""
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def find_hops(message: Message) -> tuple[HopSummary, ...]:
+    """Read the Received lines, the latest first; what a line does not say stays empty."""
+    return tuple(map(_hop_of, message.all_headers("received")[:MAX_HOPS]))
+
+
+def _hop_of(value: str) -> HopSummary:
+    value = value[:2_000]  # shown: what history keeps
+    way, _, moment = value.rpartition(";")
+    way = way or value
+    by = _BY_HOST.search(way)
+    before = way[: by.start()] if by else way
+    come = _FROM_HOST.match(before)
+    known = read_received(value)
+    return HopSummary(
+        from_host=_printable(come[1]) if come else "",
+        by_host=_printable(by[1]) if by else "",
+        address=known.peer if known else "",
+        moment=_printable(moment.strip())[:100] if way is not value else "",  # shown: what history keeps
+    )
+
+
+def _printable(text: str) -> str:
+    """Drop what cannot be seen: control characters, and those that turn the direction of a text."""
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))

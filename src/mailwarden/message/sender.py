@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import fast_mail_parser
 
-from mailwarden.message.fields import Field
-from mailwarden.message.headers import decode_value
-from mailwarden.message.identity import organisation_of, read_identity
+from mailwarden.message.addresses import organisation_of, read_identity
+from mailwarden.message.headers import Field, decode_value
 
 MAX_DOUBTS = 5  # not inspection: one is enough
 MAX_VALUE = 2_000  # not inspection: a longer From is ambiguous in itself

@@ -1,18 +1,22 @@
-"""The structure guard: one pass over the raw bytes that stops structural bombs before any parser or engine.
+"""The MIME tree of raw bytes, and the check that rejects structural bombs before any parser or engine reads them.
 
-Security: the first code that touches hostile bytes; bounded by limits, linear, and it never raises.
+Security: the first code that touches hostile bytes; one iterative pass over the boundary lines, every loop bounded by a
+limit. The tree stops growing at the first limit reached. It never raises.
 """
 
 import re
+from dataclasses import dataclass, field
 from mmap import mmap
 
 from msgspec import Struct
 
-from mailwarden.message.fields import Field, nests_deeper, read_parameters
-from mailwarden.message.headers import LONG_HEADERS
+from mailwarden.message.headers import LONG_HEADERS, Field, nests_deeper, read_fields, read_parameters
 from mailwarden.message.limits import KEPT, LIMITS, Limits
-from mailwarden.message.tree import Node, Tree, grow_tree
+from mailwarden.message.media import Media, read_media
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
+
+NEAR_MISSES = 10_000  # lines compared with the open boundaries for likeness; a flood of them is doubtful in itself
+
 
 _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"sender"})
 _STRUCTURED = _ADDRESS_HEADERS | {b"received", b"content-type", b"content-disposition", b"content-transfer-encoding",
@@ -22,9 +26,273 @@ _BLANK_LINE = re.compile(rb"\n[ \t]+\r?(?:\n|\Z)")
 _HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*:", re.IGNORECASE)
 _ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.IGNORECASE)
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
-
-
 LINES = "lines"  # the one limit beyond which no engine is asked: one may take gigabytes for such a message
+
+
+@dataclass(slots=True)
+class Node:
+    """One entity: its place, its header fields and where its body lies."""
+
+    path: str
+    depth: int
+    start: int
+    body: int
+    end: int
+    fields: list[Field]
+    media: Media
+    level: int = 0  # how many multiparts enclose it within this tree
+    children: int = 0
+    preamble_end: int = -1
+    epilogue: int = -1
+
+
+@dataclass(slots=True)
+class Tree:
+    nodes: list[Node] = field(default_factory=list)
+    trips: list[tuple[str, str, str]] = field(default_factory=list)  # limit, sentence, place
+    doubts: list[str] = field(default_factory=list)  # sentences: readers may disagree
+    headers: int = 0
+
+
+class Grower:
+    """Grows the tree of one run of bytes; `path` and `depth` continue those of an enclosing entity."""
+
+    def __init__(self, raw: bytes, limits: Limits = LIMITS, path: str = "", depth: int = 0, parts: int = 0) -> None:
+        self.raw = raw
+        self.limits = limits
+        self.tree = Tree()
+        self._root = path
+        self._depth = depth
+        self._parts = parts
+        self._stack: list[Node] = []  # the multiparts that are open
+        self._active: dict[bytes, int] = {}  # their boundaries, with their place in the stack
+        self._prefixes: tuple[bytes, ...] = ()
+        self._lowered: set[bytes] = set()
+        self._closed: set[bytes] = set()
+        self._misses = 0
+        self._line_ends: set[bool] = set()
+        self._open: list[Node] = []
+        self._stopped = False
+        self._crlf = raw.find(b"\r\n", 0, 4_096) >= 0
+        self._searched: dict[bytes, tuple[int, int, int]] = {}
+        self._candidates = _candidates(raw, limits.boundary_candidates + 1)
+        self._index = 0
+
+    def grow(self) -> Tree:
+        if len(self._candidates) > self.limits.boundary_candidates:
+            self._trip(
+                "boundary_candidates",
+                "The message has more lines that look like boundaries than a reader can be asked to check.",
+                "",
+            )
+            self._candidates.pop()
+        self._enter(0, self._root or "", self._depth)
+        self._meet_candidates()
+        self._finish()
+        return self.tree
+
+    def _meet_candidates(self) -> None:
+        """Go over the boundary lines; the common case, a line that is no boundary, is kept short."""
+        candidates, raw = self._candidates, self.raw
+        reach = self.limits.boundary + 80
+        while not self._stopped and self._stack and self._index < len(candidates):
+            position = candidates[self._index]
+            self._index += 1
+            end = raw.find(b"\n", position + 3, position + reach)
+            text = raw[position + 3 : end if end >= 0 else position + reach].rstrip(b" \t\r")
+            if text in self._active or text.endswith(b"--"):
+                self._meet(text, position, end + 1 if end >= 0 else min(position + reach, len(raw)))
+            elif self._misses <= NEAR_MISSES:
+                self._look_at_near_miss(text)
+
+    def _trip(self, limit: str, sentence: str, place: str) -> None:
+        self.tree.trips.append((limit, sentence, place))
+        self._stopped = True
+
+    def _doubt(self, sentence: str) -> None:
+        if len(self.tree.doubts) < KEPT.ambiguities:
+            self.tree.doubts.append(sentence)
+
+    def _line(self, position: int) -> tuple[bytes, int]:
+        """Return the text after the dashes of a boundary candidate, and where the next line begins."""
+        start = position + 3
+        end = self.raw.find(b"\n", start, start + self.limits.boundary + 80)
+        if end < 0:
+            end = min(len(self.raw), start + self.limits.boundary + 80)
+        return self.raw[start:end].rstrip(b" \t\r"), end + 1
+
+    def _match(self, text: bytes) -> tuple[int, bool]:
+        """Tell which open multipart a boundary line belongs to, or -1, and whether it closes it."""
+        level = self._active.get(text, -1)
+        if level >= 0:
+            return level, False
+        if text.endswith(b"--"):
+            return self._active.get(text[:-2], -1), True
+        return -1, False
+
+    def _meet(self, text: bytes, position: int, after: int) -> None:
+        level, closes = self._match(text)
+        if level < 0:
+            self._look_at_near_miss(text)
+            return
+        node = self._stack[level]
+        self._line_ends.add(self.raw[position - 1 : position] == b"\r")
+        self._close_above(level, position)
+        if node.preamble_end < 0:
+            node.preamble_end = position
+        if closes:
+            self._closed.add(node.media.boundary)
+            del self._stack[level]
+            self._renew_active()
+            node.epilogue = min(after, len(self.raw))
+            return
+        node.children += 1
+        prefix = f"{node.path}." if node.path else ""
+        self._enter(after, f"{prefix}{node.children}", node.depth + 1)
+
+    def _look_at_near_miss(self, text: bytes) -> None:
+        self._misses += 1
+        if self._misses > NEAR_MISSES:
+            if self._misses == NEAR_MISSES + 1:
+                self._doubt("More lines look like boundaries than were compared with them.")
+        elif text in self._closed:
+            self._doubt("A part follows after its multipart was closed.")
+        elif text.startswith(self._prefixes):
+            self._doubt("A line begins like a boundary and goes on with other text.")
+        elif text.lower().removesuffix(b"--") in self._lowered:
+            self._doubt("A line differs from a boundary in upper and lower case only.")
+
+    def _close_above(self, level: int, position: int) -> None:
+        """End every entity that lies inside the multipart at `level`, whether it was closed or not."""
+        end = position - 1 if position and self.raw[position - 1 : position] == b"\r" else position
+        while self._open and self._open[-1].level > level:
+            node = self._open.pop()
+            node.end = max(end, node.body)
+        while len(self._stack) > level + 1:
+            self._doubt_unclosed(self._stack.pop())
+            self._renew_active()
+
+    def _renew_active(self) -> None:
+        self._active = {node.media.boundary: place for place, node in enumerate(self._stack)}
+        self._prefixes = tuple(self._active)
+        self._lowered = {boundary.lower() for boundary in self._active}
+
+    def _doubt_unclosed(self, node: Node) -> None:
+        if node.children == 0:
+            self._doubt(f"The multipart at {node.path or 'the top'} has no part: its boundary never appears.")
+        else:
+            self._doubt(f"The multipart at {node.path or 'the top'} is never closed.")
+
+    def _enter(self, start: int, path: str, depth: int) -> None:
+        """Read the header block at `start`, and go down where a message lies in a message."""
+        inside = False  # a message that is no multipart has one part of its own, numbered 1
+        while not self._stopped:
+            if depth > self.limits.depth:
+                self._trip("depth", "Multiparts and messages are nested deeper than any honest message.", path)
+                return
+            node = self._read_entity(start, path, depth)
+            if node is None:
+                return
+            self.tree.nodes.append(node)
+            self._open.append(node)
+            if node.media.is_multipart and node.media.boundary:
+                if node.media.boundary in self._active:
+                    self._doubt(f"The multipart at {path or 'the top'} uses the boundary of one that encloses it.")
+                self._stack.append(node)
+                self._renew_active()
+                return
+            if inside:
+                node.path = path = f"{path}.1" if path else "1"
+            if not node.media.is_plain_message:
+                return
+            start, depth, inside = node.body, depth + 1, True
+
+    def _read_entity(self, start: int, path: str, depth: int) -> Node | None:
+        if len(self.tree.nodes) + self._parts >= self.limits.parts:
+            self._trip("parts", f"The message has more than {self.limits.parts:,} parts.", path)
+            return None
+        body = self._header_end(start)
+        ends_early = self._next_delimiter_before(body)
+        block_end = body if ends_early < 0 else ends_early + 1
+        if block_end - start > self.limits.header_block:
+            self._trip("header_block", "A header block is larger than any honest message has.", path)
+            block_end = start + self.limits.header_block
+        block = self.raw[start:block_end]
+        lines = block.count(b"\n")
+        if lines > self.limits.headers and block.count(b"\n ") + block.count(b"\n\t") + self.limits.headers < lines:
+            self._trip("headers", f"A header block has more than {self.limits.headers:,} headers.", path)
+            block = block[: self.limits.header]
+        fields = read_fields(block)
+        self.tree.headers += len(fields)
+        if self.tree.headers > self.limits.headers_in_all:
+            self._trip("headers_in_all", "The parts of the message have too many headers together.", path)
+        media = read_media(fields, self.limits)
+        for doubt in media.doubts:
+            self._doubt(f"{doubt} ({'part ' + path if path else 'the message itself'})")
+        if ends_early >= 0:
+            body = block_end
+        return Node(path, depth, start, body, len(self.raw), fields, media, level=len(self._stack))
+
+    def _next_delimiter_before(self, body: int) -> int:
+        """Return where an open boundary cuts a header block short, or -1."""
+        while self._index < len(self._candidates) and self._candidates[self._index] < body - 1:
+            position = self._candidates[self._index]
+            if self._stack and self._match(self._line(position)[0])[0] >= 0:
+                return position
+            self._index += 1
+        return -1
+
+    def _header_end(self, start: int) -> int:
+        """Return where the body begins: after the next empty line, searched once however often it is asked for."""
+        raw = self.raw
+        if start == 0 and raw[:1] == b"\n":
+            return 1
+        if start == 0 and raw[:2] == b"\r\n":
+            return 2
+        origin = max(start - 1, 0)
+        usual, rare = (b"\n\r\n", b"\n\n") if self._crlf else (b"\n\n", b"\n\r\n")
+        end = min(start + self.limits.header_block + 4, len(raw))  # beyond it the limit has tripped anyway
+        first = self._find_once(usual, origin, end)
+        other = self._find_once(rare, origin, end if first < 0 else first + 2)
+        if other >= 0 and (first < 0 or other < first):
+            return other + len(rare)
+        return first + len(usual) if first >= 0 else end
+
+    def _find_once(self, needle: bytes, origin: int, end: int) -> int:
+        """Find within [origin, end), going over no byte twice as long as the origins rise."""
+        since, until, found = self._searched.get(needle, (0, -1, -1))
+        if since <= origin and (origin <= found or (found < 0 and end <= until)):
+            return found if found < end else -1
+        begin = origin
+        if found < 0 and since <= origin < until:
+            begin = max(origin, until - 2)  # the bytes up to there were searched in vain
+        found = self.raw.find(needle, begin, end)
+        self._searched[needle] = (origin, end, found)
+        return found
+
+    def _finish(self) -> None:
+        for node in self._open:
+            node.end = len(self.raw)
+        if len(self._line_ends) > 1:
+            self._doubt("Line ends of two kinds stand before the boundaries.")
+        if not self._stopped:
+            for node in self._stack:
+                self._doubt_unclosed(node)
+        self._open, self._stack = [], []
+
+
+def grow_tree(raw: bytes, limits: Limits = LIMITS, path: str = "", depth: int = 0, parts: int = 0) -> Tree:
+    return Grower(raw, limits, path, depth, parts).grow()
+
+
+def _candidates(raw: bytes, most: int) -> list[int]:
+    """Find the lines that begin with two dashes; the position is that of the line end before them."""
+    found: list[int] = []
+    position = raw.find(b"\n--")
+    while position >= 0 and len(found) < most:
+        found.append(position)
+        position = raw.find(b"\n--", position + 1)
+    return found
 
 
 class Trip(Struct, frozen=True):

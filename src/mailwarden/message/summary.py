@@ -3,11 +3,10 @@
 Security: works on a parsed hostile message; every field is bounded.
 """
 
-from mailwarden.message.addresses import first_address, read_addresses
-from mailwarden.message.identity import read_identity
+from mailwarden.message.addresses import first_address, read_addresses, read_identity
 from mailwarden.message.limits import LIMITS, SHOWN, Limits
 from mailwarden.message.message import Message
-from mailwarden.message.traces import find_hops
+from mailwarden.message.received import find_hops
 from mailwarden.model.summary import MessageSummary, PartSummary
 
 _SHOWN_ADDRESSES = 100

@@ -5,14 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.charsets import codec_for, decode_text
-from mailwarden.message.fields import (
+from mailwarden.message.headers import (
+    decode_headers,
+    decode_value,
     nests_deeper,
     parameter,
     read_fields,
     read_parameters,
     strip_comments,
 )
-from mailwarden.message.headers import decode_headers, decode_value
 
 
 @pytest.mark.parametrize(

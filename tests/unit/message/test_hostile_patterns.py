@@ -13,7 +13,7 @@ from mailwarden.analysis.text import passwords
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
-from mailwarden.message import charsets, decoding, encoded_files, fields, headers, media, page_links, preview, structure
+from mailwarden.message import charsets, decoding, headers, html_links, media, preview, structure
 from mailwarden.message import html as message_html
 from mailwarden.message import urls as message_urls
 from mailwarden.message.addresses import read_addresses
@@ -50,12 +50,12 @@ NEAR_MATCHES = [
     (message_html._CONDITIONAL, "search", "<!--[if <!--[if"),
     (message_html._CONDITIONAL, "search", "<!--[if a]>-"),
     (message_html._MAY_HIDE, "search", "non:  -12"),
-    (page_links._CSS_URL, "search", "url(url("),
-    (page_links._CSS_URL, "search", '@import "'),
-    (page_links._CSS_COMMENT, "search", "/* *"),
-    (page_links._CSS_ESCAPE, "search", "\\a"),
-    (page_links._REFRESH, "match", "0; "),
-    (page_links._DATA, "match", "data:a;b"),
+    (html_links._CSS_URL, "search", "url(url("),
+    (html_links._CSS_URL, "search", '@import "'),
+    (html_links._CSS_COMMENT, "search", "/* *"),
+    (html_links._CSS_ESCAPE, "search", "\\a"),
+    (html_links._REFRESH, "match", "0; "),
+    (html_links._DATA, "match", "data:a;b"),
     (calendar_entries._FIELD, "search", "A;B="),
     (calendar_entries._FIELD, "search", 'A;B="\n'),
     (renderings._PREFIX, "search", "xmlns:a='"),
@@ -67,15 +67,15 @@ NEAR_MATCHES = [
     (url_entries._PLAIN, "fullmatch", "https://a.a.a.a/"),
     (url_entries._PLAIN, "fullmatch", "https://a.a/" + "a/" * 10_000),
     (smtp_commands._RECIPIENT, "fullmatch", '"\\"'),
-    (fields._PARAMETER, "search", b' a="\\'),
-    (fields._COMMENT_PIECE, "search", b'"\\'),
+    (headers._PARAMETER, "search", b' a="\\'),
+    (headers._COMMENT_PIECE, "search", b'"\\'),
     (headers._WORD, "search", b"=?a?b?a"),
     (media._TYPE, "match", b"text /"),
     (structure._BLANK_LINE, "search", b"\n \t"),
     (decoding._PADDED_BREAK, "search", b"= \t"),
-    (encoded_files._LOOKS_BASE64, "match", b"AAAAAAAAAAAAAAAA= "),
-    (encoded_files._BEGIN, "search", b"\n> > > begin 644"),
-    (encoded_files._YENC_BEGIN, "search", b"\n=ybegin a"),
+    (decoding._LOOKS_BASE64, "match", b"AAAAAAAAAAAAAAAA= "),
+    (decoding._BEGIN, "search", b"\n> > > begin 644"),
+    (decoding._YENC_BEGIN, "search", b"\n=ybegin a"),
     (encoded._ATTACHED, "search", b"\nATTACH;a=b;"),
     (encoded._FILE_NAME, "search", b';FILENAME="'),
     (mails._MAIL_FIELDS, "search", b"\nx-a-a-a-a-"),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import Form, read_html
+from mailwarden.message.html_links import Link
 from mailwarden.message.limits import Limits
-from mailwarden.message.page_links import Link
 from mailwarden.model.place import Place
 
 

@@ -1,18 +1,48 @@
-"""Messages become headers and parts: the union of two views, decoded, each with its place."""
+"""Parsing messages: parts, signed content, and ambiguous structures, which are reported."""
 
+import base64
 from base64 import encodebytes
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import Limits
 from mailwarden.message.message import Message
-from mailwarden.message.parser import parse_message
+from mailwarden.message.parser import parse_message, signed_contents
+from mailwarden.message.structure import check_structure
 from mailwarden.model.place import Place
+from torture.ambiguous import EICAR, Ambiguous, ambiguous
 
 HEAD = b"From: a@sender.example\r\nSubject: =?utf-8?b?R3LDvMOfZQ==?=\r\nMIME-Version: 1.0\r\n"
 MIXED = HEAD + b"Content-Type: multipart/mixed; boundary=b\r\n\r\n"
+
+
+SIGNED = bytes.fromhex("06092a864886f70d010702")
+DATA = bytes.fromhex("06092a864886f70d010701")
+ENTITY = (
+    b'Content-Type: multipart/mixed; boundary="in"\r\n\r\n--in\r\nContent-Type: text/html\r\n\r\n<p>Hello</p>\r\n'
+    b'--in\r\nContent-Type: text/plain\r\nContent-Disposition: attachment; filename="a.js"\r\n\r\nWScript\r\n--in--\r\n'
+)
+MANY = b"\x30\x80" + SIGNED + b"\xa0\x80\x30\x80\x02\x01\x01\x31\x00\x30\x80" + DATA + b"\xa0\x80\x24\x80"
+MESSAGES = list(ambiguous())
+# clamd sees nothing in the raw bytes of these, though our own parser shows a part that holds the file.
+UNSEEN = {
+    "place, preamble",
+    "place, epilogue",
+    "place, between inner and outer end",
+    "place, message in a message without headers",
+    "place, part without headers",
+    "base64, text before",
+    "quoted-printable, soft breaks with spaces",
+    "charset utf-16",
+}
+MULTIPART = b'From: a@sender.example\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary="b"\r\n\r\n'
+PART = b"--b\r\nContent-Type: text/plain\r\n\r\nhello\r\n--b--\r\n"
+FOOTER = (
+    b"_" * 70 + b"\r\nTo leave the list: https://lists.sender.example/" + b"abcdefghijklmnop0123456789" * 3 + b"\r\n"
+)
 
 
 def _parts(raw: bytes) -> dict[str, tuple[str, bytes]]:
@@ -101,3 +131,92 @@ def test_limits_stop_the_descent():
 def test_any_bytes_are_parsed(raw: bytes):
     assert isinstance(parse_message(raw), Message)
     assert isinstance(parse_message(MIXED + b"--b\r\n" + raw + b"\r\n--b--\r\n"), Message)
+
+
+def wrapped(tag, value):
+    length = len(value)
+    size = b"" if length < 128 else length.to_bytes(2, "big")
+    return bytes([tag, length if length < 128 else 0x82]) + size + value
+
+
+def signature(inside):
+    encapsulated = wrapped(0x30, DATA + inside)
+    body = wrapped(0x30, b"\x02\x01\x01" + wrapped(0x31, b"") + encapsulated + wrapped(0x31, b""))
+    return wrapped(0x30, SIGNED + wrapped(0xA0, body))
+
+
+ONE = signature(wrapped(0xA0, wrapped(0x04, ENTITY)))
+MANY += wrapped(0x04, ENTITY[:100]) + wrapped(0x04, ENTITY[100:]) + bytes(14)
+
+
+def mail(content):
+    head = b'From: a@b.example\r\nContent-Type: application/pkcs7-mime; smime-type=signed-data; name="smime.p7m"\r\n'
+    return head + b"Content-Transfer-Encoding: base64\r\n\r\n" + base64.encodebytes(content).replace(b"\n", b"\r\n")
+
+
+@pytest.mark.parametrize("content", [ONE, MANY])
+def test_what_is_signed_is_read(content):
+    assert list(signed_contents(content)) == [ENTITY]
+
+
+@pytest.mark.parametrize("content", [b"", signature(b""), wrapped(0x30, DATA), ENTITY, SIGNED, SIGNED + DATA + b"\xa0"])
+def test_where_nothing_is_signed_within_there_is_nothing(content):
+    assert b"".join(signed_contents(content)) == b""
+
+
+@given(st.integers(0, 120), st.binary(max_size=20))
+def test_nothing_breaks_the_reader(place, noise):
+    for content in (ONE, MANY):
+        list(signed_contents(content[:place] + noise + content[place + len(noise) :]))
+        list(signed_contents(content[:place] + noise))
+
+
+def test_the_parts_of_what_is_signed_are_parts_of_the_message():
+    parts = parse_message(mail(ONE)).parts
+    assert {(part.media_type, part.name) for part in parts} >= {("text/html", ""), ("text/plain", "a.js")}
+
+
+def _is_seen(message: Message) -> bool:
+    """Look for the file as analyzers do: in the bytes of a part, and in its text."""
+    return any(
+        EICAR in part.content or EICAR.decode() in decode_text(part.content, part.charset) for part in message.parts
+    )
+
+
+def test_there_are_more_than_two_hundred_and_all_differ():
+    assert len({message.raw for message in MESSAGES}) == len(MESSAGES) >= 200
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_the_file_is_seen_or_the_message_is_reported(message: Ambiguous):
+    report = check_structure(message.raw)
+    parsed = parse_message(message.raw, report=report)
+    assert _is_seen(parsed) or parsed.ambiguities or report.tripped
+
+
+def test_most_files_are_seen_not_only_reported():
+    seen = sum(_is_seen(parse_message(each.raw)) for each in MESSAGES)
+    assert seen > 0.85 * len(MESSAGES)
+
+
+@pytest.mark.parametrize("message", [each for each in ambiguous() if each.name in UNSEEN], ids=lambda each: each.name)
+def test_what_an_engine_may_not_see_is_reported(message: Ambiguous):
+    assert parse_message(message.raw).ambiguities
+
+
+def test_the_names_above_are_those_of_messages():
+    assert {each.name for each in ambiguous()} >= UNSEEN
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        MULTIPART + b"This is a multi-part message in MIME format. Your mail program should show its parts.\r\n" + PART,
+        MULTIPART + PART + FOOTER,
+        b"Content-Type: text/plain\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\na =3D b =\r\nc\r\n",
+        b"Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: base64\r\n\r\naGVsbG8gd29ybGQ=\r\n",
+    ],
+    ids=["a sentence before the parts", "a rule and a link after them", "a soft line break", "plain base64"],
+)
+def test_what_honest_mail_has_is_not_reported(raw: bytes):
+    assert not parse_message(raw).ambiguities

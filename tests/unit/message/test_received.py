@@ -1,12 +1,13 @@
-"""Received lines: the peer is the address that the host itself saw, whatever the peer called itself."""
+"""Reading the peer address and the hops from Received fields."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.message.parser import parse_message
-from mailwarden.message.received import read_received
-from mailwarden.message.traces import find_hops
+from mailwarden.message.received import MAX_HOPS, find_hops, read_received
+from mailwarden.model.summary import HopSummary, MessageSummary
 
 PEER = "198.51.100.66"
 CLAIMED = "203.0.113.25"
@@ -53,6 +54,16 @@ FAKES = (
 )
 
 
+HOSTILE = st.lists(
+    st.sampled_from(
+        (f"[{CLAIMED}]", f"({CLAIMED})", "(", ")", "[", "]", " ", "\t", '"', "\\", "by", "from", "with ESMTP", "helo=",
+         ";",
+         "unknown", "=?us-ascii?q?", "?=", "_", "=28", "\x01", "\u2028", "(Postfix)", "x", ".", ":", "<", ">", ","),
+    ),
+    max_size=14,
+).map("".join)  # fmt: skip
+
+
 def line(server: str, **parts: str) -> str:
     given_parts = {"ehlo": "mail.north.example", "name": "mail.north.example", "peer": PEER, **parts}
     return FORMATS[server].format(**given_parts)
@@ -95,16 +106,6 @@ def test_a_verified_name_is_never_the_address(name, fake):
     assert peer_of(line(name, name=fake)) in (PEER, "")
 
 
-HOSTILE = st.lists(
-    st.sampled_from(
-        (f"[{CLAIMED}]", f"({CLAIMED})", "(", ")", "[", "]", " ", "\t", '"', "\\", "by", "from", "with ESMTP", "helo=",
-         ";",
-         "unknown", "=?us-ascii?q?", "?=", "_", "=28", "\x01", "\u2028", "(Postfix)", "x", ".", ":", "<", ">", ","),
-    ),
-    max_size=14,
-).map("".join)  # fmt: skip
-
-
 @given(st.sampled_from(sorted(FORMATS)), HOSTILE, st.sampled_from(("mail.north.example", "unknown", "x")))
 def test_no_ehlo_name_becomes_the_address(name, ehlo, verified):
     # A server that writes a space as it came has ended the EHLO name there: the ones we read never write one.
@@ -136,3 +137,33 @@ def test_a_line_in_another_format_has_no_peer(text):
 def test_a_long_line_of_half_comments_is_read_in_no_time():
     for piece in ("(using x", "(using x)", " (", "[1", "a" * 300, "(using (a) (b) "):
         assert read_received("from x (y [192.0.2.1])" + piece * 500) is None
+
+
+def hops_of(*lines: str) -> tuple[HopSummary, ...]:
+    head = "".join(f"Received: {line}\r\n" for line in lines)
+    return find_hops(parse_message(f"{head}From: a@b.example\r\n\r\nhello\r\n".encode()))
+
+
+def test_a_hop_names_who_gave_and_who_took():
+    found = hops_of(
+        "from mail.sender.example (mail.sender.example [192.0.2.7])\r\n by mx.corp.example (Postfix) with ESMTPS"
+        " id ABC;\r\n Mon, 02 Nov 2026 10:00:00 +0000",
+        "by mail.sender.example with HTTP; Mon, 02 Nov 2026 09:59:58 +0000",
+    )
+    assert found == (
+        HopSummary("mail.sender.example", "mx.corp.example", "192.0.2.7", "Mon, 02 Nov 2026 10:00:00 +0000"),
+        HopSummary("", "mail.sender.example", "", "Mon, 02 Nov 2026 09:59:58 +0000"),
+    )
+
+
+def test_an_address_of_version_6_is_read():
+    assert hops_of("from x ([IPv6:2001:db8::1]) by y (Postfix) with ESMTP id 1; now")[0].address == "2001:db8::1"
+
+
+def test_hops_are_bounded():
+    assert len(hops_of(*["from a.example by b.example; now"] * 100)) == MAX_HOPS
+    assert hops_of("\x01 nothing that anyone can read")[0] == HopSummary()
+
+
+def test_a_record_from_before_links_and_hops_still_decodes():
+    assert msgspec.json.decode(b'{"size": 1, "sha256": ""}', type=MessageSummary).links == ()

@@ -13,7 +13,7 @@ from mailwarden.analysis.links.brands import Brands, load_brands
 from mailwarden.analysis.links.confusables import disguise_of
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
-from mailwarden.message.identity import Identity, is_host, is_private, read_identity
+from mailwarden.message.addresses import Identity, is_host, is_private, read_identity
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding, Omitted
 from mailwarden.model.place import Place, area

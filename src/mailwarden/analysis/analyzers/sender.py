@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from mailwarden.analysis.links.confusables import disguise_of, reads_as
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
-from mailwarden.message.identity import Identity, is_host, is_private, read_identity
+from mailwarden.message.addresses import Identity, is_host, is_private, read_identity
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import domain_of

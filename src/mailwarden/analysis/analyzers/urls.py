@@ -24,8 +24,8 @@ from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument
+from mailwarden.message.html_links import Link
 from mailwarden.message.limits import SHOWN
-from mailwarden.message.page_links import Link
 from mailwarden.message.urls import host_of, normalize_host, registrable_domain
 from mailwarden.model.envelope import domain_of
 from mailwarden.model.evidence import Fact, Finding, Omitted

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mailwarden.analysis.links.targets import Noticed, Ties
 from mailwarden.message.html import HtmlDocument
-from mailwarden.message.page_links import skip_prolog
+from mailwarden.message.html_links import skip_prolog
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from mailwarden.analysis.file_types import HEAD, kind_by_content
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.formats import is_text
-from mailwarden.message.encoded_files import find_encoded, is_base64
+from mailwarden.message.decoding import find_encoded, is_base64
 
 _CALENDAR = b"BEGIN:VCALENDAR"
 _FOLD = re.compile(rb"\r?\n[ \t]|\r[ \t]")

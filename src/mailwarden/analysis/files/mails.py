@@ -13,8 +13,7 @@ from mailwarden.analysis.bodies import is_shown
 from mailwarden.analysis.file_types import ending_of
 from mailwarden.analysis.files.container import Entry, Exhausted, Opening, SeenFile
 from mailwarden.analysis.files.tnef import body_of
-from mailwarden.message.parser import parse_message
-from mailwarden.message.signed_content import signed_contents
+from mailwarden.message.parser import parse_message, signed_contents
 from mailwarden.message.structure import check_structure
 
 _MAIL_NAMES = frozenset({"eml", "mht", "mhtml", "mim", "mime", "nws", "emlx"})

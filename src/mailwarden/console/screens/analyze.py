@@ -20,7 +20,7 @@ from mailwarden.console.screens.messages import shown
 from mailwarden.console.screens.preview import given_message
 from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
-from mailwarden.message.correspondents import HEAD, correspondents
+from mailwarden.message.addresses import HEAD, correspondents
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
