@@ -10,7 +10,7 @@ import requests
 
 from mailwarden.access.people import Role
 from mailwarden.console.app import build_pages
-from mailwarden.console.auth import PREFIX, OpenPage, Page, Takes
+from mailwarden.console.auth import PREFIX, BodyType, Page, PublicPage
 from mailwarden.console.permissions import may
 from mailwarden.model.ggrid import new_ggrid
 from tests.acceptance.console_guest import ConsoleGuest, sign_in
@@ -19,7 +19,7 @@ from tests.acceptance.house import House
 # The table is wanted and nothing behind it, so the screens are given nothing to show.
 TABLE = build_pages(MagicMock())
 PAGES = [page for page in TABLE if isinstance(page, Page)]
-OPEN_PAGES = [page for page in TABLE if isinstance(page, OpenPage)]
+OPEN_PAGES = [page for page in TABLE if isinstance(page, PublicPage)]
 PEOPLE: Mapping[str, tuple[Role, tuple[str, ...]]] = {
     "deployment administrator": (Role.DEPLOYMENT_ADMINISTRATOR, ()),
     "tenant administrator of acme": (Role.TENANT_ADMINISTRATOR, ("acme",)),
@@ -36,7 +36,7 @@ def people(house: House) -> dict[str, ConsoleGuest]:
     return {name: sign_in(house, role, tenants) for name, (role, tenants) in PEOPLE.items()}
 
 
-def path_of(page: Page | OpenPage, house: House) -> str:
+def path_of(page: Page | PublicPage, house: House) -> str:
     """Return an address of the page; what it names is real where that is harmless, and else nothing that exists."""
     known = {"tenant": house.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": str(new_ggrid())}
     return PREFIX + re.sub(r"\{(\w+)\}", lambda found: known.get(found.group(1), str(uuid4())), page.path)
@@ -45,11 +45,11 @@ def path_of(page: Page | OpenPage, house: House) -> str:
 def send(page: Page, guest: ConsoleGuest, path: str, csrf: str | None = None) -> requests.Response:
     if page.method == "GET":
         return guest.get(path)
-    files: dict[str, object] | None = {} if page.takes is Takes.UPLOAD else None
+    files: dict[str, object] | None = {} if page.body is BodyType.UPLOAD else None
     return guest.post(path, {"nothing": "1"}, csrf=csrf, files=files)
 
 
-def named(page: Page | OpenPage) -> str:
+def named(page: Page | PublicPage) -> str:
     return f"{page.method} {page.path}"
 
 
@@ -60,7 +60,7 @@ def test_a_page_answers_everybody_as_their_role_says(page: Page, house: House, p
     for name, (role, tenants) in PEOPLE.items():
         guest = sign_in(house, role, tenants) if ends_session else people[name]
         status = send(page, guest, path).status_code
-        if may(role, page.right, whole_deployment=not tenants):
+        if may(role, page.permission, whole_deployment=not tenants):
             assert status != 403, (name, status)
             assert status < 500, (name, status)
         else:
@@ -99,7 +99,7 @@ def test_a_page_cannot_be_framed_and_carries_the_policy(
 
 
 @pytest.mark.parametrize("page", OPEN_PAGES, ids=named)
-def test_an_open_page_never_breaks(page: OpenPage, house: House) -> None:
+def test_an_open_page_never_breaks(page: PublicPage, house: House) -> None:
     guest = ConsoleGuest(house.product.url, str(house.product.ca), "guest", "", "token")
     path = path_of(page, house)
     answer = guest.get(path) if page.method == "GET" else guest.post(path, {"nothing": "1"})

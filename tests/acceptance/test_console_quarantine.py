@@ -37,7 +37,7 @@ def listed(guest: ConsoleGuest, **query: str) -> list[str]:
 
 def chosen(guest: ConsoleGuest, deed: str, *uids: str, sure: bool = True) -> requests.Response:
     path = QUARANTINE + ("/chosen/do" if sure else "/chosen")
-    return guest.post(path, {"deed": deed, "uid": list(uids)})
+    return guest.post(path, {"action": deed, "uid": list(uids)})
 
 
 def entries(house: House, name: str) -> list[str]:

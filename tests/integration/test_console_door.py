@@ -15,9 +15,9 @@ from aiohttp.test_utils import RawTestServer, TestClient
 from mailwarden.access.people import Role, User
 from mailwarden.access.sessions import COOKIE
 from mailwarden.console.assets import Assets
-from mailwarden.console.auth import Door, OpenPage, Page, Takes
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Guest, Visit
+from mailwarden.console.auth import BodyType, ConsoleAuth, Page, PublicPage
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, VisitorRequest
 from mailwarden.console.templating import POLICY, Templates
 from mailwarden.errors import StorageUnavailable
 from mailwarden.serving.front_door import FrontDoor
@@ -37,7 +37,7 @@ class Session:
 
 
 class People:
-    """Takes the name of a role for a cookie of somebody who has it, and `visit` for one of a guest."""
+    """BodyType the name of a role for a cookie of somebody who has it, and `visit` for one of a guest."""
 
     async def find(self, value: str) -> Session | None:
         if value == "visit":
@@ -53,43 +53,43 @@ class Tenants:
         return []
 
 
-async def show(visit: Visit) -> web.StreamResponse:
+async def show(visit: UserRequest) -> web.StreamResponse:
     return visit.render("health/state.html", colour=visit.query.get("colour", "GREEN"), guards=[], database_up=True)
 
 
-async def take(visit: Visit) -> web.StreamResponse:
+async def take(visit: UserRequest) -> web.StreamResponse:
     file = visit.form.file("file")
     return web.Response(text=f"{visit.form.text('name')}|{file.size if file else 0}")
 
 
-async def welcome(guest: Guest) -> web.StreamResponse:
+async def welcome(guest: VisitorRequest) -> web.StreamResponse:
     return web.Response(text="welcome " + guest.form.text("name"))
 
 
-async def fail(visit: Visit) -> web.StreamResponse:
+async def fail(visit: UserRequest) -> web.StreamResponse:
     raise StorageUnavailable("The database is <away>.", retry_after=7)
 
 
-async def break_down(visit: Visit) -> web.StreamResponse:
+async def break_down(visit: UserRequest) -> web.StreamResponse:
     raise RuntimeError("a secret of ours")
 
 
 PAGES = (
-    Page("GET", "/show", Right.OVERVIEW, show),
-    Page("POST", "/take", Right.LISTS_WRITE, take),
-    Page("POST", "/upload", Right.LISTS_WRITE, take, Takes.UPLOAD),
-    Page("GET", "/tenants-only", Right.TENANTS_WRITE, show),
-    Page("GET", "/fail", Right.OVERVIEW, fail),
-    Page("GET", "/break", Right.OVERVIEW, break_down),
-    OpenPage("GET", "/welcome", welcome),
-    OpenPage("POST", "/welcome", welcome),
+    Page("GET", "/show", Permission.OVERVIEW, show),
+    Page("POST", "/take", Permission.LISTS_WRITE, take),
+    Page("POST", "/upload", Permission.LISTS_WRITE, take, BodyType.UPLOAD),
+    Page("GET", "/tenants-only", Permission.TENANTS_WRITE, show),
+    Page("GET", "/fail", Permission.OVERVIEW, fail),
+    Page("GET", "/break", Permission.OVERVIEW, break_down),
+    PublicPage("GET", "/welcome", welcome),
+    PublicPage("POST", "/welcome", welcome),
 )
 
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
-    routes = Door(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
+    routes = ConsoleAuth(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
     door = FrontDoor([*routes, assets.route()], Metrics())
     made: Client = TestClient(RawTestServer(door.answer))
     async with made:

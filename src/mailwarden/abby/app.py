@@ -52,7 +52,7 @@ from mailwarden.access.sessions import SessionLimits
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
-from mailwarden.console.visitor_session import Reception
+from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
@@ -130,8 +130,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
         registry = build_registry(database, pepper, limits)
         stack.callback(registry.passwords.close)
-        reception = Reception(registry, config.console.public_url)
-        await offer_organisation(stack, reception, config.console, folder)
+        visitors = VisitorSessions(registry, config.console.public_url)
+        await offer_organisation(stack, visitors, config.console, folder)
         key = read_ring(folder / config.contents.key, "contents.key")
         seal = ContentsSeal(key)
         by_ggrid = open_history(database)
@@ -161,8 +161,8 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             teaching=teaching,
             quarantine=desk,
             self_service=SelfServiceDesk(LinkSeal(key), DigestStore(database)),
-            recognition=registry.sessions,
-            reception=reception,
+            sessions=registry.sessions,
+            visitors=visitors,
             keys=keys,
             directory=directory,
             tenants=tenants,

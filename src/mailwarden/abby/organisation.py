@@ -9,15 +9,17 @@ import aiohttp
 from mailwarden.abby.console_config import ConsoleConfig
 from mailwarden.access.openid_provider import OpenIdSettings, Provider
 from mailwarden.access.people import Role
-from mailwarden.console.visitor_session import Reception
+from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import ConfigurationError
 
 CALLBACK = "/console/login/openid/callback"
 MAX_CONNECTIONS = 8
 
 
-async def offer_organisation(stack: AsyncExitStack, reception: Reception, config: ConsoleConfig, folder: Path) -> None:
-    """Let the reception send people to the provider; what that needs ends with the stack."""
+async def offer_organisation(
+    stack: AsyncExitStack, visitors: VisitorSessions, config: ConsoleConfig, folder: Path
+) -> None:
+    """Let the visitors send people to the provider; what that needs ends with the stack."""
     wanted = config.open_id_connect
     if wanted is None:
         return
@@ -34,7 +36,7 @@ async def offer_organisation(stack: AsyncExitStack, reception: Reception, config
     trust = ssl.create_default_context(cafile=str(folder / wanted.ca) if wanted.ca else None)
     connector = aiohttp.TCPConnector(ssl=trust, limit=MAX_CONNECTIONS)
     http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
-    reception.offer_openid(settings, Provider(settings, http), wanted.title)
+    visitors.offer_openid(settings, Provider(settings, http), wanted.title)
 
 
 def _read_secret(path: Path) -> str:

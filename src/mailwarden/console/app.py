@@ -16,8 +16,8 @@ from mailwarden.access.keys import Keys
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.assets import Assets
-from mailwarden.console.auth import PREFIX, Door, OpenPage, Page, Recognition
-from mailwarden.console.csp_reports import Reports
+from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder
+from mailwarden.console.csp_reports import CspReports
 from mailwarden.console.list_form import ListServices
 from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.request import see_other
@@ -37,7 +37,7 @@ from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScree
 from mailwarden.console.self_service import SelfService, SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Templates
-from mailwarden.console.visitor_session import Reception
+from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
@@ -49,8 +49,8 @@ from mailwarden.telemetry.metrics import Metrics
 class Services:
     """What abby lends to the console."""
 
-    recognition: Recognition
-    reception: Reception
+    sessions: SessionFinder
+    visitors: VisitorSessions
     directory: TenantDirectory
     keys: Keys
     tenants: TenantStore
@@ -68,15 +68,15 @@ class Services:
     metrics: Metrics
 
 
-def build_pages(services: Services) -> Sequence[Page | OpenPage]:
+def build_pages(services: Services) -> Sequence[Page | PublicPage]:
     """Return every page of every screen, in the order of the menu."""
     previews = services.previews
     return [
-        *LoginScreen(services.reception).pages(),
-        *SetupScreen(services.reception).pages(),
-        *AccountScreen(services.reception).pages(),
-        *KeysScreen(services.keys, services.reception, services.deployment).pages(),
-        *PeopleScreen(Administration(services.reception.registry), services.reception).pages(),
+        *LoginScreen(services.visitors).pages(),
+        *SetupScreen(services.visitors).pages(),
+        *AccountScreen(services.visitors).pages(),
+        *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
+        *PeopleScreen(Administration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
         *MessageScreen(services.history, services.policy, services.teaching, services.quarantine).pages(),
@@ -100,14 +100,14 @@ def build_console(services: Services) -> list[Route]:
     """Return the console's routes."""
     assets = Assets()
     templates = Templates(assets)
-    door = Door(services.recognition, templates, services.directory, services.spool)
+    auth = ConsoleAuth(services.sessions, templates, services.directory, services.spool)
     return [
         Route("GET", "/", _to_console),
         Route("GET", PREFIX, _to_console),
         assets.route(),
-        Reports(services.metrics).route(),
+        CspReports(services.metrics).route(),
         *SelfServicePage(services.self_service, templates).routes(),
-        *door.routes(build_pages(services)),
+        *auth.routes(build_pages(services)),
     ]
 
 

@@ -1,7 +1,7 @@
-"""The door of the console: who is at it, what they may open, and that a form comes from a page of ours.
+"""Authorizes requests to the console: the user's session, the permission of the page, and the origin of a form.
 
-Security: the one place that decides. A page is opened in this order: the person, where the form comes from, the right,
-the form's token; whatever goes wrong is answered as a page with a sentence.
+Security: the only place that decides. It checks in this order: the session, the site that sent the form, the
+permission, the CSRF token. Every error becomes a page with one sentence.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,9 +15,9 @@ from urllib.parse import urlencode, urlsplit
 from aiohttp import web
 
 from mailwarden.access.sessions import COOKIE, Session
-from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, read_form, read_upload, untrusted
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Guest, Tenants, Visit
+from mailwarden.console.forms import CSRF_FIELD, CSRF_HEADER, EMPTY, Form, forged_form, read_form, read_upload
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import Tenants, UserRequest, VisitorRequest
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE
 from mailwarden.crypto.mac import equal
@@ -28,11 +28,11 @@ from mailwarden.telemetry.logs import get_logger
 
 PREFIX = "/console"
 
-VisitHandler = Callable[[Visit], Awaitable[web.StreamResponse]]
-GuestHandler = Callable[[Guest], Awaitable[web.StreamResponse]]
+UserHandler = Callable[[UserRequest], Awaitable[web.StreamResponse]]
+VisitorHandler = Callable[[VisitorRequest], Awaitable[web.StreamResponse]]
 
 
-class Takes(Enum):
+class BodyType(Enum):
     """What the body of a request may be."""
 
     NOTHING = auto()
@@ -46,109 +46,109 @@ class Page:
 
     method: str
     path: str
-    right: Right
-    handler: VisitHandler = field(repr=False)
-    takes: Takes = Takes.FORM
+    permission: Permission
+    handler: UserHandler = field(repr=False)
+    body: BodyType = BodyType.FORM
     quiet: bool = False  # asked every few seconds by an open page: no line in the log
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPage:
+class PublicPage:
     """A page for everybody: to sign in, and what is needed for that."""
 
     method: str
     path: str
-    handler: GuestHandler = field(repr=False)
+    handler: VisitorHandler = field(repr=False)
 
 
 LOGIN = "/console/login"
 SIGN_OUT = "/console/logout"
-_HARMLESS = ("GET", "HEAD")
-_OWN_SITE = ("same-origin", "none")
+_SAFE_METHODS = ("GET", "HEAD")
+_SAME_SITE = ("same-origin", "none")
 
 log = get_logger("console")
 
 
-class Recognition(Protocol):
+class SessionFinder(Protocol):
     """Knows which session a cookie belongs to: access.Sessions, or a stand-in of a test."""
 
     async def find(self, value: str) -> Session | None: ...
 
 
-class Door:
+class ConsoleAuth:
     """Makes routes of pages."""
 
-    def __init__(self, recognition: Recognition, templates: Templates, directory: Tenants, spool: Path) -> None:
-        self._recognition = recognition
+    def __init__(self, sessions: SessionFinder, templates: Templates, directory: Tenants, spool: Path) -> None:
+        self._sessions = sessions
         self._templates = templates
         self._directory = directory
         self._spool = spool
 
-    def routes(self, pages: Sequence[Page | OpenPage]) -> list[Route]:
+    def routes(self, pages: Sequence[Page | PublicPage]) -> list[Route]:
         return [
             Route(page.method, PREFIX + page.path, self._open(page), quiet=isinstance(page, Page) and page.quiet)
             for page in pages
         ]
 
-    def _open(self, page: Page | OpenPage) -> Handler:
+    def _open(self, page: Page | PublicPage) -> Handler:
         async def answer(call: Call) -> web.StreamResponse:
             try:
-                if isinstance(page, OpenPage):
-                    return await self._welcome(page, call)
-                return await self._admit(page, call)
+                if isinstance(page, PublicPage):
+                    return await self._serve_visitor(page, call)
+                return await self._serve_user(page, call)
             except MailwardenError as error:
-                return self._tell(call, error)
+                return self._error_page(call, error)
             except (ConnectionError, web.HTTPException):
                 raise
             except Exception:
                 log.exception("page failed", page=page.path)
-                return self._tell(call, InternalError("Something went wrong on our side; the log has it."))
+                return self._error_page(call, InternalError("Something went wrong on our side; the log has it."))
 
         return answer
 
-    async def _welcome(self, page: OpenPage, call: Call) -> web.StreamResponse:
-        """Answer a guest; what a guest sends must come from a page of ours too."""
+    async def _serve_visitor(self, page: PublicPage, call: Call) -> web.StreamResponse:
+        """Answer a request; what a request sends must come from a page of ours too."""
         form = EMPTY
-        if call.request.method not in _HARMLESS:
+        if call.request.method not in _SAFE_METHODS:
             check_site(call.request)
             form = await read_form(call.request)
-        return await page.handler(Guest(call, form, self._templates))
+        return await page.handler(VisitorRequest(call, form, self._templates))
 
-    async def _admit(self, page: Page, call: Call) -> web.StreamResponse:
+    async def _serve_user(self, page: Page, call: Call) -> web.StreamResponse:
         """Answer a person who has signed in; send everybody else to do so."""
-        session = await self._recognition.find(call.request.cookies.get(COOKIE, ""))
+        session = await self._sessions.find(call.request.cookies.get(COOKIE, ""))
         if session is None or session.user is None:
             return to_login(call)
         user = session.user
-        visit = Visit(call, user, session, EMPTY, self._templates, self._directory)
-        if call.request.method not in _HARMLESS:
+        request = UserRequest(call, user, session, EMPTY, self._templates, self._directory)
+        if call.request.method not in _SAFE_METHODS:
             check_site(call.request)
-        if not visit.may(page.right):
+        if not request.may(page.permission):
             raise Forbidden("Your role does not include this. An administrator can change it.")
-        if call.request.method in _HARMLESS:
-            return await page.handler(visit)
-        form = await self._trusted_form(page, call, session)
+        if call.request.method in _SAFE_METHODS:
+            return await page.handler(request)
+        form = await self._checked_form(page, call, session)
         try:
-            return await page.handler(Visit(call, user, session, form, self._templates, self._directory))
+            return await page.handler(UserRequest(call, user, session, form, self._templates, self._directory))
         finally:
             form.close()
 
-    async def _trusted_form(self, page: Page, call: Call, session: Session) -> Form:
+    async def _checked_form(self, page: Page, call: Call, session: Session) -> Form:
         """Read the form of a page of ours, which shows by the token of the session."""
-        is_token = _compared_with(session.csrf)
-        if page.takes is Takes.UPLOAD:
+        is_token = _equals(session.csrf)
+        if page.body is BodyType.UPLOAD:
             return await read_upload(call.request, self._spool, is_token)
         in_header = call.request.headers.get(CSRF_HEADER)
         if in_header is not None and not is_token(in_header):
-            raise untrusted()
-        if page.takes is Takes.NOTHING and in_header is not None:
+            raise forged_form()
+        if page.body is BodyType.NOTHING and in_header is not None:
             return EMPTY
         form = await read_form(call.request)
         if in_header is None and not is_token(form.text(CSRF_FIELD)):
-            raise untrusted()
+            raise forged_form()
         return form
 
-    def _tell(self, call: Call, error: MailwardenError) -> web.StreamResponse:
+    def _error_page(self, call: Call, error: MailwardenError) -> web.StreamResponse:
         """Return the error as a page, or as the part of one that is to be replaced."""
         status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
         template = "pieces/alert.html" if call.request.headers.get("HX-Request") == "true" else "error.html"
@@ -164,11 +164,11 @@ class Door:
 def check_site(request: web.BaseRequest) -> None:
     """Refuse what another site makes a browser send: the browser itself says where it comes from."""
     site = request.headers.get("Sec-Fetch-Site")
-    if site is not None and site not in _OWN_SITE:
-        raise untrusted()
+    if site is not None and site not in _SAME_SITE:
+        raise forged_form()
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.host:
-        raise untrusted()
+        raise forged_form()
 
 
 def to_login(call: Call) -> web.StreamResponse:
@@ -178,7 +178,7 @@ def to_login(call: Call) -> web.StreamResponse:
     """
     request = call.request
     in_part = request.headers.get("HX-Request") == "true"
-    if request.method in _HARMLESS:
+    if request.method in _SAFE_METHODS:
         asked = {} if in_part else {"next": request.path_qs}
     else:
         asked = {DONE: "signed-out" if request.path == SIGN_OUT else "not-done"}
@@ -188,7 +188,7 @@ def to_login(call: Call) -> web.StreamResponse:
     return web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
 
 
-def way_back(wanted: str) -> str:
+def safe_return_path(wanted: str) -> str:
     """Return where to go after the login: a page of the console, and nothing that only looks like one."""
     parts = urlsplit(wanted)
     inside = parts.path.startswith(PREFIX + "/") and not parts.path.startswith((LOGIN, SIGN_OUT))
@@ -197,5 +197,5 @@ def way_back(wanted: str) -> str:
     return wanted
 
 
-def _compared_with(token: str) -> Callable[[str], bool]:
+def _equals(token: str) -> Callable[[str], bool]:
     return lambda given: equal(given.encode(), token.encode())

@@ -1,4 +1,4 @@
-"""Takes the browsers' reports of what the Content-Security-Policy stopped: counted, and logged without their content.
+"""Receives the browsers' reports of what the Content-Security-Policy stopped, counts and logs them.
 
 Security: anybody may send one. It is bounded, nothing of it is kept but the name of the directive, if it is one.
 """
@@ -35,7 +35,7 @@ _DIRECTIVES = frozenset(
         "navigate-to",
         "object-src",
         "prefetch-src",
-        "require-trusted-types-for",
+        "require-checked_session-types-for",
         "sandbox",
         "script-src",
         "script-src-attr",
@@ -43,7 +43,7 @@ _DIRECTIVES = frozenset(
         "style-src",
         "style-src-attr",
         "style-src-elem",
-        "trusted-types",
+        "checked_session-types",
         "worker-src",
     ]
 )
@@ -60,7 +60,7 @@ class Report(msgspec.Struct, frozen=True, rename="kebab"):
     csp_report: Body
 
 
-class Reports:
+class CspReports:
     def __init__(self, metrics: Metrics) -> None:
         self._counted = metrics.counter("csp_reports", "What the console's policy stopped in browsers.", "directive")
 

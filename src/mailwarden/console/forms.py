@@ -136,7 +136,7 @@ class _UploadReader:
 
     def _begin(self, part: Part) -> None:
         if not self._trusted and part.name != CSRF_FIELD:
-            raise untrusted()
+            raise forged_form()
         if len(self._fields) + len(self._files) >= MAX_FIELDS or part.name in self._files:
             raise BadRequest("The form has too many parts.")
         self._current, self._bytes = part, []
@@ -155,11 +155,11 @@ class _UploadReader:
         if not self._trusted:
             self._trusted = self._is_token(text)
             if not self._trusted:
-                raise untrusted()
+                raise forged_form()
         self._fields.append((self._current.name, text))
 
 
-def untrusted() -> Forbidden:
+def forged_form() -> Forbidden:
     return Forbidden("This form is not from a page of yours, or the page is too old: open it again and repeat.")
 
 

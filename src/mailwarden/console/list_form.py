@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from mailwarden.console.forms import Form
-from mailwarden.console.request import GLOBAL, Visit
+from mailwarden.console.request import GLOBAL, UserRequest
 from mailwarden.errors import NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import Checker
@@ -25,7 +25,7 @@ LISTS = "/console/lists"
 MAX_CHOICES = 500  # tenants in one menu; beyond that a name is typed
 
 
-class ListPlace(Struct, frozen=True):
+class ScopedList(Struct, frozen=True):
     """One list of one scope."""
 
     scope: ListScope
@@ -49,31 +49,31 @@ class ListPlace(Struct, frozen=True):
         return f"{self.path}{page}?{urlencode(given, quote_via=quote)}"
 
 
-def scope_of(visit: Visit) -> ListScope:
+def scope_of(request: UserRequest) -> ListScope:
     """Return the scope that the form or the address names; a tenant may be named by its name as well."""
-    text = visit.form.text("scope") or visit.query.get("scope", "")
-    if name := visit.query.get("tenant", "").strip():
-        known = next((each.uid for each in visit.tenants if name in (each.name, str(each.uid))), None)
+    text = request.form.text("scope") or request.query.get("scope", "")
+    if name := request.query.get("tenant", "").strip():
+        known = next((each.uid for each in request.tenants if name in (each.name, str(each.uid))), None)
         if known is None:
             raise NotFound("There is no such tenant.")
         text = str(known)
-    return visit.list_scope(text)
+    return request.list_scope(text)
 
 
-def place_of(visit: Visit) -> ListPlace:
-    return ListPlace(scope_of(visit), find_list(visit.variables["name"]))
+def read_target(request: UserRequest) -> ScopedList:
+    return ScopedList(scope_of(request), find_list(request.variables["name"]))
 
 
-def scopes_of(visit: Visit) -> list[tuple[str, str]] | None:
+def scopes_of(request: UserRequest) -> list[tuple[str, str]] | None:
     """Return the scopes that a person may choose from, or None where there are too many for a menu."""
-    if len(visit.tenants) > MAX_CHOICES:
+    if len(request.tenants) > MAX_CHOICES:
         return None
-    tenants = [(str(each.uid), f"Tenant {each.name}") for each in visit.tenants]
-    return [(GLOBAL, "Global: every tenant"), *tenants] if visit.scope.tenants is None else tenants
+    tenants = [(str(each.uid), f"Tenant {each.name}") for each in request.tenants]
+    return [(GLOBAL, "Global: every tenant"), *tenants] if request.scope.tenants is None else tenants
 
 
-def scope_name(visit: Visit, scope: ListScope) -> str:
-    return "every tenant" if scope.tenant is None else f"tenant {visit.tenant_name(scope.tenant)}"
+def scope_name(request: UserRequest, scope: ListScope) -> str:
+    return "every tenant" if scope.tenant is None else f"tenant {request.tenant_name(scope.tenant)}"
 
 
 def read_expiry(text: str) -> datetime | None:
@@ -114,9 +114,9 @@ MAX_CONFIRMATION = 4_000_000  # a form takes some more
 _encode = msgspec.json.Encoder().encode
 
 
-class Wish(Struct, frozen=True):
+class ListForm(Struct, frozen=True):
     text: str
-    form: str = "txt"
+    file_format: str = "txt"
     comment: str = ""
     expires: str = ""
     from_file: bool = False
@@ -126,7 +126,7 @@ class Wish(Struct, frozen=True):
         return read_expiry(self.expires)
 
 
-def read_wish(form: Form) -> Wish:
+def read_list_form(form: Form) -> ListForm:
     """Read the lines that were typed, the file that was chosen, or the rows that come back from a preview."""
     upload = form.file("file")
     from_file = form.text("origin") == "file"
@@ -144,15 +144,15 @@ def read_wish(form: Form) -> Wish:
     if not text.strip():
         raise SchemaViolation("Choose a file with entries in it." if from_file else "Write at least one entry.")
     read_expiry(form.text("expires"))  # a time that cannot be read is told here
-    return Wish(text, shape, read_comment(form.text("comment")), form.text("expires"), from_file)
+    return ListForm(text, shape, read_comment(form.text("comment")), form.text("expires"), from_file)
 
 
-def confirmation_of(wish: Wish, rows: Sequence[Row]) -> str:
+def confirmation_of(list_form: ListForm, rows: Sequence[Row]) -> str:
     """Return the rows as NDJSON for the form that confirms them; what all of them share is not repeated."""
     lines: list[bytes] = []
-    end = wish.end
+    end = list_form.end
     for row in rows:
-        comment = UNSET if wish.comment and row.comment == wish.comment else row.comment
+        comment = UNSET if list_form.comment and row.comment == list_form.comment else row.comment
         expires = UNSET if end is not None and row.expires == end else row.expires
         lines.append(_line(row.entry, comment, expires))
     text = b"\n".join(lines)

@@ -30,7 +30,7 @@ HEADINGS: Mapping[str, str] = {
     "message": "How it is built",
     **{engine.type_name: engine.title for engine in ENGINES},
 }
-_HAPPENS: Mapping[Decision, str] = {
+_OUTCOMES: Mapping[Decision, str] = {
     Decision.DELIVER: "It is delivered",
     Decision.QUARANTINE: "It goes to quarantine",
     Decision.BOUNCE: "It is sent back",
@@ -75,10 +75,10 @@ class Check(Struct, frozen=True):
 
 class ShownLink(Struct, frozen=True):
     link: LinkSummary
-    pretends: str = ""  # the host that the text shows, where it is another than the target's
+    shown_host: str = ""  # the host that the text shows, where it is another than the target's
 
 
-class Handle(Struct, frozen=True):
+class ListCandidate(Struct, frozen=True):
     """Something of the message that a list can hold: what it is, the entry, and the lists that block and allow it."""
 
     label: str
@@ -99,8 +99,8 @@ class MessageView(Struct, frozen=True):
     bodies: tuple[PartSummary, ...]
     hits: tuple[ListHit, ...]
     notes: tuple[Reason, ...]  # what only counts together with something else, which was not there
-    unspoken: tuple[tuple[str, Finding], ...]  # findings that no rule spoke of
-    handles: tuple[Handle, ...]
+    unused_findings: tuple[tuple[str, Finding], ...]  # findings that no rule spoke of
+    candidates: tuple[ListCandidate, ...]
     longest: float  # milliseconds of the slowest analyzer
     took: float  # milliseconds of all
     json: str
@@ -122,8 +122,8 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
         bodies=tuple(part for part in summary.parts if part not in attachments),
         hits=request.listing.acting,
         notes=tuple(filter(_is_note, request.judgement.reasons)),
-        unspoken=tuple(_unspoken(request, policy)),
-        handles=tuple(handles_of(request, links, attachments)),
+        unused_findings=tuple(_unused_findings(request, policy)),
+        candidates=tuple(candidates_of(request, links, attachments)),
         longest=max((report.milliseconds for report in request.evidence.reports), default=0.0),
         took=(request.completed - request.created).total_seconds() * 1000,
         json=msgspec.json.format(msgspec.json.encode(explanation_of(request)), indent=2).decode(),
@@ -132,7 +132,7 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
 
 def sentence_of(request: FinishedRequest) -> str:
     """Say what the message is, what happens to it and why, in one breath."""
-    happens = _HAPPENS[request.ruling.decision]
+    happens = _OUTCOMES[request.ruling.decision]
     entry = request.ruling.entry
     if entry is None:
         return f"{request.judgement.summary} {happens}."
@@ -173,22 +173,22 @@ def checks_of(request: FinishedRequest) -> Iterator[Check]:
             yield Check("From", result, str(finding.facts.get("domain", "")), said.get(finding.name, ""))
 
 
-def handles_of(
+def candidates_of(
     request: FinishedRequest, links: Sequence[ShownLink], attachments: Sequence[PartSummary]
-) -> Iterator[Handle]:
+) -> Iterator[ListCandidate]:
     """Yield what a person may want to allow or to block, a few of each kind."""
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
-        yield Handle("Sender", sender, "sender-block", "sender-allow")
-        yield Handle("Domain", sender.rpartition("@")[2], "sender-block", "sender-allow")
+        yield ListCandidate("Sender", sender, "sender-block", "sender-allow")
+        yield ListCandidate("Domain", sender.rpartition("@")[2], "sender-block", "sender-allow")
     if request.envelope.remote_address:
-        yield Handle("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
-    misleading_first = sorted(links, key=lambda shown: not shown.pretends)
+        yield ListCandidate("Sending address", request.envelope.remote_address, "ip-block", "ip-allow")
+    misleading_first = sorted(links, key=lambda shown: not shown.shown_host)
     hosts = dict.fromkeys(shown.link.host for shown in misleading_first if shown.link.host)
     for host in [*hosts][:5]:
-        yield Handle("Links to", host, "url-block", "url-allow")
+        yield ListCandidate("Links to", host, "url-block", "url-allow")
     for part in attachments[:5]:
-        yield Handle(f"File {part.name or part.media_type}", part.sha256, "file-hash-block", "file-hash-allow")
+        yield ListCandidate(f"File {part.name or part.media_type}", part.sha256, "file-hash-block", "file-hash-allow")
 
 
 def _shown(link: LinkSummary) -> ShownLink:
@@ -202,7 +202,7 @@ def _points_of(points: Mapping[str, int]) -> Iterator[Points]:
             yield Points(verdict, points[verdict], SUSPICION if verdict is Verdict.SUSPICIOUS else CONVICTION)
 
 
-def _unspoken(request: FinishedRequest, policy: Policy) -> Iterator[tuple[str, Finding]]:
+def _unused_findings(request: FinishedRequest, policy: Policy) -> Iterator[tuple[str, Finding]]:
     known = {need for rule in policy.rules for need in rule.needs}
     return ((analyzer, finding) for analyzer, finding in request.evidence.findings if finding.name not in known)
 

@@ -7,7 +7,7 @@ from mailwarden.access.people import Role
 from mailwarden.console.texts import ROLES
 
 
-class Right(StrEnum):
+class Permission(StrEnum):
     """What a page asks for; each is given by itself, none implies another."""
 
     ACCOUNT = "account"  # one's own password, passkeys and sessions
@@ -32,73 +32,81 @@ class Right(StrEnum):
     HEALTH = "health"
 
 
-# These show or change what belongs to no tenant: besides the right they need a person of the whole deployment.
-DEPLOYMENT_ONLY = frozenset({Right.TENANTS_WRITE, Right.HEALTH})
+# These show or change what belongs to no tenant: besides the permission they need a person of the whole deployment.
+DEPLOYMENT_ONLY = frozenset({Permission.TENANTS_WRITE, Permission.HEALTH})
 
 _READING = frozenset(
     {
-        Right.ACCOUNT,
-        Right.OVERVIEW,
-        Right.MESSAGES,
-        Right.QUARANTINE_READ,
-        Right.LISTS_READ,
-        Right.LEARNING_READ,
-        Right.TENANTS_READ,
+        Permission.ACCOUNT,
+        Permission.OVERVIEW,
+        Permission.MESSAGES,
+        Permission.QUARANTINE_READ,
+        Permission.LISTS_READ,
+        Permission.LEARNING_READ,
+        Permission.TENANTS_READ,
     }
 )
-_ANALYST = _READING | {Right.QUARANTINE_WRITE, Right.ANALYZE, Right.LISTS_WRITE, Right.LEARNING_WRITE}
-_AUDITOR = _READING | {Right.KEYS_READ, Right.PEOPLE_READ, Right.AUDIT, Right.HEALTH}
+_ANALYST = _READING | {
+    Permission.QUARANTINE_WRITE,
+    Permission.ANALYZE,
+    Permission.LISTS_WRITE,
+    Permission.LEARNING_WRITE,
+}
+_AUDITOR = _READING | {Permission.KEYS_READ, Permission.PEOPLE_READ, Permission.AUDIT, Permission.HEALTH}
 
-RIGHTS: Mapping[Role, frozenset[Right]] = {
-    Role.DEPLOYMENT_ADMINISTRATOR: frozenset(Right),
+PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
+    Role.DEPLOYMENT_ADMINISTRATOR: frozenset(Permission),
     Role.TENANT_ADMINISTRATOR: _ANALYST
     | {
-        Right.QUARANTINE_EXPORT,
-        Right.LEARNING_RESET,
-        Right.KEYS_READ,
-        Right.KEYS_WRITE,
-        Right.PEOPLE_READ,
-        Right.PEOPLE_WRITE,
-        Right.AUDIT,
+        Permission.QUARANTINE_EXPORT,
+        Permission.LEARNING_RESET,
+        Permission.KEYS_READ,
+        Permission.KEYS_WRITE,
+        Permission.PEOPLE_READ,
+        Permission.PEOPLE_WRITE,
+        Permission.AUDIT,
     },
     Role.ANALYST: _ANALYST,
     Role.AUDITOR: _AUDITOR,
 }
 
 
-def may(role: Role, right: Right, *, whole_deployment: bool) -> bool:
-    """Tell whether a person of this role has the right."""
-    return right in RIGHTS[role] and (whole_deployment or right not in DEPLOYMENT_ONLY)
+def may(role: Role, permission: Permission, *, whole_deployment: bool) -> bool:
+    """Tell whether a person of this role has the permission."""
+    return permission in PERMISSIONS[role] and (whole_deployment or permission not in DEPLOYMENT_ONLY)
 
 
-MEANINGS: Mapping[Right, str] = {
-    Right.ACCOUNT: "manage the own password, passkeys, codes and sessions",
-    Right.OVERVIEW: "see the dashboard",
-    Right.MESSAGES: "search messages, read the reasons for a verdict, use the safe preview",
-    Right.QUARANTINE_READ: "see held messages with recipients and reasons",
-    Right.QUARANTINE_WRITE: "release, delete and preview held messages",
-    Right.QUARANTINE_EXPORT: "export a held message as a file",
-    Right.ANALYZE: "analyze a message",
-    Right.LISTS_READ: "read and export lists, check a value",
-    Right.LISTS_WRITE: "add, change, delete and import entries, undo changes",
-    Right.LEARNING_READ: "see reports and the state of learning",
-    Right.LEARNING_WRITE: "report messages, undo reports",
-    Right.LEARNING_RESET: "delete all reports and statistics of a tenant",
-    Right.KEYS_READ: "see API keys and the names of tokens",
-    Right.KEYS_WRITE: "create, rotate and revoke API keys",
-    Right.PEOPLE_READ: "see users",
-    Right.PEOPLE_WRITE: "invite users, change their role, disable them",
-    Right.TENANTS_READ: "see tenants",
-    Right.TENANTS_WRITE: "create and change tenants",
-    Right.AUDIT: "read and export the audit log",
-    Right.HEALTH: "see guards, engines and the active configuration",
+MEANINGS: Mapping[Permission, str] = {
+    Permission.ACCOUNT: "manage the own password, passkeys, codes and sessions",
+    Permission.OVERVIEW: "see the dashboard",
+    Permission.MESSAGES: "search messages, read the reasons for a verdict, use the safe preview",
+    Permission.QUARANTINE_READ: "see held messages with recipients and reasons",
+    Permission.QUARANTINE_WRITE: "release, delete and preview held messages",
+    Permission.QUARANTINE_EXPORT: "export a held message as a file",
+    Permission.ANALYZE: "analyze a message",
+    Permission.LISTS_READ: "read and export lists, check a value",
+    Permission.LISTS_WRITE: "add, change, delete and import entries, undo changes",
+    Permission.LEARNING_READ: "see reports and the state of learning",
+    Permission.LEARNING_WRITE: "report messages, undo reports",
+    Permission.LEARNING_RESET: "delete all reports and statistics of a tenant",
+    Permission.KEYS_READ: "see API keys and the names of tokens",
+    Permission.KEYS_WRITE: "create, rotate and revoke API keys",
+    Permission.PEOPLE_READ: "see users",
+    Permission.PEOPLE_WRITE: "invite users, change their role, disable them",
+    Permission.TENANTS_READ: "see tenants",
+    Permission.TENANTS_WRITE: "create and change tenants",
+    Permission.AUDIT: "read and export the audit log",
+    Permission.HEALTH: "see guards, engines and the active configuration",
 }
 
 
 def roles_page() -> str:
     """Return the page as Markdown."""
     head = " | ".join(ROLES[role] for role in Role)
-    rows = [f"| `{right}` | {MEANINGS[right]} | {' | '.join(_cell(role, right) for role in Role)} |" for right in Right]
+    rows = [
+        f"| `{permission}` | {MEANINGS[permission]} | {' | '.join(_cell(role, permission) for role in Role)} |"
+        for permission in Permission
+    ]
     return (
         "# Console roles\n\n"
         "For administrators. A user has one role, for the whole deployment or for some tenants. Deployment "
@@ -112,8 +120,8 @@ def roles_page() -> str:
     )
 
 
-def _cell(role: Role, right: Right) -> str:
-    if right not in RIGHTS[role]:
+def _cell(role: Role, permission: Permission) -> str:
+    if permission not in PERMISSIONS[role]:
         return ""
-    note = right in DEPLOYMENT_ONLY and role is not Role.DEPLOYMENT_ADMINISTRATOR
+    note = permission in DEPLOYMENT_ONLY and role is not Role.DEPLOYMENT_ADMINISTRATOR
     return "yes ¹" if note else "yes"

@@ -68,7 +68,7 @@ async def reasons_for(history: HistoryStore, scope: Scope, messages: Sequence[He
     """Return why each message was held, in one sentence; what history has forgotten already is left out."""
     found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
     return {
-        message.uid: request.judgement.summary
-        for message, request in zip(messages, found, strict=True)
-        if request is not None
+        message.uid: finished.judgement.summary
+        for message, finished in zip(messages, found, strict=True)
+        if finished is not None
     }

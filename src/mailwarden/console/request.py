@@ -13,7 +13,7 @@ from msgspec import Struct
 from mailwarden.access.people import User
 from mailwarden.access.sessions import Session
 from mailwarden.console.forms import Form
-from mailwarden.console.permissions import Right, may
+from mailwarden.console.permissions import Permission, may
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE, NOTICES
 from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
@@ -31,32 +31,32 @@ NOTHING: Mapping[str, object] = {}
 class Entry(Struct, frozen=True):
     title: str
     path: str
-    right: Right
+    permission: Permission
     icon: str
     is_current: bool = False
 
 
 MENU: tuple[Entry, ...] = (
-    Entry("Dashboard", "/console/", Right.OVERVIEW, "dashboard"),
-    Entry("Messages", "/console/messages", Right.MESSAGES, "messages"),
-    Entry("Quarantine", "/console/quarantine", Right.QUARANTINE_READ, "quarantine"),
-    Entry("Analyze", "/console/analyze", Right.ANALYZE, "analyze"),
-    Entry("Lists", "/console/lists", Right.LISTS_READ, "lists"),
-    Entry("Learning", "/console/learning", Right.LEARNING_READ, "learning"),
-    Entry("API keys", "/console/keys", Right.KEYS_READ, "keys"),
-    Entry("People", "/console/people", Right.PEOPLE_READ, "people"),
-    Entry("Tenants", "/console/tenants", Right.TENANTS_READ, "tenants"),
-    Entry("Audit", "/console/audit", Right.AUDIT, "audit"),
-    Entry("Health", "/console/health", Right.HEALTH, "health"),
+    Entry("Dashboard", "/console/", Permission.OVERVIEW, "dashboard"),
+    Entry("Messages", "/console/messages", Permission.MESSAGES, "messages"),
+    Entry("Quarantine", "/console/quarantine", Permission.QUARANTINE_READ, "quarantine"),
+    Entry("Analyze", "/console/analyze", Permission.ANALYZE, "analyze"),
+    Entry("Lists", "/console/lists", Permission.LISTS_READ, "lists"),
+    Entry("Learning", "/console/learning", Permission.LEARNING_READ, "learning"),
+    Entry("API keys", "/console/keys", Permission.KEYS_READ, "keys"),
+    Entry("People", "/console/people", Permission.PEOPLE_READ, "people"),
+    Entry("Tenants", "/console/tenants", Permission.TENANTS_READ, "tenants"),
+    Entry("Audit", "/console/audit", Permission.AUDIT, "audit"),
+    Entry("Health", "/console/health", Permission.HEALTH, "health"),
 )
 
 
-def entries_for(may: Callable[[Right], bool], path: str) -> Sequence[Entry]:
+def entries_for(may: Callable[[Permission], bool], path: str) -> Sequence[Entry]:
     """Return the entries that a person may open, with the one they are at marked."""
     return [
-        Entry(each.title, each.path, each.right, each.icon, is_current=_is_at(path, each.path))
+        Entry(each.title, each.path, each.permission, each.icon, is_current=_is_at(path, each.path))
         for each in MENU
-        if may(each.right)
+        if may(each.permission)
     ]
 
 
@@ -71,7 +71,7 @@ class Tenants(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class VisitorRequest:
     """A request of somebody who has not signed in."""
 
     call: Call
@@ -89,13 +89,13 @@ class Guest:
     def render(
         self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
     ) -> web.Response:
-        """Return a page filled in; `guest` and `notice` are always there."""
-        given = {"guest": self, "notice": notice_of(self.query), **values, **more}
+        """Return a page filled in; `request` and `notice` are always there."""
+        given = {"request": self, "notice": notice_of(self.query), **values, **more}
         return self.templates.response(template, given, status)
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class UserRequest:
     """A request of a person who has signed in."""
 
     call: Call
@@ -140,8 +140,8 @@ class Visit:
         """The tenants that this person may see, by name."""
         return self.directory.known(self.scope)
 
-    def may(self, right: Right | str) -> bool:
-        return may(self.user.role, Right(right), whole_deployment=self.scope.tenants is None)
+    def may(self, permission: Permission | str) -> bool:
+        return may(self.user.role, Permission(permission), whole_deployment=self.scope.tenants is None)
 
     def tenant_name(self, uid: UUID | None) -> str:
         """Return the name of a tenant as this person may know it."""
@@ -172,12 +172,12 @@ class Visit:
     def render(
         self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
     ) -> web.Response:
-        """Return a page or a part of one, filled in; `visit` and `notice` are always there."""
+        """Return a page or a part of one, filled in; `request` and `notice` are always there."""
         return self.templates.response(template, self.values(**values, **more), status)
 
     def values(self, **values: object) -> dict[str, object]:
-        """Return what every template of this visit is given."""
-        return {"visit": self, "notice": notice_of(self.query), **values}
+        """Return what every template of this request is given."""
+        return {"request": self, "notice": notice_of(self.query), **values}
 
     async def begin_stream(
         self, media_type: str = "text/html", charset: str | None = "utf-8", **headers: str
@@ -212,7 +212,7 @@ def _first(tenants: Sequence[Tenant]) -> UUID:
     return tenants[0].uid
 
 
-def told(response: web.Response, error: MailwardenError) -> web.Response:
+def with_error_status(response: web.Response, error: MailwardenError) -> web.Response:
     """Return the page with the status of what went wrong in the form."""
     response.set_status(STATUS_OF.get(type(error), HTTPStatus.BAD_REQUEST))
     if error.retry_after is not None:

@@ -51,16 +51,16 @@ class SelfServicePage:
         return [Route("GET", path, self._opened(self.show)), Route("POST", path, self._opened(self.release))]
 
     async def show(self, call: Call) -> web.Response:
-        found = await self._service.find(call.variables["token"], _stranger(call))
+        found = await self._service.find(call.variables["token"], _caller(call))
         if found is None:
-            return self._nothing()
+            return self._unknown_link()
         return self._render(found, "held" if found.state is State.HELD else "before")
 
     async def release(self, call: Call) -> web.Response:
         """Have the message released; nothing that the form sends is read."""
-        found = await self._service.release(call.variables["token"], _stranger(call))
+        found = await self._service.release(call.variables["token"], _caller(call))
         if found is None:
-            return self._nothing()
+            return self._unknown_link()
         return self._render(found, "done" if found.state is State.HELD else "before")
 
     def _opened(self, handler: Handler) -> Handler:
@@ -68,23 +68,23 @@ class SelfServicePage:
             try:
                 return await handler(call)
             except MailwardenError as error:
-                return self._tell(error)
+                return self._error_page(error)
             except (ConnectionError, web.HTTPException):
                 raise
             except Exception:
                 log.exception("page failed", page=PLACE)
-                return self._tell(InternalError("Something went wrong on our side."))
+                return self._error_page(InternalError("Something went wrong on our side."))
 
         return answer
 
     def _render(self, found: Waiting, stage: str) -> web.Response:
         return self._answer(200, stage=stage, shown=Shown.of(found.message), sentence="")
 
-    def _nothing(self) -> web.Response:
+    def _unknown_link(self) -> web.Response:
         sentence = "This link leads to no message, or not any more. If you expect one, ask your administrator."
         return self._answer(HTTPStatus.NOT_FOUND, stage="nothing", shown=None, sentence=sentence)
 
-    def _tell(self, error: MailwardenError) -> web.Response:
+    def _error_page(self, error: MailwardenError) -> web.Response:
         status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
         response = self._answer(status, stage="failed", shown=None, sentence=error.message)
         if "Retry-After" in (headers := answer_for(error).headers):
@@ -97,6 +97,6 @@ class SelfServicePage:
         return response
 
 
-def _stranger(call: Call) -> Actor:
+def _caller(call: Call) -> Actor:
     """Return who calls as far as it is known; whom the link is for says the link."""
     return Actor("digest", call.address, call.request_id)

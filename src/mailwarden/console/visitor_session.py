@@ -1,7 +1,7 @@
-"""The reception: everybody who has not signed in gets a visit of their own, with a CSRF token and a short memory.
+"""The visitors: everybody who has not signed in gets a request of their own, with a CSRF token and a short memory.
 
-Security: strangers talk to this. A visit is found by its cookie or made anew, never taken over from the address; a
-form is read only with the token of its visit.
+Security: strangers talk to this. A request is found by its cookie or made anew, never taken over from the address; a
+form is read only with the token of its request.
 """
 
 import time
@@ -15,8 +15,8 @@ from mailwarden.access.place import Place
 from mailwarden.access.registry import Registry
 from mailwarden.access.sessions import COOKIE, MAX_GOAL, Notes, Session, cookie_header, end_cookie_header
 from mailwarden.access.setups import Setups
-from mailwarden.console.forms import CSRF_FIELD, untrusted
-from mailwarden.console.request import Guest
+from mailwarden.console.forms import CSRF_FIELD, forged_form
+from mailwarden.console.request import VisitorRequest
 from mailwarden.errors import NotFound
 from mailwarden.model.scope import Scope
 from mailwarden.serving.front_door import Call
@@ -24,7 +24,7 @@ from mailwarden.serving.front_door import Call
 ASK_SECONDS = 5.0  # between two questions whether somebody exists, until somebody does
 
 
-class Reception:
+class VisitorSessions:
     """What the pages of logging in and setting up share."""
 
     def __init__(self, registry: Registry, public_url: str = "") -> None:
@@ -33,7 +33,7 @@ class Reception:
         self.setups = Setups(registry, self.logins)
         self.organisation = ""  # what the button of the organisation's login says; without one there is none
         self._openid: OpenId | None = None
-        self._nobody, self._ask_again = True, 0.0
+        self._is_empty, self._next_check = True, 0.0
         self._public_url = public_url.lower().removesuffix(":443")  # as browsers write an origin
 
     def offer_openid(self, settings: OpenIdSettings, provider: Provider, title: str) -> None:
@@ -46,7 +46,7 @@ class Reception:
             raise NotFound("There is nothing at this path.")
         return self._openid
 
-    def place(self, call: Call) -> Place:
+    def origin(self, call: Call) -> Place:
         """Return where the request comes from; the site is the configured one, or the one that the browser names."""
         request = call.request
         return Place(
@@ -56,36 +56,36 @@ class Reception:
             request_id=call.request_id,
         )
 
-    async def session(self, guest: Guest) -> Session | None:
+    async def find_session(self, request: VisitorRequest) -> Session | None:
         """Return the session of the request's cookie, signed in or not."""
-        return await self.registry.sessions.find(guest.call.request.cookies.get(COOKIE, ""))
+        return await self.registry.sessions.find(request.call.request.cookies.get(COOKIE, ""))
 
-    async def greet(self, guest: Guest, goal: str = "") -> tuple[Session, str | None]:
-        """Return the visit of a guest, and the cookie's value where it is new."""
+    async def ensure_session(self, request: VisitorRequest, goal: str = "") -> tuple[Session, str | None]:
+        """Return the request of a request, and the cookie's value where it is new."""
         goal = goal if len(goal.encode()) <= MAX_GOAL else ""
-        found = await self.session(guest)
+        found = await self.find_session(request)
         if found is not None and found.user is None and found.notes.link is None:
             if not goal or goal == found.notes.goal:
                 return found, None
             return await self.registry.sessions.note(found, Notes(goal=goal))
         return self.registry.sessions.visit(Notes(goal=goal))
 
-    async def nobody_exists(self) -> bool:
+    async def has_no_users(self) -> bool:
         """Tell whether the deployment has no users yet; asked again after a while, and never once there is one."""
-        if self._nobody and time.monotonic() >= self._ask_again:
-            self._nobody = await self.registry.users.is_empty(Scope.deployment())
-            self._ask_again = time.monotonic() + ASK_SECONDS
-        return self._nobody
+        if self._is_empty and time.monotonic() >= self._next_check:
+            self._is_empty = await self.registry.users.is_empty(Scope.deployment())
+            self._next_check = time.monotonic() + ASK_SECONDS
+        return self._is_empty
 
     def note_user(self) -> None:
         """Remember that there is a user: one was set up just now."""
-        self._nobody = False
+        self._is_empty = False
 
-    async def trusted(self, guest: Guest) -> Session:
-        """Return the visit that a form belongs to, which shows by its token."""
-        found = await self.session(guest)
-        if found is None or found.user is not None or not found.admits(guest.form.text(CSRF_FIELD)):
-            raise untrusted()
+    async def checked_session(self, request: VisitorRequest) -> Session:
+        """Return the request that a form belongs to, which shows by its token."""
+        found = await self.find_session(request)
+        if found is None or found.user is not None or not found.admits(request.form.text(CSRF_FIELD)):
+            raise forged_form()
         return found
 
 

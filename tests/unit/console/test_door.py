@@ -3,14 +3,14 @@
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.auth import check_site, to_login, way_back
+from mailwarden.console.auth import check_site, safe_return_path, to_login
 from mailwarden.errors import Forbidden
 from mailwarden.serving.front_door import Call
 
 
 @pytest.mark.parametrize("wanted", ["/console/lists?scope=global", "/console/messages/1", "/console/"])
 def test_a_login_leads_back_to_the_page_that_was_wanted(wanted: str) -> None:
-    assert way_back(wanted) == wanted
+    assert safe_return_path(wanted) == wanted
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_login_leads_back_to_the_page_that_was_wanted(wanted: str) -> None:
     ],
 )
 def test_a_login_leads_nowhere_else(wanted: str) -> None:
-    assert way_back(wanted) == "/console/"
+    assert safe_return_path(wanted) == "/console/"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.forms import Form
 from mailwarden.console.quarantine import Quarantine
-from mailwarden.console.request import Visit
+from mailwarden.console.request import UserRequest
 from mailwarden.console.screens.quarantine import HeldScreen
 from mailwarden.errors import NotReleasable
 from mailwarden.history.store import HistoryStore
@@ -71,5 +71,5 @@ async def test_who_is_refused_sees_the_message_as_it_is_now(deed: str) -> None:
     screen = HeldScreen(
         cast("Quarantine", Overtaken(message)), cast("HistoryStore", NoHistory()), cast("Previews", None)
     )
-    await getattr(screen, deed)(cast("Visit", visit))
+    await getattr(screen, deed)(cast("UserRequest", visit))
     assert (shown["waiting"], shown["releasing"]) == ((), ("bob@company.example",))

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.console.screens.quarantine import HeldSearch, read_search
+from mailwarden.console.screens.quarantine import QuarantineSearch, read_search
 from mailwarden.errors import SchemaViolation
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.held import HeldMessage, Place, Question, State
@@ -44,7 +44,9 @@ def test_what_is_no_address_is_a_domain() -> None:
 
 
 def test_an_address_keeps_the_search_and_the_place() -> None:
-    search = HeldSearch(tenant="a&b", verdict="spam", state="released", recipient="x", sender="y", subject="two words")
+    search = QuarantineSearch(
+        tenant="a&b", verdict="spam", state="released", recipient="x", sender="y", subject="two words"
+    )
     query = dict(parse_qsl(urlsplit(search.to_older(LAST)).query))
     assert read_search(query) == replace(search, after=Place(LAST.received, LAST.uid))
 

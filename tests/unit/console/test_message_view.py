@@ -83,9 +83,9 @@ def test_links_attachments_and_handles():
     )
     parts = (PartSummary("1", "text/html", "", 1, "aa"), PartSummary("2", "application/pdf", "a.pdf", 2, "bb"))
     view = view_of(replace(request, summary=replace(request.summary, links=links, parts=parts)), POLICY)
-    assert [shown.pretends for shown in view.links] == ["", "www.bank.example"]
+    assert [shown.shown_host for shown in view.links] == ["", "www.bank.example"]
     assert [part.name for part in view.attachments] == ["a.pdf"]
-    entries = [(handle.block, handle.entry) for handle in view.handles]
+    entries = [(handle.block, handle.entry) for handle in view.candidates]
     assert entries == [
         ("sender-block", "alice@sender.example"),
         ("sender-block", "sender.example"),

@@ -1,4 +1,4 @@
-"""Reports of what a browser's policy stopped: anybody may send them, and they fill neither memory nor log."""
+"""CspReports of what a browser's policy stopped: anybody may send them, and they fill neither memory nor log."""
 
 import asyncio
 import json
@@ -8,13 +8,13 @@ import structlog
 from aiohttp import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.csp_reports import Reports
+from mailwarden.console.csp_reports import CspReports
 from mailwarden.console.templating import REPORTS
 from mailwarden.serving.front_door import Call
 from mailwarden.telemetry.metrics import Metrics
 
 
-async def send(reports: Reports, directive: str) -> None:
+async def send(reports: CspReports, directive: str) -> None:
     stream = StreamReader(Mock(), 65_536, loop=asyncio.get_running_loop())
     stream.feed_data(json.dumps({"csp-report": {"effective-directive": directive}}).encode())
     stream.feed_eof()
@@ -24,7 +24,7 @@ async def send(reports: Reports, directive: str) -> None:
 
 async def test_words_that_are_no_directives_are_one_figure_and_no_line_of_the_log_has_them():
     metrics = Metrics()
-    reports = Reports(metrics)
+    reports = CspReports(metrics)
     with structlog.testing.capture_logs() as lines:
         for number in range(50):
             await send(reports, f"{'abcdefghijklmnopqrstuvwxyz'[number % 26] * (1 + number // 26)}-src")

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from mailwarden.console.screens.tenants import OwnWeight, find_rule, own_weights, search_rules, weighing_problem
+from mailwarden.console.screens.tenants import OwnWeight, find_rule, own_weights, search_rules, weight_problem
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.weights import bounds_of
 
@@ -31,8 +31,8 @@ def test_all_words_must_meet_and_no_word_finds_nothing() -> None:
 def test_a_weight_is_a_whole_number_within_its_bounds() -> None:
     least, most = bounds_of(RULE)
     for good in (str(least), str(most), "0", "-0"):
-        assert weighing_problem(POLICY, RULE, good) == ""
+        assert weight_problem(POLICY, RULE, good) == ""
     for bad in ("", "-", "--1", "1.5", "1e1", "٣", "99999", " 1", "+1"):
-        assert weighing_problem(POLICY, RULE, bad) == "A weight is a whole number of points."
+        assert weight_problem(POLICY, RULE, bad) == "A weight is a whole number of points."
     for beyond in (str(most + 1), "-1", "9999"):
-        assert f"weigh {least} to {most} points, not {beyond}" in weighing_problem(POLICY, RULE, beyond)
+        assert f"weigh {least} to {most} points, not {beyond}" in weight_problem(POLICY, RULE, beyond)

@@ -12,12 +12,12 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
-from mailwarden.console.auth import Page, Takes
+from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.message_view import view_of
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest
 from mailwarden.console.screens.messages import shown
-from mailwarden.console.screens.preview import given_message
+from mailwarden.console.screens.preview import uploaded_message
 from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
 from mailwarden.message.addresses import HEAD, correspondents
@@ -46,50 +46,52 @@ class AnalyzeScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/analyze", Right.ANALYZE, self.show),
-            Page("POST", "/analyze", Right.ANALYZE, self.analyze, Takes.UPLOAD),
+            Page("GET", "/analyze", Permission.ANALYZE, self.show),
+            Page("POST", "/analyze", Permission.ANALYZE, self.analyze, BodyType.UPLOAD),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("analyze/index.html", tenants=tenants_for(visit), mistake="")
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("analyze/index.html", tenants=tenants_for(request), mistake="")
 
-    async def analyze(self, visit: Visit) -> web.StreamResponse:
+    async def analyze(self, request: UserRequest) -> web.StreamResponse:
         """Analyze the message of the form; what keeps it from beginning is said on the form."""
-        stored = not visit.form.ticked("unstored")
+        stored = not request.form.ticked("unstored")
         try:
-            message = given_message(visit)
+            message = uploaded_message(request)
             if message is None:
                 raise EmptyEmail("Choose a file, or paste the source of a message.")
-            request = request_of(visit, message)
-            steps = self._analyses.watch(visit.scope, message, request, stored=stored, request_id=visit.call.request_id)
+            parameters = parameters_of(request, message)
+            steps = self._analyses.watch(
+                request.scope, message, parameters, stored=stored, request_id=request.call.request_id
+            )
             async with aclosing(steps):
                 first = await anext(steps)
-                return await self._stream(visit, first, steps, stored=stored)
+                return await self._stream(request, first, steps, stored=stored)
         except MailwardenError as error:
             status = STATUS_OF.get(type(error), 500)
-            values = {"tenants": tenants_for(visit), "mistake": sentence_for(error)}
-            return visit.render("analyze/index.html", values, status=status)
+            values = {"tenants": tenants_for(request), "mistake": sentence_for(error)}
+            return request.render("analyze/index.html", values, status=status)
 
     async def _stream(
-        self, visit: Visit, first: Step, steps: AsyncGenerator[Step, None], *, stored: bool
+        self, request: UserRequest, first: Step, steps: AsyncGenerator[Step, None], *, stored: bool
     ) -> web.StreamResponse:
         """Write the page piece by piece; once it has begun, trouble is told on it."""
         rows, result = secrets.token_hex(16), secrets.token_hex(16)  # where the page is cut into pieces
-        page = visit.templates.text("analyze/run.html", visit.values(rows=rows, result=result, stored=stored))
+        page = request.templates.text("analyze/run.html", request.values(rows=rows, result=result, stored=stored))
         before, _, rest = page.partition(rows)
         between, _, after = rest.partition(result)
-        response = await visit.begin_stream()
+        response = await request.begin_stream()
         await _write(response, before.encode())
         step: Step | MailwardenError = first
         while isinstance(step, AnalyzerDone):
-            await _write(response, _filled(visit, "analyze/row.html", step=step))
+            await _write(response, _filled(request, "analyze/row.html", step=step))
             step = await _next(steps)
         await _write(response, between.encode())
         if isinstance(step, FinishedRequest):
-            values = shown(visit, view_of(step, self._policy), stored=stored)
-            await _write(response, _filled(visit, "analyze/result.html", **values))
+            values = shown(request, view_of(step, self._policy), stored=stored)
+            await _write(response, _filled(request, "analyze/result.html", **values))
         else:
-            await _write(response, _filled(visit, "analyze/failure.html", error=step))
+            await _write(response, _filled(request, "analyze/failure.html", error=step))
         await _write(response, after.encode())
         await response.write_eof()
         return response
@@ -114,21 +116,21 @@ async def _write(response: web.StreamResponse, piece: bytes) -> None:
         raise ConnectionResetError("The reader of the page stopped reading.") from None
 
 
-def _filled(visit: Visit, template: str, **values: object) -> bytes:
-    return visit.templates.text(template, visit.values(**values)).encode()
+def _filled(request: UserRequest, template: str, **values: object) -> bytes:
+    return request.templates.text(template, request.values(**values)).encode()
 
 
-def tenants_for(visit: Visit) -> list[tuple[str, str]]:
+def tenants_for(request: UserRequest) -> list[tuple[str, str]]:
     """Return the choices of a tenant; a person of one tenant has no other."""
-    tenants = [(str(tenant.uid), tenant.name) for tenant in visit.tenants]
-    if visit.scope.tenants is None or len(tenants) > 1:
+    tenants = [(str(tenant.uid), tenant.name) for tenant in request.tenants]
+    if request.scope.tenants is None or len(tenants) > 1:
         return [("", "By the recipients' domains"), *tenants]
     return tenants
 
 
-def request_of(visit: Visit, message: Spooled) -> MessageAnalysisRequest:
+def parameters_of(request: UserRequest, message: Spooled) -> MessageAnalysisRequest:
     """Return the envelope of the form, as strictly read as the API's; what is empty the message's head offers."""
-    form = visit.form
+    form = request.form
     recipients = [line.strip() for line in form.raw("recipients").replace(",", "\n").splitlines() if line.strip()]
     sender = form.text("sender")
     if not sender or not recipients:

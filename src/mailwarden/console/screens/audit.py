@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from mailwarden.access.audit import AuditQuestion, AuditStore, Deed
 from mailwarden.console.auth import Page
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest
 from mailwarden.errors import NotFound, SchemaViolation
 from mailwarden.model.scope import Scope
 
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Change(Struct, frozen=True):
-    """One thing that a deed says: what it is now, and what it was before where that is known."""
+    """One thing that a event says: what it is now, and what it was before where that is known."""
 
     name: str
     after: str
@@ -38,42 +38,44 @@ class AuditScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/audit", Right.AUDIT, self.show),
-            Page("GET", "/audit/export/{format}", Right.AUDIT, self.export),
+            Page("GET", "/audit", Permission.AUDIT, self.show),
+            Page("GET", "/audit/export/{format}", Permission.AUDIT, self.export),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        question = read_question(visit.query)
-        deeds = await self._audit.find(scope_of(visit), question, PAGE + 1)
-        asked = {name: visit.query.get(name, "") for name in ("actor", "action", "subject", "since", "until", "tenant")}
-        return visit.render(
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        question = read_question(request.query)
+        events = await self._audit.find(scope_of(request), question, PAGE + 1)
+        asked = {
+            name: request.query.get(name, "") for name in ("actor", "action", "subject", "since", "until", "tenant")
+        }
+        return request.render(
             "audit/index.html",
-            deeds=[(deed, list(changes_of(deed.details))) for deed in deeds[:PAGE]],
-            older=deeds[PAGE - 1].number if len(deeds) > PAGE else None,
+            events=[(event, list(changes_of(event.details))) for event in events[:PAGE]],
+            older=events[PAGE - 1].number if len(events) > PAGE else None,
             asked=asked,
         )
 
-    async def export(self, visit: Visit) -> web.StreamResponse:
+    async def export(self, request: UserRequest) -> web.StreamResponse:
         """Answer everything that was asked for as a file, however much it is."""
-        form = visit.variables["format"]
+        form = request.variables["format"]
         if form not in FORMATS:
             raise NotFound("The audit is exported as csv or ndjson.")
-        question, scope = read_question(visit.query), scope_of(visit)
+        question, scope = read_question(request.query), scope_of(request)
         write = as_csv if form == "csv" else as_ndjson
         name = f'attachment; filename="audit.{form}"'
-        response = await visit.begin_stream(FORMATS[form], **{"Content-Disposition": name})
+        response = await request.begin_stream(FORMATS[form], **{"Content-Disposition": name})
         async for block in write(self._audit.pages(scope, question)):
             await response.write(block)
         await response.write_eof()
         return response
 
 
-def scope_of(visit: Visit) -> Scope:
+def scope_of(request: UserRequest) -> Scope:
     """Return the tenant that is asked about, or all that the person sees."""
-    text = visit.query.get("tenant", "")
+    text = request.query.get("tenant", "")
     if not text:
-        return visit.scope
-    for tenant in visit.tenants:
+        return request.scope
+    for tenant in request.tenants:
         if str(tenant.uid) == text:
             return Scope.of(tenant.uid)
     raise NotFound("There is no such tenant.")
@@ -96,7 +98,7 @@ def read_question(query: Mapping[str, str]) -> AuditQuestion:
 
 
 def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
-    """Yield what a deed says, with before and after side by side; what stayed the same is left out."""
+    """Yield what a event says, with before and after side by side; what stayed the same is left out."""
     before, after = details.get("before"), details.get("after")
     if isinstance(after, Mapping) and (before is None or isinstance(before, Mapping)):
         was = before or {}
@@ -112,30 +114,30 @@ def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
 
 
 async def as_ndjson(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
-    async for deeds in pages:
-        yield b"".join(_encode(dict(zip(COLUMNS, _cells(deed), strict=True))) + b"\n" for deed in deeds)
+    async for events in pages:
+        yield b"".join(_encode(dict(zip(COLUMNS, _cells(event), strict=True))) + b"\n" for event in events)
 
 
 async def as_csv(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
     yield (",".join(COLUMNS) + "\r\n").encode()
-    async for deeds in pages:
+    async for events in pages:
         file = io.StringIO()
         rows = csv.writer(file)
-        for deed in deeds:
-            rows.writerow([_harmless(cell) for cell in _cells(deed)])
+        for event in events:
+            rows.writerow([_escape_formula(cell) for cell in _cells(event)])
         yield file.getvalue().encode()
 
 
-def _cells(deed: Deed) -> tuple[object, ...]:
-    moment = deed.moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    tenant: UUID | str = deed.tenant or ""
+def _cells(event: Deed) -> tuple[object, ...]:
+    moment = event.moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    tenant: UUID | str = event.tenant or ""
     return (
-        deed.number, moment, deed.actor.name, deed.actor.address or "", str(tenant), deed.action, deed.subject,
-        deed.actor.request_id, deed.details,
+        event.number, moment, event.actor.name, event.actor.address or "", str(tenant), event.action, event.subject,
+        event.actor.request_id, event.details,
     )  # fmt: skip
 
 
-def _harmless(cell: object) -> str:
+def _escape_formula(cell: object) -> str:
     """Return a cell that no spreadsheet takes for a formula."""
     text = _encode(cell).decode() if isinstance(cell, Mapping) else str(cell)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

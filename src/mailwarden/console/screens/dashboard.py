@@ -6,8 +6,8 @@ import msgspec
 from aiohttp import web
 
 from mailwarden.console.auth import Page
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest
 from mailwarden.console.services import Deployment
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import SchemaViolation
@@ -27,25 +27,25 @@ class DashboardScreen:
         self._deployment = deployment
         self._policy = policy
         # A reason is what weighed: that SPF passed is told on the message's page, and is no reason for anything.
-        self._telling = frozenset(rule.tag for rule in policy.rules if rule.tag and rule.weight > 0)
+        self._weighted_tags = frozenset(rule.tag for rule in policy.rules if rule.tag and rule.weight > 0)
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/", Right.OVERVIEW, self.show),
-            Page("GET", "/dashboard/state", Right.OVERVIEW, self.show_state, quiet=True),
-            Page("GET", "/dashboard/decisions", Right.OVERVIEW, self.show_decisions, quiet=True),
+            Page("GET", "/", Permission.OVERVIEW, self.show),
+            Page("GET", "/dashboard/state", Permission.OVERVIEW, self.show_state, quiet=True),
+            Page("GET", "/dashboard/decisions", Permission.OVERVIEW, self.show_decisions, quiet=True),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("dashboard/index.html", await self._values(visit), titles=TITLES)
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("dashboard/index.html", await self._values(request), titles=TITLES)
 
-    async def show_state(self, visit: Visit) -> web.StreamResponse:
+    async def show_state(self, request: UserRequest) -> web.StreamResponse:
         """Return the part of the page that changes, for a page that stays open."""
-        return visit.render("dashboard/state.html", await self._values(visit))
+        return request.render("dashboard/state.html", await self._values(request))
 
-    async def show_decisions(self, visit: Visit) -> web.StreamResponse:
+    async def show_decisions(self, request: UserRequest) -> web.StreamResponse:
         """Return the numbers of the chart."""
-        statistics = await self._history.statistics(visit.scope, range_of(visit))
+        statistics = await self._history.statistics(request.scope, range_of(request))
         answer = {
             "width": int(statistics.width.total_seconds()),
             "times": [int(bucket.start.timestamp()) for bucket in statistics.buckets],
@@ -56,11 +56,11 @@ class DashboardScreen:
         }
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json", headers=dict(HEADERS))
 
-    async def _values(self, visit: Visit) -> dict[str, object]:
-        range_ = range_of(visit)
+    async def _values(self, request: UserRequest) -> dict[str, object]:
+        range_ = range_of(request)
         # What every tenant together does to the guards is for people of the whole deployment.
-        guards = self._deployment.guards() if visit.scope.tenants is None else None
-        statistics = await self._history.statistics(visit.scope, range_)
+        guards = self._deployment.guards() if request.scope.tenants is None else None
+        statistics = await self._history.statistics(request.scope, range_)
         return {
             "range": range_,
             "statistics": statistics,
@@ -72,13 +72,13 @@ class DashboardScreen:
             "colour": await self._deployment.colour(),
             "guards": guards,
             "meanings": self._policy.tags,
-            "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._telling][:TOP_REASONS],
+            "reasons": [(tag, count) for tag, count in statistics.tags if tag in self._weighted_tags][:TOP_REASONS],
         }
 
 
-def range_of(visit: Visit) -> Range:
+def range_of(request: UserRequest) -> Range:
     try:
-        return Range(visit.query.get("range", Range.DAY))
+        return Range(request.query.get("range", Range.DAY))
     except ValueError:
         raise SchemaViolation(f"A range is one of {', '.join(Range)}.") from None
 
@@ -89,20 +89,20 @@ class HealthScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/health", Right.HEALTH, self.show),
-            Page("GET", "/health/state", Right.HEALTH, self.show_state, quiet=True),
+            Page("GET", "/health", Permission.HEALTH, self.show),
+            Page("GET", "/health/state", Permission.HEALTH, self.show_state, quiet=True),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return visit.render(
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return request.render(
             "health/index.html",
             await self._state(),
             configurations=await self._deployment.configurations(),
         )
 
-    async def show_state(self, visit: Visit) -> web.StreamResponse:
+    async def show_state(self, request: UserRequest) -> web.StreamResponse:
         """Return the part of the page that changes, for a page that stays open."""
-        return visit.render("health/state.html", await self._state())
+        return request.render("health/state.html", await self._state())
 
     async def _state(self) -> dict[str, object]:
         return {

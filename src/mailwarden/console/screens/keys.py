@@ -11,15 +11,15 @@ from mailwarden.access.key_store import ApiKey, KeyScope, Network, NewKey
 from mailwarden.access.keys import Keys
 from mailwarden.access.sessions import Sessions
 from mailwarden.console.auth import Page
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import GLOBAL, Visit, see_other, told
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import GLOBAL, UserRequest, see_other, with_error_status
 from mailwarden.console.services import Deployment
-from mailwarden.console.visitor_session import Reception
+from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
 from mailwarden.serving.front_door import Call
 
 KEYS = "/console/keys"
-FEW_TENANTS = 100  # beyond it a tenant is typed, not chosen
+MAX_TENANT_MENU = 100  # beyond it a tenant is typed, not chosen
 LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year"), ("", "never"))
 OVERLAPS = (
     ("0", "No time: the old one ends now"),
@@ -32,36 +32,36 @@ SCOPES = ((KeyScope.READ, "Read lists and their entries"), (KeyScope.WRITE, "Add
 
 
 class KeysScreen:
-    def __init__(self, keys: Keys, reception: Reception, deployment: Deployment) -> None:
+    def __init__(self, keys: Keys, visitors: VisitorSessions, deployment: Deployment) -> None:
         self._keys = keys
-        self._reception = reception
+        self._visitors = visitors
         self._deployment = deployment
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/keys", Right.KEYS_READ, self.show),
-            Page("GET", "/keys/new", Right.KEYS_WRITE, self.show_form),
-            Page("POST", "/keys/new", Right.KEYS_WRITE, self.create),
-            Page("GET", "/keys/made", Right.KEYS_WRITE, self.show_made),
-            Page("GET", "/keys/{key}/rotate", Right.KEYS_WRITE, self.show_rotation),
-            Page("POST", "/keys/{key}/rotate", Right.KEYS_WRITE, self.rotate),
-            Page("GET", "/keys/{key}/revoke", Right.KEYS_WRITE, self.show_revocation),
-            Page("POST", "/keys/{key}/revoke", Right.KEYS_WRITE, self.revoke),
+            Page("GET", "/keys", Permission.KEYS_READ, self.show),
+            Page("GET", "/keys/new", Permission.KEYS_WRITE, self.show_form),
+            Page("POST", "/keys/new", Permission.KEYS_WRITE, self.create),
+            Page("GET", "/keys/made", Permission.KEYS_WRITE, self.show_made),
+            Page("GET", "/keys/{key}/rotate", Permission.KEYS_WRITE, self.show_rotation),
+            Page("POST", "/keys/{key}/rotate", Permission.KEYS_WRITE, self.rotate),
+            Page("GET", "/keys/{key}/revoke", Permission.KEYS_WRITE, self.show_revocation),
+            Page("POST", "/keys/{key}/revoke", Permission.KEYS_WRITE, self.revoke),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
+    async def show(self, request: UserRequest) -> web.StreamResponse:
         now = datetime.now(UTC)
-        keys = sorted(await self._keys.list(visit.scope), key=lambda key: (not key.is_valid(now), key.name.lower()))
+        keys = sorted(await self._keys.list(request.scope), key=lambda key: (not key.is_valid(now), key.name.lower()))
         # Static tokens belong to the deployment: whoever is bound to tenants has no business with them.
-        tokens = self._deployment.tokens() if visit.scope.tenants is None else None
+        tokens = self._deployment.tokens() if request.scope.tenants is None else None
         rows = [(key, state_of(key, now)) for key in keys]
-        return visit.render("keys/index.html", keys=rows, tokens=tokens, tenants_of=tenant_namer(visit))
+        return request.render("keys/index.html", keys=rows, tokens=tokens, tenants_of=tenant_names(request))
 
-    async def show_form(self, visit: Visit) -> web.StreamResponse:
-        return self._render_form(visit, {"scopes": [scope.value for scope, _ in SCOPES], "lifetime": "365"})
+    async def show_form(self, request: UserRequest) -> web.StreamResponse:
+        return self._render_form(request, {"scopes": [scope.value for scope, _ in SCOPES], "lifetime": "365"})
 
-    async def create(self, visit: Visit) -> web.StreamResponse:
-        form = visit.form
+    async def create(self, request: UserRequest) -> web.StreamResponse:
+        form = request.form
         given = {
             "name": form.text("name"),
             "scopes": form.many("scopes"),
@@ -73,58 +73,58 @@ class KeysScreen:
             wanted = NewKey(
                 form.text("name"),
                 _scopes(form.many("scopes")),
-                _bound(visit, form.text("bound")),
+                _bound(request, form.text("bound")),
                 _networks(form.raw("networks")),
                 _expiry(form.text("lifetime")),
             )
-            key, text = await self._keys.create(visit.scope, wanted, visit.actor)
+            key, text = await self._keys.create(request.scope, wanted, request.actor)
         except (SchemaViolation, CommandError, TenantNotFound) as error:
-            return told(self._render_form(visit, given, error.message), error)
-        return await show_secret(self._reception.registry.sessions, visit, key, text)
+            return with_error_status(self._render_form(request, given, error.message), error)
+        return await show_secret(self._visitors.registry.sessions, request, key, text)
 
-    async def show_made(self, visit: Visit) -> web.StreamResponse:
+    async def show_made(self, request: UserRequest) -> web.StreamResponse:
         """Show the key that was just made; whoever comes again finds it gone."""
-        shown = await self._reception.registry.sessions.take_shown(visit.session, "key")
+        shown = await self._visitors.registry.sessions.take_shown(request.session, "key")
         if not shown:
-            return visit.render("keys/made.html", key=None, text="", curl="")
-        key = await self._keys.find(visit.scope, shown["id"])
-        return visit.render(
-            "keys/made.html", key=key, text=shown["key"], curl=self._curl(visit.call, key, shown["key"])
+            return request.render("keys/made.html", key=None, text="", curl="")
+        key = await self._keys.find(request.scope, shown["id"])
+        return request.render(
+            "keys/made.html", key=key, text=shown["key"], curl=self._curl(request.call, key, shown["key"])
         )
 
-    async def show_rotation(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("keys/rotate.html", key=await self._valid(visit), overlaps=OVERLAPS)
+    async def show_rotation(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("keys/rotate.html", key=await self._valid(request), overlaps=OVERLAPS)
 
-    async def rotate(self, visit: Visit) -> web.StreamResponse:
-        hours = visit.form.text("overlap")
+    async def rotate(self, request: UserRequest) -> web.StreamResponse:
+        hours = request.form.text("overlap")
         if hours not in dict(OVERLAPS):
             raise SchemaViolation("Choose how long the old key stays good.")
-        key_id = visit.variables["key"]
-        key, text = await self._keys.rotate(visit.scope, key_id, timedelta(hours=int(hours)), visit.actor)
-        return await show_secret(self._reception.registry.sessions, visit, key, text)
+        key_id = request.variables["key"]
+        key, text = await self._keys.rotate(request.scope, key_id, timedelta(hours=int(hours)), request.actor)
+        return await show_secret(self._visitors.registry.sessions, request, key, text)
 
-    async def show_revocation(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("keys/revoke.html", key=await self._valid(visit))
+    async def show_revocation(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("keys/revoke.html", key=await self._valid(request))
 
-    async def revoke(self, visit: Visit) -> web.StreamResponse:
-        if not await self._keys.revoke(visit.scope, visit.variables["key"], visit.actor):
+    async def revoke(self, request: UserRequest) -> web.StreamResponse:
+        if not await self._keys.revoke(request.scope, request.variables["key"], request.actor):
             raise KeyNotFound("There is no valid key with this id.")
         return see_other(KEYS, "key-revoked")
 
-    async def _valid(self, visit: Visit) -> ApiKey:
-        key = await self._keys.find(visit.scope, visit.variables["key"])
+    async def _valid(self, request: UserRequest) -> ApiKey:
+        key = await self._keys.find(request.scope, request.variables["key"])
         if not key.is_valid(datetime.now(UTC)):
             raise KeyNotFound("This key is good no longer.")
         return key
 
-    def _render_form(self, visit: Visit, given: Mapping[str, object], mistake: str = "") -> web.Response:
-        bounds = [(GLOBAL, "Every tenant and the global scope")] if visit.scope.tenants is None else []
-        bounds += [(str(tenant.uid), tenant.name) for tenant in visit.tenants]
-        return visit.render(
+    def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
+        bounds = [(GLOBAL, "Every tenant and the global scope")] if request.scope.tenants is None else []
+        bounds += [(str(tenant.uid), tenant.name) for tenant in request.tenants]
+        return request.render(
             "keys/new.html",
             given=given,
             bounds=bounds,
-            many=len(bounds) > FEW_TENANTS,
+            many=len(bounds) > MAX_TENANT_MENU,
             lifetimes=LIFETIMES,
             scopes=SCOPES,
             mistake=mistake,
@@ -136,16 +136,16 @@ class KeysScreen:
         reads = key.may(KeyScope.READ)
         fields = [bound] if reads else [bound, '"listName": "sender-block", "entries": []']
         return (
-            f"curl {self._reception.place(call).site}/api/public/lists/v1/{'getLists' if reads else 'addEntries'} \\\n"
+            f"curl {self._visitors.origin(call).site}/api/public/lists/v1/{'getLists' if reads else 'addEntries'} \\\n"
             f"  -H 'Authorization: apikey {text}' \\\n"
             "  -H 'Content-Type: application/json' \\\n"
             f"  -d '{{{', '.join(filter(None, fields))}}}'"
         )
 
 
-async def show_secret(sessions: Sessions, visit: Visit, key: ApiKey, text: str) -> web.StreamResponse:
+async def show_secret(sessions: Sessions, request: UserRequest, key: ApiKey, text: str) -> web.StreamResponse:
     """Have the next page show a key's text; it never travels in an address."""
-    await sessions.show_next(visit.session, {"id": key.key_id, "key": text})
+    await sessions.show_next(request.session, {"id": key.key_id, "key": text})
     return see_other(KEYS + "/made")
 
 
@@ -158,16 +158,16 @@ def state_of(key: ApiKey, now: datetime) -> str:
     return "ending" if key.replaced_by is not None else "valid"
 
 
-def tenant_namer(visit: Visit) -> Callable[[Iterable[UUID]], str]:
+def tenant_names(request: UserRequest) -> Callable[[Iterable[UUID]], str]:
     """Return what tells the names of some tenants, in their order; looked up once for a whole page."""
-    names = {tenant.uid: tenant.name for tenant in visit.tenants}
+    names = {tenant.uid: tenant.name for tenant in request.tenants}
     return lambda uids: ", ".join(sorted((names.get(uid, str(uid)) for uid in uids), key=str.lower))
 
 
-def named_tenant(visit: Visit, text: str) -> UUID:
+def tenant_uid_of(request: UserRequest, text: str) -> UUID:
     """Return the tenant of that name or uid, as far as this person may know it."""
     wanted = text.strip().lower()
-    for tenant in visit.tenants:
+    for tenant in request.tenants:
         if wanted in (str(tenant.uid), tenant.name.lower()):
             return tenant.uid
     raise SchemaViolation(f"There is no tenant `{text.strip()[:100]}`.")
@@ -180,12 +180,12 @@ def _scopes(given: Sequence[str]) -> frozenset[KeyScope]:
         raise SchemaViolation("There is no such scope.") from None
 
 
-def _bound(visit: Visit, given: str) -> frozenset[UUID]:
-    if given == GLOBAL and visit.scope.tenants is None:
+def _bound(request: UserRequest, given: str) -> frozenset[UUID]:
+    if given == GLOBAL and request.scope.tenants is None:
         return frozenset()
     if not given:
         raise SchemaViolation("Choose what the key is bound to.")
-    return frozenset({named_tenant(visit, given)})
+    return frozenset({tenant_uid_of(request, given)})
 
 
 def _networks(text: str) -> tuple[Network, ...]:

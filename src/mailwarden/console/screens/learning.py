@@ -7,11 +7,11 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.console.auth import Page, Takes
+from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.forms import Form
 from mailwarden.console.list_form import MAX_CHOICES
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit, see_other
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, see_other
 from mailwarden.errors import (
     EmptyEmail,
     LearningFull,
@@ -29,23 +29,23 @@ from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
 
 # What can be said; that a message was released is told by the quarantine alone.
-SAYABLE = (
+REPORT_KINDS = (
     (Kind.PHISHING, "Phishing", "It wants passwords, money or access by deceit"),
     (Kind.SPAM, "Spam", "Nobody asked for it, and it means no other harm"),
     (Kind.FINE, "Fine", "It is wanted, or harmless"),
 )
 
 
-def said_kind(form: Form) -> Kind:
+def read_kind(form: Form) -> Kind:
     """Return what was said, or say what can be."""
     said = form.text("kind")
-    for kind, _, _ in SAYABLE:
+    for kind, _, _ in REPORT_KINDS:
         if said == kind:
             return kind
     raise SchemaViolation("Say what the message is: phishing, spam or fine.")
 
 
-def given_contents(form: Form) -> bytes | None:
+def read_contents(form: Form) -> bytes | None:
     """Return the message that was given, or None; one that could not be learned from is refused unread."""
     file = form.file("message")
     if file is None:
@@ -55,15 +55,15 @@ def given_contents(form: Form) -> bytes | None:
     return file.data()
 
 
-def needed_contents(form: Form) -> bytes:
+def require_contents(form: Form) -> bytes:
     """Return the message where there is nothing without it."""
-    contents = given_contents(form)
+    contents = read_contents(form)
     if contents is None:
         raise EmptyEmail("Choose the message as a file.")
     return contents
 
 
-def notice_for(lesson: UserReport) -> str:
+def notice_code(lesson: UserReport) -> str:
     """Return the code of what is said after a report."""
     return "report-unlearned" if lesson.state is TrainingState.NOT_KEPT else "report-kept"
 
@@ -89,68 +89,72 @@ class LearningScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/learning", Right.LEARNING_READ, self.show),
-            Page("POST", "/learning/report", Right.LEARNING_WRITE, self.report, Takes.UPLOAD),
-            Page("POST", "/learning/reports/{report}/undo", Right.LEARNING_WRITE, self.take_back),
-            Page("GET", "/learning/reset", Right.LEARNING_RESET, self.show_reset),
-            Page("POST", "/learning/reset", Right.LEARNING_RESET, self.reset),
+            Page("GET", "/learning", Permission.LEARNING_READ, self.show),
+            Page("POST", "/learning/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
+            Page("POST", "/learning/reports/{report}/undo", Permission.LEARNING_WRITE, self.take_back),
+            Page("GET", "/learning/reset", Permission.LEARNING_RESET, self.show_reset),
+            Page("POST", "/learning/reset", Permission.LEARNING_RESET, self.reset),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return await self._page(visit, tenant_of(visit))
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return await self._page(request, tenant_of(request))
 
-    async def report(self, visit: Visit) -> web.StreamResponse:
+    async def report(self, request: UserRequest) -> web.StreamResponse:
         """Take somebody's word on a message that they give, which history need not know."""
-        tenant = tenant_of(visit)
+        tenant = tenant_of(request)
         try:
-            kind, contents = said_kind(visit.form), needed_contents(visit.form)
-            lesson = await self._teaching.report_contents(visit.scope, tenant.uid, kind, visit.actor, contents=contents)
+            kind, contents = read_kind(request.form), require_contents(request.form)
+            lesson = await self._teaching.report_contents(
+                request.scope, tenant.uid, kind, request.actor, contents=contents
+            )
         except (EmptyEmail, LearningFull, PayloadTooLarge, SchemaViolation) as error:
-            return await self._page(visit, tenant, error)
-        return see_other(LEARNING, notice_for(lesson), tenant=str(tenant.uid))
+            return await self._page(request, tenant, error)
+        return see_other(LEARNING, notice_code(lesson), tenant=str(tenant.uid))
 
-    async def take_back(self, visit: Visit) -> web.StreamResponse:
+    async def take_back(self, request: UserRequest) -> web.StreamResponse:
         """Undo a report, and go back to where it was shown: the page of its message, or this screen."""
-        ggrid = parse_ggrid(visit.form.text("ggrid")) if visit.form.text("ggrid") else None
-        tenant = None if ggrid else tenant_of(visit)
-        await self._teaching.withdraw(visit.scope, _report_in(visit.variables["report"]), visit.actor)
+        ggrid = parse_ggrid(request.form.text("ggrid")) if request.form.text("ggrid") else None
+        tenant = None if ggrid else tenant_of(request)
+        await self._teaching.withdraw(request.scope, _report_in(request.variables["report"]), request.actor)
         if tenant is None:
-            return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=visit.form.text("tenant"))
+            return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=request.form.text("tenant"))
         return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
 
-    async def show_reset(self, visit: Visit) -> web.StreamResponse:
-        return await self._reset_page(visit, tenant_of(visit))
+    async def show_reset(self, request: UserRequest) -> web.StreamResponse:
+        return await self._reset_page(request, tenant_of(request))
 
-    async def reset(self, visit: Visit) -> web.StreamResponse:
+    async def reset(self, request: UserRequest) -> web.StreamResponse:
         """Forget everything, for who can say for whom."""
-        tenant = tenant_of(visit)
-        if visit.form.text("name") != tenant.name:
-            return await self._reset_page(visit, tenant, "This is not the name of the tenant. Nothing was forgotten.")
-        await self._teaching.reset(visit.scope, tenant.uid, visit.actor)
+        tenant = tenant_of(request)
+        if request.form.text("name") != tenant.name:
+            return await self._reset_page(request, tenant, "This is not the name of the tenant. Nothing was forgotten.")
+        await self._teaching.reset(request.scope, tenant.uid, request.actor)
         return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
 
-    async def _page(self, visit: Visit, tenant: Tenant, error: MailwardenError | None = None) -> web.StreamResponse:
-        before = _moment_in(visit.query.get("before", ""))
-        found = await self._teaching.reports(visit.scope, tenant.uid, before, PAGE_SIZE + 1)
-        standing = await self._teaching.status(visit.scope, tenant.uid)
-        return visit.render(
+    async def _page(
+        self, request: UserRequest, tenant: Tenant, error: MailwardenError | None = None
+    ) -> web.StreamResponse:
+        before = _moment_in(request.query.get("before", ""))
+        found = await self._teaching.reports(request.scope, tenant.uid, before, PAGE_SIZE + 1)
+        standing = await self._teaching.status(request.scope, tenant.uid)
+        return request.render(
             "learning/index.html",
             tenant=tenant,
-            tenants=visit.tenants if len(visit.tenants) <= MAX_CHOICES else None,
+            tenants=request.tenants if len(request.tenants) <= MAX_CHOICES else None,
             standing=standing,
             sides=sides_of(standing),
             enough=MIN_REPORTS,
             reports=found[:PAGE_SIZE],
             older=found[PAGE_SIZE - 1].reported_at.isoformat() if len(found) > PAGE_SIZE else "",
             is_first=before is None,
-            sayable=SAYABLE,
+            report_kinds=REPORT_KINDS,
             error=error,
             status=STATUS_OF[type(error)] if error else 200,
         )
 
-    async def _reset_page(self, visit: Visit, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
-        standing = await self._teaching.status(visit.scope, tenant.uid)
-        return visit.render(
+    async def _reset_page(self, request: UserRequest, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
+        standing = await self._teaching.status(request.scope, tenant.uid)
+        return request.render(
             "learning/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
         )
 
@@ -159,18 +163,18 @@ def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
     return Side("Phishing and spam", standing.threats), Side("Fine", standing.fine)
 
 
-def tenant_of(visit: Visit) -> Tenant:
+def tenant_of(request: UserRequest) -> Tenant:
     """Return the tenant that the form or the address names, by uid or name; without one the person's first.
 
     A tenant of others does not exist for this person.
     """
-    named = visit.form.text("tenant") or visit.query.get("tenant", "").strip()
-    for tenant in visit.tenants:
+    named = request.form.text("tenant") or request.query.get("tenant", "").strip()
+    for tenant in request.tenants:
         if named.casefold() in (str(tenant.uid), tenant.name.casefold()) or (not named and tenant.is_default):
             return tenant
-    if named or not visit.tenants:
+    if named or not request.tenants:
         raise NotFound("There is no such tenant.")
-    return visit.tenants[0]
+    return request.tenants[0]
 
 
 def _report_in(text: str) -> UUID:

@@ -9,24 +9,24 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET
 
-from mailwarden.console.auth import Page, Takes
+from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.list_form import (
-    ListPlace,
+    ListForm,
     ListServices,
-    Wish,
+    ScopedList,
     confirmation_of,
     field_of,
-    place_of,
     read_comment,
     read_expiry,
+    read_list_form,
     read_number,
-    read_wish,
+    read_target,
     scope_name,
     scope_of,
     scopes_of,
 )
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit, see_other, told
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.errors import (
     EntryTooBroad,
     InvalidEntry,
@@ -67,70 +67,76 @@ class ListsScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/lists", Right.LISTS_READ, self.show),
-            Page("GET", "/lists/check", Right.LISTS_READ, self.check),
-            Page("GET", "/lists/{name}", Right.LISTS_READ, self.show_list),
-            Page("GET", "/lists/{name}/entry", Right.LISTS_READ, self.show_entry),
-            Page("POST", "/lists/{name}/entry", Right.LISTS_WRITE, self.edit),
+            Page("GET", "/lists", Permission.LISTS_READ, self.show),
+            Page("GET", "/lists/check", Permission.LISTS_READ, self.check),
+            Page("GET", "/lists/{name}", Permission.LISTS_READ, self.show_list),
+            Page("GET", "/lists/{name}/entry", Permission.LISTS_READ, self.show_entry),
+            Page("POST", "/lists/{name}/entry", Permission.LISTS_WRITE, self.edit),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        scope = scope_of(visit)
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        scope = scope_of(request)
         counts = await self._desk.counts(scope)
         groups = [
             (
                 category,
-                [(ListPlace(scope, each), counts.get(each.name, 0)) for each in CATALOGUE if each.category is category],
+                [
+                    (ScopedList(scope, each), counts.get(each.name, 0))
+                    for each in CATALOGUE
+                    if each.category is category
+                ],
             )
             for category in Category
         ]
-        return visit.render("lists/index.html", around(visit, scope, {"groups": groups}))
+        return request.render("lists/index.html", list_values(request, scope, {"groups": groups}))
 
-    async def show_list(self, visit: Visit) -> web.StreamResponse:
-        place = place_of(visit)
-        search, after = visit.query.get("q", ""), visit.query.get("after", "")
-        page = await self._desk.page(place.scope, place.definition.name, search, after)
-        count = (await self._desk.counts(place.scope)).get(place.definition.name, 0)
-        values = {"place": place, "page": page, "count": count, "search": search, "after": after, "today": _now()}
-        template = "lists/service.html" if visit.is_htmx else "lists/list.html"
-        return visit.render(template, around(visit, place.scope, values))
+    async def show_list(self, request: UserRequest) -> web.StreamResponse:
+        target = read_target(request)
+        search, after = request.query.get("q", ""), request.query.get("after", "")
+        page = await self._desk.page(target.scope, target.definition.name, search, after)
+        count = (await self._desk.counts(target.scope)).get(target.definition.name, 0)
+        values = {"target": target, "page": page, "count": count, "search": search, "after": after, "today": _now()}
+        template = "lists/entries.html" if request.is_htmx else "lists/list.html"
+        return request.render(template, list_values(request, target.scope, values))
 
-    async def show_entry(self, visit: Visit) -> web.StreamResponse:
-        return await self._render_entry(visit, place_of(visit), visit.query.get("entry", ""))
+    async def show_entry(self, request: UserRequest) -> web.StreamResponse:
+        return await self._render_entry(request, read_target(request), request.query.get("entry", ""))
 
-    async def edit(self, visit: Visit) -> web.StreamResponse:
+    async def edit(self, request: UserRequest) -> web.StreamResponse:
         """Set the comment and the end of one entry; what a field shows is what the entry gets."""
-        place, form = place_of(visit), visit.form
-        kept = await self._desk.find(place.scope, place.definition.name, form.raw("entry"))
+        target, form = read_target(request), request.form
+        kept = await self._desk.find(target.scope, target.definition.name, form.raw("entry"))
         try:
             comment, expires = read_comment(form.text("comment")), read_expiry(form.text("expires"))
             # A field has no seconds: an end that was not touched stays as it is.
             untouched = form.text("expires") == field_of(kept.expires)
             row = Row(0, kept.entry, comment, UNSET if untouched else expires)
-            await self._desk.bring_in(place.scope, place.definition.name, [row], visit.actor, action="edit")
+            await self._desk.bring_in(target.scope, target.definition.name, [row], request.actor, action="edit")
         except (SchemaViolation, InvalidEntry, EntryTooBroad) as error:
-            return told(await self._render_entry(visit, place, kept.entry, error.message), error)
-        return see_other(f"{place.path}/entry", "entry-changed", scope=place.scope_text, entry=kept.entry)
+            return with_error_status(await self._render_entry(request, target, kept.entry, error.message), error)
+        return see_other(f"{target.path}/entry", "entry-changed", scope=target.scope_text, entry=kept.entry)
 
-    async def _render_entry(self, visit: Visit, place: ListPlace, text: str, mistake: str = "") -> web.Response:
-        entry = await self._desk.find(place.scope, place.definition.name, text)
+    async def _render_entry(
+        self, request: UserRequest, target: ScopedList, text: str, mistake: str = ""
+    ) -> web.Response:
+        entry = await self._desk.find(target.scope, target.definition.name, text)
         values = {
-            "place": place,
+            "target": target,
             "entry": entry,
             "mistake": mistake,
             "expires": field_of(entry.expires),
             "today": _now(),
         }
-        return visit.render("lists/entry.html", around(visit, place.scope, values))
+        return request.render("lists/entry.html", list_values(request, target.scope, values))
 
-    async def check(self, visit: Visit) -> web.StreamResponse:
+    async def check(self, request: UserRequest) -> web.StreamResponse:
         """Tell which lists a value meets; of what is global a tenant's person learns no comment."""
-        scope, value = scope_of(visit), visit.query.get("value", "")
-        reading = visit.query.get("reading", "")
+        scope, value = scope_of(request), request.query.get("value", "")
+        reading = request.query.get("reading", "")
         if reading and reading not in READINGS:
             raise SchemaViolation("A value is read in one of the ways that the page offers.")
         checked = await self._checker.check(scope, value, reading or None) if value.strip() else None
-        rows = [] if checked is None else _rows(visit, checked)
+        rows = [] if checked is None else _rows(request, checked)
         values = {
             "value": value,
             "reading": reading,
@@ -138,29 +144,29 @@ class ListsScreen:
             "checked": checked,
             "rows": rows,
         }
-        return visit.render("lists/check.html", around(visit, scope, values))
+        return request.render("lists/check.html", list_values(request, scope, values))
 
 
-def around(visit: Visit, scope: ListScope, values: Mapping[str, object]) -> dict[str, object]:
+def list_values(request: UserRequest, scope: ListScope, values: Mapping[str, object]) -> dict[str, object]:
     """Return what every page of lists is given, and what this one is given besides."""
     return {
         **values,
-        "scopes": scopes_of(visit),
+        "scopes": scopes_of(request),
         "scope": "global" if scope.tenant is None else str(scope.tenant),
-        "scope_name": scope_name(visit, scope),
+        "scope_name": scope_name(request, scope),
     }
 
 
-def _rows(visit: Visit, checked: Checked) -> list[dict[str, object]]:
+def _rows(request: UserRequest, checked: Checked) -> list[dict[str, object]]:
     return [
         {
             "list": find_list(found.match.list_name),
             "scope": "global" if found.match.tenant is None else "tenant",
             "entry": found.match.entry,
-            "comment": found.match.comment if found.match.tenant or visit.scope.tenants is None else "",
+            "comment": found.match.comment if found.match.tenant or request.scope.tenants is None else "",
             "reading": READING_NAMES[found.reading],
             "state": "expired" if found.expired else "acts" if found.match in checked.acting else "loses",
-            "shown": found.match.tenant is not None or visit.scope.tenants is None,
+            "shown": found.match.tenant is not None or request.scope.tenants is None,
         }
         for found in checked.found
     ]
@@ -182,105 +188,111 @@ class ListEditsScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/lists/{name}/add", Right.LISTS_WRITE, self.ask),
-            Page("GET", "/lists/{name}/import", Right.LISTS_WRITE, self.ask_for_file),
-            Page("POST", "/lists/{name}/preview", Right.LISTS_WRITE, self.preview, Takes.UPLOAD),
-            Page("POST", "/lists/{name}/add", Right.LISTS_WRITE, self.add, Takes.UPLOAD),
-            Page("POST", "/lists/{name}/delete/preview", Right.LISTS_WRITE, self.preview_deletion),
-            Page("POST", "/lists/{name}/delete", Right.LISTS_WRITE, self.delete),
+            Page("GET", "/lists/{name}/add", Permission.LISTS_WRITE, self.ask),
+            Page("GET", "/lists/{name}/import", Permission.LISTS_WRITE, self.ask_for_file),
+            Page("POST", "/lists/{name}/preview", Permission.LISTS_WRITE, self.preview, BodyType.UPLOAD),
+            Page("POST", "/lists/{name}/add", Permission.LISTS_WRITE, self.add, BodyType.UPLOAD),
+            Page("POST", "/lists/{name}/delete/preview", Permission.LISTS_WRITE, self.preview_deletion),
+            Page("POST", "/lists/{name}/delete", Permission.LISTS_WRITE, self.delete),
         ]
 
-    async def ask(self, visit: Visit) -> web.StreamResponse:
+    async def ask(self, request: UserRequest) -> web.StreamResponse:
         """Show the form, filled in from the address: another page may propose an entry."""
-        query = visit.query
-        wish = Wish(query.get("entry", ""), comment=query.get("comment", ""), expires=query.get("expires", "")[:16])
-        return _form(visit, place_of(visit), wish)
+        query = request.query
+        list_form = ListForm(
+            query.get("entry", ""), comment=query.get("comment", ""), expires=query.get("expires", "")[:16]
+        )
+        return _form(request, read_target(request), list_form)
 
-    async def ask_for_file(self, visit: Visit) -> web.StreamResponse:
-        return _form(visit, place_of(visit), Wish("", from_file=True))
+    async def ask_for_file(self, request: UserRequest) -> web.StreamResponse:
+        return _form(request, read_target(request), ListForm("", from_file=True))
 
-    async def preview(self, visit: Visit) -> web.StreamResponse:
+    async def preview(self, request: UserRequest) -> web.StreamResponse:
         """Tell what is new, changed and invalid, and what the new entries would have done to the last 30 days."""
-        place, wish = place_of(visit), _wish_in_hand(visit)
+        target, list_form = read_target(request), _as_typed(request)
         try:
-            wish = read_wish(visit.form)
-            preview = await self._read(place, wish)
-            confirmation = confirmation_of(wish, preview.rows)
+            list_form = read_list_form(request.form)
+            preview = await self._read(target, list_form)
+            confirmation = confirmation_of(list_form, preview.rows)
         except (SchemaViolation, TooManyEntries) as error:
-            return _refuse(visit, place, wish, error)
+            return _refuse(request, target, list_form, error)
         impact = None
         if preview.fresh and preview.fits:
-            impact = await self._look_back(place, sorted(preview.fresh), adds=True)
-        template = "lists/preview_part.html" if visit.is_htmx else "lists/preview.html"
+            impact = await self._look_back(target, sorted(preview.fresh), adds=True)
+        template = "lists/preview_part.html" if request.is_htmx else "lists/preview.html"
         values = {
-            "place": place,
-            "wish": wish,
+            "target": target,
+            "list_form": list_form,
             "preview": preview,
             "impact": impact,
             "confirmation": confirmation,
             "shown": MAX_SHOWN,
         }
-        return visit.render(template, around(visit, place.scope, values))
+        return request.render(template, list_values(request, target.scope, values))
 
-    async def add(self, visit: Visit) -> web.StreamResponse:
-        """Do what the preview told, all of it or nothing."""
-        place, wish = place_of(visit), _wish_in_hand(visit)
+    async def add(self, request: UserRequest) -> web.StreamResponse:
+        """Do what the preview with_error_status, all of it or nothing."""
+        target, list_form = read_target(request), _as_typed(request)
         try:
-            wish = read_wish(visit.form)
-            preview = await self._read(place, wish)
+            list_form = read_list_form(request.form)
+            preview = await self._read(target, list_form)
             _check(preview)
             done = await self._desk.bring_in(
-                place.scope,
-                place.definition.name,
+                target.scope,
+                target.definition.name,
                 preview.rows,
-                visit.actor,
-                action="import" if wish.from_file else "add",
+                request.actor,
+                action="import" if list_form.from_file else "add",
             )
         except (SchemaViolation, TooManyEntries, InvalidEntry, ListFull) as error:
-            return _refuse(visit, place, wish, error)
-        return see_other(place.path, "entries-added" if done else "nothing-new", scope=place.scope_text)
+            return _refuse(request, target, list_form, error)
+        return see_other(target.path, "entries-added" if done else "nothing-new", scope=target.scope_text)
 
-    async def preview_deletion(self, visit: Visit) -> web.StreamResponse:
-        place = place_of(visit)
-        present = await self._desk.present(place.scope, place.definition.name, sorted({*_chosen(visit)}))
+    async def preview_deletion(self, request: UserRequest) -> web.StreamResponse:
+        target = read_target(request)
+        present = await self._desk.present(target.scope, target.definition.name, sorted({*_chosen(request)}))
         names = [each.entry for each in present]
-        impact = await self._look_back(place, names, adds=False) if names else None
-        values = {"place": place, "entries": present, "impact": impact}
-        return visit.render("lists/deletion.html", around(visit, place.scope, values))
+        impact = await self._look_back(target, names, adds=False) if names else None
+        values = {"target": target, "entries": present, "impact": impact}
+        return request.render("lists/deletion.html", list_values(request, target.scope, values))
 
-    async def delete(self, visit: Visit) -> web.StreamResponse:
-        place = place_of(visit)
-        gone = await self._lists.delete_entries(place.scope, place.definition.name, _chosen(visit), visit.actor)
-        return see_other(place.path, "entries-deleted" if gone else "nothing-deleted", scope=place.scope_text)
+    async def delete(self, request: UserRequest) -> web.StreamResponse:
+        target = read_target(request)
+        gone = await self._lists.delete_entries(target.scope, target.definition.name, _chosen(request), request.actor)
+        return see_other(target.path, "entries-deleted" if gone else "nothing-deleted", scope=target.scope_text)
 
-    async def _read(self, place: ListPlace, wish: Wish) -> Preview:
-        name, comment = place.definition.name, wish.comment or None
-        return await self._desk.preview(place.scope, name, wish.text, wish.form, comment=comment, expires=wish.end)
+    async def _read(self, target: ScopedList, list_form: ListForm) -> Preview:
+        name, comment = target.definition.name, list_form.comment or None
+        return await self._desk.preview(
+            target.scope, name, list_form.text, list_form.file_format, comment=comment, expires=list_form.end
+        )
 
-    async def _look_back(self, place: ListPlace, entries: Sequence[str], *, adds: bool) -> Impact:
-        name = place.definition.name
-        return await self._hindsight.look_back(place.scope, name, entries, adds=adds)
-
-
-def _form(visit: Visit, place: ListPlace, wish: Wish, error: MailwardenError | None = None) -> web.Response:
-    values = {"place": place, "wish": wish, "error": error, "forms": FORM_NAMES, "most": MAX_IMPORT}
-    template = "lists/import.html" if wish.from_file else "lists/add.html"
-    return visit.render(template, around(visit, place.scope, values))
+    async def _look_back(self, target: ScopedList, entries: Sequence[str], *, adds: bool) -> Impact:
+        name = target.definition.name
+        return await self._hindsight.look_back(target.scope, name, entries, adds=adds)
 
 
-def _refuse(visit: Visit, place: ListPlace, wish: Wish, error: MailwardenError) -> web.Response:
+def _form(
+    request: UserRequest, target: ScopedList, list_form: ListForm, error: MailwardenError | None = None
+) -> web.Response:
+    values = {"target": target, "list_form": list_form, "error": error, "forms": FORM_NAMES, "most": MAX_IMPORT}
+    template = "lists/import.html" if list_form.from_file else "lists/add.html"
+    return request.render(template, list_values(request, target.scope, values))
+
+
+def _refuse(request: UserRequest, target: ScopedList, list_form: ListForm, error: MailwardenError) -> web.Response:
     """Show the form again with what is wrong with it; a file has to be chosen again."""
-    if visit.is_htmx:
+    if request.is_htmx:
         raise error
-    return told(_form(visit, place, wish, error), error)
+    return with_error_status(_form(request, target, list_form, error), error)
 
 
-def _wish_in_hand(visit: Visit) -> Wish:
-    """Return what was typed, as it stands: what is wrong with it is yet to be told."""
-    form = visit.form
+def _as_typed(request: UserRequest) -> ListForm:
+    """Return what was typed, as it stands: what is wrong with it is yet to be shown."""
+    form = request.form
     if form.text("origin") == "file":
-        return Wish("", comment=form.text("comment"), from_file=True)
-    return Wish(form.raw("entries"), comment=form.text("comment"), expires=form.text("expires")[:16])
+        return ListForm("", comment=form.text("comment"), from_file=True)
+    return ListForm(form.raw("entries"), comment=form.text("comment"), expires=form.text("expires")[:16])
 
 
 def _check(preview: Preview) -> None:
@@ -295,8 +307,8 @@ def _check(preview: Preview) -> None:
         raise ListFull(f"{preview.plan.new:,} entries are new, and there is room for {preview.room:,}.")
 
 
-def _chosen(visit: Visit) -> Sequence[str]:
-    entries = [entry for entry in visit.form.many("entry") if entry]
+def _chosen(request: UserRequest) -> Sequence[str]:
+    entries = [entry for entry in request.form.many("entry") if entry]
     if not entries:
         raise SchemaViolation("No entry was chosen: tick some first.")
     if len(entries) > MAX_ENTRIES:
@@ -313,44 +325,44 @@ class ListChangesScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/lists/{name}/history", Right.LISTS_READ, self.show),
-            Page("GET", "/lists/{name}/history/{number}", Right.LISTS_READ, self.show_change),
-            Page("POST", "/lists/{name}/history/{number}/undo", Right.LISTS_WRITE, self.undo),
+            Page("GET", "/lists/{name}/history", Permission.LISTS_READ, self.show),
+            Page("GET", "/lists/{name}/history/{number}", Permission.LISTS_READ, self.show_change),
+            Page("POST", "/lists/{name}/history/{number}/undo", Permission.LISTS_WRITE, self.undo),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        place = place_of(visit)
-        before = read_number(visit.query.get("before", "") or "0")
-        changes = await self._desk.changes(place.scope, place.definition.name, before)
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        target = read_target(request)
+        before = read_number(request.query.get("before", "") or "0")
+        changes = await self._desk.changes(target.scope, target.definition.name, before)
         older = changes[-1].number if len(changes) == PAGE else None
-        values = {"place": place, "changes": changes, "before": before, "older": older}
-        return visit.render("lists/history.html", around(visit, place.scope, values))
+        values = {"target": target, "changes": changes, "before": before, "older": older}
+        return request.render("lists/history.html", list_values(request, target.scope, values))
 
-    async def show_change(self, visit: Visit) -> web.StreamResponse:
+    async def show_change(self, request: UserRequest) -> web.StreamResponse:
         """Show a change with what became of its entries since: undoing leaves those alone that were changed again."""
-        place = place_of(visit)
+        target = read_target(request)
         change, lines = await self._desk.change(
-            place.scope, place.definition.name, read_number(visit.variables["number"])
+            target.scope, target.definition.name, read_number(request.variables["number"])
         )
         shown = lines[:MAX_CHANGE_ENTRIES]
         names = sorted(line.entry for line in shown)
-        present = {each.entry: each for each in await self._desk.present(place.scope, place.definition.name, names)}
-        rows = [(line, _is_so(change, line, present.get(line.entry))) for line in shown]
-        values = {"place": place, "change": change, "rows": rows, "more": len(lines) - len(shown)}
-        return visit.render("lists/change.html", around(visit, place.scope, values))
+        present = {each.entry: each for each in await self._desk.present(target.scope, target.definition.name, names)}
+        rows = [(line, _is_unchanged(change, line, present.get(line.entry))) for line in shown]
+        values = {"target": target, "change": change, "rows": rows, "more": len(lines) - len(shown)}
+        return request.render("lists/change.html", list_values(request, target.scope, values))
 
-    async def undo(self, visit: Visit) -> web.StreamResponse:
-        place = place_of(visit)
-        number = read_number(visit.variables["number"])
-        done = await self._desk.undo(place.scope, place.definition.name, number, visit.actor)
+    async def undo(self, request: UserRequest) -> web.StreamResponse:
+        target = read_target(request)
+        number = read_number(request.variables["number"])
+        done = await self._desk.undo(target.scope, target.definition.name, number, request.actor)
         if not done.number:
-            path, code = f"{place.path}/history/{number}", "nothing-to-undo"
+            path, code = f"{target.path}/history/{number}", "nothing-to-undo"
         else:
-            path, code = f"{place.path}/history/{done.number}", "undone-partly" if done.left else "undone"
-        return see_other(path, code, scope=place.scope_text)
+            path, code = f"{target.path}/history/{done.number}", "undone-partly" if done.left else "undone"
+        return see_other(path, code, scope=target.scope_text)
 
 
-def _is_so(change: Change, line: Line, now: PublicListsEntry | None) -> bool:
+def _is_unchanged(change: Change, line: Line, now: PublicListsEntry | None) -> bool:
     """Tell whether an entry is still as the change left it."""
     if line.after is None or now is None:
         return line.after is None and now is None
@@ -369,19 +381,19 @@ class ListExportScreen:
         self._lists = services.lists
 
     def pages(self) -> Sequence[Page]:
-        return [Page("GET", "/lists/{name}/export/{format}", Right.LISTS_READ, self.export)]
+        return [Page("GET", "/lists/{name}/export/{format}", Permission.LISTS_READ, self.export)]
 
-    async def export(self, visit: Visit) -> web.StreamResponse:
+    async def export(self, request: UserRequest) -> web.StreamResponse:
         """Stream one snapshot of the list; what goes wrong after the first byte breaks the connection."""
-        place, form = place_of(visit), visit.variables["format"]
+        target, form = read_target(request), request.variables["format"]
         if form not in FORMATS:
             raise NotFound("A list is exported as csv or ndjson.")
-        name = f'attachment; filename="{place.definition.name}.{form}"'
+        name = f'attachment; filename="{target.definition.name}.{form}"'
         response = None
         try:
-            async with self._lists.reading(place.scope, place.definition.name) as reading:
+            async with self._lists.reading(target.scope, target.definition.name) as reading:
                 headers = {"Content-Disposition": name, "X-Entry-Count": str(reading.count)}
-                response = await visit.begin_stream(FORMATS[form], **headers)
+                response = await request.begin_stream(FORMATS[form], **headers)
                 write = _guarded(response)
                 if form == "csv":
                     table = CsvLines(write)
@@ -393,9 +405,9 @@ class ListExportScreen:
         except Exception as error:
             if response is None:
                 raise
-            log.warning("export broken", list=place.definition.name, problem=type(error).__name__)
-            if visit.call.request.transport is not None:
-                visit.call.request.transport.abort()
+            log.warning("export broken", list=target.definition.name, problem=type(error).__name__)
+            if request.call.request.transport is not None:
+                request.call.request.transport.abort()
             raise ConnectionAbortedError("The export was broken off.") from error
         return response
 

@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from mailwarden.access.one_time_codes import address_of
 from mailwarden.access.sessions import Session
-from mailwarden.console.auth import LOGIN, OpenPage, Page, way_back
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Guest, Visit, see_other, told
+from mailwarden.console.auth import LOGIN, Page, PublicPage, safe_return_path
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, VisitorRequest, see_other, with_error_status
 from mailwarden.console.templating import HEADERS
-from mailwarden.console.visitor_session import Reception, with_cookie, without_cookie
+from mailwarden.console.visitor_session import VisitorSessions, with_cookie, without_cookie
 from mailwarden.errors import (
     LinkSpent,
     LoginFailed,
@@ -28,114 +28,114 @@ CODE = LOGIN + "/code"
 
 
 class LoginScreen:
-    def __init__(self, reception: Reception) -> None:
-        self._reception = reception
+    def __init__(self, visitors: VisitorSessions) -> None:
+        self._visitors = visitors
 
-    def pages(self) -> Sequence[Page | OpenPage]:
+    def pages(self) -> Sequence[Page | PublicPage]:
         return [
-            OpenPage("GET", "/login", self.show),
-            OpenPage("POST", "/login", self.take_password),
-            OpenPage("GET", "/login/code", self.show_code),
-            OpenPage("POST", "/login/code", self.take_code),
-            OpenPage("POST", "/login/passkey/options", self.offer_passkey),
-            OpenPage("POST", "/login/passkey", self.take_passkey),
-            OpenPage("GET", "/login/openid", self.leave),
-            OpenPage("GET", "/login/openid/callback", self.come_back),
-            Page("POST", "/logout", Right.ACCOUNT, self.sign_out),
+            PublicPage("GET", "/login", self.show),
+            PublicPage("POST", "/login", self.take_password),
+            PublicPage("GET", "/login/code", self.show_code),
+            PublicPage("POST", "/login/code", self.take_code),
+            PublicPage("POST", "/login/passkey/options", self.offer_passkey),
+            PublicPage("POST", "/login/passkey", self.take_passkey),
+            PublicPage("GET", "/login/openid", self.leave),
+            PublicPage("GET", "/login/openid/callback", self.come_back),
+            Page("POST", "/logout", Permission.ACCOUNT, self.sign_out),
         ]
 
-    async def show(self, guest: Guest) -> web.StreamResponse:
+    async def show(self, request: VisitorRequest) -> web.StreamResponse:
         """Show the login page, or go on to where the person wants to be if they are in already."""
-        wanted = guest.query.get("next")
-        goal = "" if wanted is None else way_back(wanted)
-        found = await self._reception.session(guest)
+        wanted = request.query.get("next")
+        goal = "" if wanted is None else safe_return_path(wanted)
+        found = await self._visitors.find_session(request)
         if found is not None and found.user is not None:
-            return see_other(way_back(goal))
-        visit, value = await self._reception.greet(guest, goal)
-        nobody = await self._reception.nobody_exists()
-        return with_cookie(self._render(guest, visit, nobody=nobody), value)
+            return see_other(safe_return_path(goal))
+        session, value = await self._visitors.ensure_session(request, goal)
+        nobody = await self._visitors.has_no_users()
+        return with_cookie(self._render(request, session, nobody=nobody), value)
 
-    async def take_password(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        name, place = guest.form.text("name"), self._reception.place(guest.call)
+    async def take_password(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        name, place = request.form.text("name"), self._visitors.origin(request.call)
         try:
-            _, value = await self._reception.logins.check_password(visit, name, guest.form.raw("password"), place)
+            _, value = await self._visitors.logins.check_password(session, name, request.form.raw("password"), place)
         except (LoginFailed, RateLimited) as error:
-            return told(self._render(guest, visit, mistake=error.message, name=name), error)
+            return with_error_status(self._render(request, session, mistake=error.message, name=name), error)
         return with_cookie(see_other(CODE), value)
 
-    async def show_code(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.session(guest)
-        if visit is None or visit.user is not None or visit.notes.person is None:
+    async def show_code(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.find_session(request)
+        if session is None or session.user is not None or session.notes.person is None:
             return see_other(LOGIN)
-        return self._render_code(guest, visit)
+        return self._render_code(request, session)
 
-    async def take_code(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        if visit.notes.person is None:
+    async def take_code(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        if session.notes.person is None:
             return see_other(LOGIN)
         try:
-            _, value = await self._reception.logins.check_code(
-                visit, guest.form.text("code"), self._reception.place(guest.call)
+            _, value = await self._visitors.logins.check_code(
+                session, request.form.text("code"), self._visitors.origin(request.call)
             )
         except (LoginFailed, RateLimited) as error:
-            return told(self._render_code(guest, visit, mistake=error.message), error)
-        return with_cookie(see_other(way_back(visit.notes.goal)), value)
+            return with_error_status(self._render_code(request, session, mistake=error.message), error)
+        return with_cookie(see_other(safe_return_path(session.notes.goal)), value)
 
-    async def offer_passkey(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        _, value, options = await self._reception.logins.offer_passkey(visit, self._reception.place(guest.call))
+    async def offer_passkey(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        _, value, options = await self._visitors.logins.offer_passkey(session, self._visitors.origin(request.call))
         response = web.Response(text=options, content_type="application/json", headers=dict(HEADERS))
         return with_cookie(response, value)
 
-    async def take_passkey(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        place = self._reception.place(guest.call)
+    async def take_passkey(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        place = self._visitors.origin(request.call)
         try:
-            _, value = await self._reception.logins.check_passkey(visit, guest.form.raw("answer"), place)
+            _, value = await self._visitors.logins.check_passkey(session, request.form.raw("answer"), place)
         except (LoginFailed, RateLimited) as error:
-            return told(self._render(guest, visit, mistake=error.message), error)
-        return with_cookie(see_other(way_back(visit.notes.goal)), value)
+            return with_error_status(self._render(request, session, mistake=error.message), error)
+        return with_cookie(see_other(safe_return_path(session.notes.goal)), value)
 
-    async def leave(self, guest: Guest) -> web.StreamResponse:
+    async def leave(self, request: VisitorRequest) -> web.StreamResponse:
         """Send the browser to the organisation's own login."""
-        visit, _ = await self._reception.greet(guest)
-        address, value = await self._reception.openid().begin(visit)
+        session, _ = await self._visitors.ensure_session(request)
+        address, value = await self._visitors.openid().begin(session)
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
         return with_cookie(response, value)
 
-    async def come_back(self, guest: Guest) -> web.StreamResponse:
+    async def come_back(self, request: VisitorRequest) -> web.StreamResponse:
         """Take in whoever the organisation's login vouches for."""
-        openid = self._reception.openid()
-        visit = await self._reception.session(guest)
-        if visit is None or visit.user is not None:
+        openid = self._visitors.openid()
+        session = await self._visitors.find_session(request)
+        if session is None or session.user is not None:
             return see_other(LOGIN)
         try:
-            _, value = await openid.finish(visit, guest.query, self._reception.place(guest.call))
+            _, value = await openid.finish(session, request.query, self._visitors.origin(request.call))
         except (LoginFailed, RateLimited, ProviderUnreachable) as error:
-            return told(self._render(guest, visit, mistake=error.message), error)
-        return with_cookie(see_other(way_back(visit.notes.goal)), value)
+            return with_error_status(self._render(request, session, mistake=error.message), error)
+        return with_cookie(see_other(safe_return_path(session.notes.goal)), value)
 
-    async def sign_out(self, visit: Visit) -> web.StreamResponse:
-        await self._reception.registry.sessions.end(visit.session)
+    async def sign_out(self, request: UserRequest) -> web.StreamResponse:
+        await self._visitors.registry.sessions.end(request.session)
         return without_cookie(see_other(LOGIN, "signed-out"))
 
     def _render(
-        self, guest: Guest, visit: Session, *, mistake: str = "", name: str = "", nobody: bool = False
+        self, request: VisitorRequest, session: Session, *, mistake: str = "", name: str = "", nobody: bool = False
     ) -> web.Response:
-        return guest.render(
+        return request.render(
             "login/index.html",
-            session=visit,
+            session=session,
             mistake=mistake,
             name=name,
             nobody=nobody,
-            passkeys=self._reception.place(guest.call).takes_passkeys,
-            organisation=self._reception.organisation,
+            passkeys=self._visitors.origin(request.call).takes_passkeys,
+            organisation=self._visitors.organisation,
         )
 
-    def _render_code(self, guest: Guest, visit: Session, mistake: str = "") -> web.Response:
-        passkeys = self._reception.place(guest.call).takes_passkeys
-        return guest.render("login/code.html", session=visit, mistake=mistake, passkeys=passkeys)
+    def _render_code(self, request: VisitorRequest, session: Session, mistake: str = "") -> web.Response:
+        passkeys = self._visitors.origin(request.call).takes_passkeys
+        return request.render("login/code.html", session=session, mistake=mistake, passkeys=passkeys)
 
 
 SETUP = "/console/setup"
@@ -144,95 +144,95 @@ CODES = "/console/account/codes"
 
 
 class SetupScreen:
-    def __init__(self, reception: Reception) -> None:
-        self._reception = reception
-        self._setups = reception.setups
+    def __init__(self, visitors: VisitorSessions) -> None:
+        self._visitors = visitors
+        self._setups = visitors.setups
 
-    def pages(self) -> Sequence[OpenPage]:
+    def pages(self) -> Sequence[PublicPage]:
         return [
-            OpenPage("GET", "/setup", self.show),
-            OpenPage("POST", "/setup", self.choose),
-            OpenPage("GET", "/setup/factor", self.show_factor),
-            OpenPage("POST", "/setup/factor", self.prove_code),
-            OpenPage("POST", "/setup/passkey/options", self.offer_passkey),
-            OpenPage("POST", "/setup/passkey", self.prove_passkey),
-            OpenPage("GET", "/setup/{token}", self.open),
+            PublicPage("GET", "/setup", self.show),
+            PublicPage("POST", "/setup", self.choose),
+            PublicPage("GET", "/setup/factor", self.show_factor),
+            PublicPage("POST", "/setup/factor", self.prove_code),
+            PublicPage("POST", "/setup/passkey/options", self.offer_passkey),
+            PublicPage("POST", "/setup/passkey", self.prove_passkey),
+            PublicPage("GET", "/setup/{token}", self.open),
         ]
 
-    async def open(self, guest: Guest) -> web.StreamResponse:
+    async def open(self, request: VisitorRequest) -> web.StreamResponse:
         """Take the token out of the address at once; looking at a link does not spend it."""
-        _, value = await self._setups.open(guest.variables["token"], self._reception.place(guest.call))
+        _, value = await self._setups.open(request.variables["token"], self._visitors.origin(request.call))
         return with_cookie(see_other(SETUP), value)
 
-    async def show(self, guest: Guest) -> web.StreamResponse:
-        return await self._render(guest, await self._visit(guest))
+    async def show(self, request: VisitorRequest) -> web.StreamResponse:
+        return await self._render(request, await self._session(request))
 
-    async def choose(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        form = guest.form
+    async def choose(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        form = request.form
         try:
             if form.raw("password") != form.raw("repeated"):
                 raise UnsuitablePassword("The two passwords are not the same.")  # noqa: TRY301
-            await self._setups.choose(visit, form.text("name"), form.raw("password"))
+            await self._setups.choose(session, form.text("name"), form.raw("password"))
         except (UnsuitablePassword, NameTaken, SchemaViolation) as error:
             field = "password" if isinstance(error, UnsuitablePassword) else "name"
-            page = await self._render(guest, visit, name=form.text("name"), mistakes={field: error.message})
-            return told(page, error)
+            page = await self._render(request, session, name=form.text("name"), mistakes={field: error.message})
+            return with_error_status(page, error)
         return see_other(FACTOR)
 
-    async def show_factor(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._visit(guest)
-        if visit.notes.password_hash is None:
+    async def show_factor(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._session(request)
+        if session.notes.password_hash is None:
             return see_other(SETUP)
-        await self._setups.link_of(visit)
-        return self._render_factor(guest, visit)
+        await self._setups.link_of(session)
+        return self._render_factor(request, session)
 
-    async def prove_code(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        place = self._reception.place(guest.call)
+    async def prove_code(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        place = self._visitors.origin(request.call)
         try:
-            _, value = await self._setups.prove_totp(visit, guest.form.text("code"), place)
+            _, value = await self._setups.prove_totp(session, request.form.text("code"), place)
         except (LoginFailed, RateLimited, NameTaken) as error:
-            return told(self._render_factor(guest, visit, error.message), error)
-        self._reception.note_user()
+            return with_error_status(self._render_factor(request, session, error.message), error)
+        self._visitors.note_user()
         return with_cookie(see_other(CODES), value)
 
-    async def offer_passkey(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        _, options = await self._setups.offer_passkey(visit, self._reception.place(guest.call))
+    async def offer_passkey(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        _, options = await self._setups.offer_passkey(session, self._visitors.origin(request.call))
         return web.Response(text=options, content_type="application/json", headers=dict(HEADERS))
 
-    async def prove_passkey(self, guest: Guest) -> web.StreamResponse:
-        visit = await self._reception.trusted(guest)
-        place = self._reception.place(guest.call)
+    async def prove_passkey(self, request: VisitorRequest) -> web.StreamResponse:
+        session = await self._visitors.checked_session(request)
+        place = self._visitors.origin(request.call)
         try:
-            _, value = await self._setups.prove_passkey(visit, guest.form.raw("answer"), place)
+            _, value = await self._setups.prove_passkey(session, request.form.raw("answer"), place)
         except (LoginFailed, RateLimited, NameTaken) as error:
-            return told(self._render_factor(guest, visit, error.message), error)
-        self._reception.note_user()
+            return with_error_status(self._render_factor(request, session, error.message), error)
+        self._visitors.note_user()
         return with_cookie(see_other(CODES), value)
 
-    async def _visit(self, guest: Guest) -> Session:
-        visit = await self._reception.session(guest)
-        if visit is None or visit.user is not None or visit.notes.link is None:
+    async def _session(self, request: VisitorRequest) -> Session:
+        session = await self._visitors.find_session(request)
+        if session is None or session.user is not None or session.notes.link is None:
             raise LinkSpent("Open the setup link again.")
-        return visit
+        return session
 
     async def _render(
-        self, guest: Guest, visit: Session, *, name: str = "", mistakes: dict[str, str] | None = None
+        self, request: VisitorRequest, session: Session, *, name: str = "", mistakes: dict[str, str] | None = None
     ) -> web.Response:
-        link = await self._setups.link_of(visit)
-        return guest.render("setup/index.html", session=visit, link=link, name=name, mistakes=mistakes or {})
+        link = await self._setups.link_of(session)
+        return request.render("setup/index.html", session=session, link=link, name=name, mistakes=mistakes or {})
 
-    def _render_factor(self, guest: Guest, visit: Session, mistake: str = "") -> web.Response:
-        notes = visit.notes
-        return guest.render(
+    def _render_factor(self, request: VisitorRequest, session: Session, mistake: str = "") -> web.Response:
+        notes = session.notes
+        return request.render(
             "setup/factor.html",
-            session=visit,
+            session=session,
             qr_code=draw_qr_code(address_of(notes.totp, notes.name)),
             secret=notes.totp,
             mistake=mistake,
-            passkeys=self._reception.place(guest.call).takes_passkeys,
+            passkeys=self._visitors.origin(request.call).takes_passkeys,
         )
 
 

@@ -11,13 +11,13 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.console.auth import Page, Takes
+from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.message_view import MessageView, view_of
-from mailwarden.console.permissions import Right
+from mailwarden.console.permissions import Permission
 from mailwarden.console.quarantine import Quarantine
-from mailwarden.console.request import GLOBAL, Visit, see_other
-from mailwarden.console.screens.learning import SAYABLE, given_contents, notice_for, said_kind
-from mailwarden.console.screens.quarantine import held_line
+from mailwarden.console.request import GLOBAL, UserRequest, see_other
+from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
+from mailwarden.console.screens.quarantine import held_message_of
 from mailwarden.errors import (
     InvalidQuery,
     LearningFull,
@@ -115,26 +115,26 @@ class MessagesScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/messages", Right.MESSAGES, self.show),
-            Page("GET", "/messages/tail/rows", Right.MESSAGES, self.show_rows, quiet=True),
+            Page("GET", "/messages", Permission.MESSAGES, self.show),
+            Page("GET", "/messages/tail/rows", Permission.MESSAGES, self.show_rows, quiet=True),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
+    async def show(self, request: UserRequest) -> web.StreamResponse:
         """Show the page; a mistake in the search is told beside the box and finds nothing."""
         status, mistake, query, found = 200, "", Query(), Found(())
-        search = Search(text=visit.query.get("q", "")[: MAX_CHARACTERS + 1])
+        search = Search(text=request.query.get("q", "")[: MAX_CHARACTERS + 1])
         try:
-            search = read_search(visit.query)
-            query = query_of(visit, search)
-            found = await self._history.search(visit.scope, query, search.before, ROWS)
+            search = read_search(request.query)
+            query = query_of(request, search)
+            found = await self._history.search(request.scope, query, search.before, ROWS)
         except (InvalidQuery, SearchTooBroad) as error:
             status, mistake = STATUS_OF[type(error)], error.message
         newest = found.rows[0].ggrid if found.rows else new_ggrid()
-        return visit.render(
+        return request.render(
             "messages/index.html",
             status=status,
             search=search,
-            conditions=understood(visit, query),
+            conditions=understood(request, query),
             found=found,
             mistake=mistake,
             newest=newest,
@@ -142,11 +142,11 @@ class MessagesScreen:
             help=HELP,
         )
 
-    async def show_rows(self, visit: Visit) -> web.StreamResponse:
+    async def show_rows(self, request: UserRequest) -> web.StreamResponse:
         """Show the newest rows alone, for a page that follows: late ones find their place among the others."""
-        search = read_search(visit.query)
-        found = await self._history.search(visit.scope, query_of(visit, search), None, ROWS)
-        return visit.render("messages/rows.html", search=search, found=found)
+        search = read_search(request.query)
+        found = await self._history.search(request.scope, query_of(request, search), None, ROWS)
+        return request.render("messages/rows.html", search=search, found=found)
 
 
 def read_search(query: Mapping[str, str]) -> Search:
@@ -167,23 +167,23 @@ def read_search(query: Mapping[str, str]) -> Search:
     )
 
 
-def query_of(visit: Visit, search: Search) -> Query:
+def query_of(request: UserRequest, search: Search) -> Query:
     """Return the search as history takes it; names of tenants are those that this person may see."""
     _, length = RANGES[search.range]
     since = datetime.now(UTC) - length if length else None
     until = None
     if search.range == "between":
         since, until = _time(search.since, "beginning"), _time(search.until, "end")
-    tenants = {tenant.name: tenant.uid for tenant in visit.tenants}
+    tenants = {tenant.name: tenant.uid for tenant in request.tenants}
     return parse_query(search.text, since=since, until=until, tenants=tenants)
 
 
-def understood(visit: Visit, query: Query) -> list[tuple[str, str]]:
+def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
     """Return each term as it was understood: what is looked at, and for what."""
     return [
         (
             f"not {each.operator}" if each.negated else each.operator,
-            visit.tenant_name(UUID(each.value)) if each.operator == "tenant" else each.value,
+            request.tenant_name(UUID(each.value)) if each.operator == "tenant" else each.value,
         )
         for each in query.conditions
     ]
@@ -197,7 +197,7 @@ def _place(text: str) -> Cursor | None:
     try:
         return Cursor.parse(text) if text else None
     except ValueError:
-        raise InvalidQuery("The place to go on from is no guard request's id.") from None
+        raise InvalidQuery("The place to go on from is no guard finished's id.") from None
 
 
 def _time(text: str, name: str) -> datetime | None:
@@ -223,34 +223,36 @@ class MessageScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/messages/{ggrid}", Right.MESSAGES, self.show),
-            Page("POST", "/messages/{ggrid}/report", Right.LEARNING_WRITE, self.report, Takes.UPLOAD),
+            Page("GET", "/messages/{ggrid}", Permission.MESSAGES, self.show),
+            Page("POST", "/messages/{ggrid}/report", Permission.LEARNING_WRITE, self.report, BodyType.UPLOAD),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
+    async def show(self, request: UserRequest) -> web.StreamResponse:
         """Show a message of the person's own scope; a foreign one is answered like one that does not exist."""
-        return await self._page(visit)
+        return await self._page(request)
 
-    async def report(self, visit: Visit) -> web.StreamResponse:
+    async def report(self, request: UserRequest) -> web.StreamResponse:
         """Take the person's word on the message; what keeps it from being taken is said where it was given."""
-        ggrid = visit.variables["ggrid"]
+        ggrid = request.variables["ggrid"]
         try:
-            kind, contents = said_kind(visit.form), given_contents(visit.form)
-            scope = visit.scope.narrowed(tenant_in(visit.form.text("tenant")))
-            lesson = await self._teaching.report_message(scope, ggrid, kind, visit.actor, contents)
+            kind, contents = read_kind(request.form), read_contents(request.form)
+            scope = request.scope.narrowed(tenant_in(request.form.text("tenant")))
+            lesson = await self._teaching.report_message(scope, ggrid, kind, request.actor, contents)
         except (LearningFull, OtherMessage, PayloadTooLarge, SchemaViolation) as error:
-            return await self._page(visit, error)
-        return see_other(f"/console/messages/{lesson.ggrid}", notice_for(lesson), tenant=str(lesson.tenant))
+            return await self._page(request, error)
+        return see_other(f"/console/messages/{lesson.ggrid}", notice_code(lesson), tenant=str(lesson.tenant))
 
-    async def _page(self, visit: Visit, error: MailwardenError | None = None) -> web.StreamResponse:
-        named = tenant_in(visit.form.text("tenant") or visit.query.get("tenant", ""))
-        request = await find_message(self._history, visit.scope.narrowed(named), visit.variables["ggrid"])
-        others = [each for each in await self._history.tenants_of(visit.scope, request.ggrid) if each != request.tenant]
-        said = await self._teaching.reports_of(visit.scope.narrowed(request.tenant), request.ggrid)
-        values = shown(visit, view_of(request, self._policy), stored=True)
-        held = await held_line(self._quarantine, visit, request)
+    async def _page(self, request: UserRequest, error: MailwardenError | None = None) -> web.StreamResponse:
+        named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
+        finished = await find_message(self._history, request.scope.narrowed(named), request.variables["ggrid"])
+        others = [
+            each for each in await self._history.tenants_of(request.scope, finished.ggrid) if each != finished.tenant
+        ]
+        said = await self._teaching.reports_of(request.scope.narrowed(finished.tenant), finished.ggrid)
+        values = shown(request, view_of(finished, self._policy), stored=True)
+        held = await held_message_of(self._quarantine, request, finished)
         more = {"said": said, "held": held, "error": error, "others": others[:MAX_OTHERS]}
-        return visit.render("message/page.html", {**values, **more}, status=STATUS_OF[type(error)] if error else 200)
+        return request.render("message/page.html", {**values, **more}, status=STATUS_OF[type(error)] if error else 200)
 
 
 def tenant_in(text: str) -> UUID | None:
@@ -261,27 +263,27 @@ def tenant_in(text: str) -> UUID | None:
         raise MessageNotFound("There is no message with this ggrid.") from None
 
 
-def shown(visit: Visit, message: MessageView, *, stored: bool) -> dict[str, object]:
+def shown(request: UserRequest, message: MessageView, *, stored: bool) -> dict[str, object]:
     """Return what the templates of a message are given, where nobody has said anything of it yet."""
     return {
         "message": message,
         "stored": stored,
         "said": (),
-        "sayable": SAYABLE,
+        "report_kinds": REPORT_KINDS,
         "error": None,
-        "curl": curl_for(visit, message.request),
-        "scopes": scopes_for(visit, message.request),
+        "curl": curl_for(request, message.request),
+        "scopes": scopes_for(request, message.request),
     }
 
 
-def curl_for(visit: Visit, request: FinishedRequest) -> str:
-    address = f"https://{visit.call.request.host}/v1/messages/{request.ggrid}?tenantUid={request.tenant}"
+def curl_for(request: UserRequest, finished: FinishedRequest) -> str:
+    address = f"https://{request.call.request.host}/v1/messages/{finished.ggrid}?tenantUid={finished.tenant}"
     return f'curl --header "Authorization: Bearer $TOKEN" "{address}"'
 
 
-def scopes_for(visit: Visit, request: FinishedRequest) -> list[tuple[str, str]]:
+def scopes_for(request: UserRequest, finished: FinishedRequest) -> list[tuple[str, str]]:
     """Return where an entry about this message can stand: its tenant, and the deployment for who may."""
-    scopes = [(str(request.tenant), f"Tenant {visit.tenant_name(request.tenant)}")]
-    if visit.scope.tenants is None:
+    scopes = [(str(finished.tenant), f"Tenant {request.tenant_name(finished.tenant)}")]
+    if request.scope.tenants is None:
         scopes.append((GLOBAL, "Global: every tenant"))
     return scopes

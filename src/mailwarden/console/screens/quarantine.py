@@ -11,9 +11,9 @@ from msgspec import Struct
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import MAX_CHOICES
-from mailwarden.console.permissions import Right
+from mailwarden.console.permissions import Permission
 from mailwarden.console.quarantine import QUARANTINE, Quarantine, reasons_for, uid_in
-from mailwarden.console.request import Visit, see_other, told
+from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.preview import framed
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
@@ -48,7 +48,7 @@ STATES: Mapping[str, str] = {
 VERDICTS = tuple(each for each in Verdict if each not in (Verdict.CLEAN, Verdict.UNKNOWN))
 
 
-class HeldSearch(Struct, frozen=True):
+class QuarantineSearch(Struct, frozen=True):
     tenant: str = ""
     verdict: str = ""
     state: str = State.HELD
@@ -60,7 +60,7 @@ class HeldSearch(Struct, frozen=True):
     @property
     def is_narrow(self) -> bool:
         """Whether something was asked for, so that finding nothing does not mean that nothing is held."""
-        return self != HeldSearch(after=self.after)
+        return self != QuarantineSearch(after=self.after)
 
     def address(self, **changes: object) -> str:
         """Return the address of this search from its first page on, with some of it changed."""
@@ -92,14 +92,14 @@ class HeldSearch(Struct, frozen=True):
         )
 
 
-def read_search(query: Mapping[str, str]) -> HeldSearch:
+def read_search(query: Mapping[str, str]) -> QuarantineSearch:
     """Return what the address asks for; raise SchemaViolation where it names nothing that there is."""
     verdict, state = query.get("verdict", ""), query.get("state", "") or State.HELD
     if verdict and verdict not in list(Verdict):
         raise SchemaViolation("There is no verdict of that name.")
     if state not in STATES:
         raise SchemaViolation("There is no state of that name.")
-    return HeldSearch(
+    return QuarantineSearch(
         tenant=_typed(query, "tenant"),
         verdict=verdict,
         state=state,
@@ -134,7 +134,7 @@ def _place(text: str) -> Place | None:
 ROWS = 25
 MAX_CHOSEN = 50
 # What can be done to several: what the button says, and what it means.
-DEEDS: Mapping[str, tuple[str, str]] = {
+ACTIONS: Mapping[str, tuple[str, str]] = {
     "release": ("Release", "Each goes to everybody who waits for it, unscanned. Its tenant learns that such are fine."),
     "delete": ("Delete", "Each is deleted for everybody who waits for it. Nothing brings it back."),
 }
@@ -155,94 +155,94 @@ class QuarantineScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/quarantine", Right.QUARANTINE_READ, self.show),
-            Page("POST", "/quarantine/chosen", Right.QUARANTINE_WRITE, self.ask),
-            Page("POST", "/quarantine/chosen/do", Right.QUARANTINE_WRITE, self.do),
+            Page("GET", "/quarantine", Permission.QUARANTINE_READ, self.show),
+            Page("POST", "/quarantine/chosen", Permission.QUARANTINE_WRITE, self.ask),
+            Page("POST", "/quarantine/chosen/do", Permission.QUARANTINE_WRITE, self.do),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        search = read_search(visit.query)
-        tenant = _tenant_in(visit, search)
-        found = await self._quarantine.page(visit.scope, search.question(tenant), ROWS + 1)
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        search = read_search(request.query)
+        tenant = _tenant_in(request, search)
+        found = await self._quarantine.page(request.scope, search.question(tenant), ROWS + 1)
         shown = found[:ROWS]
-        counts = await self._quarantine.counts(visit.scope, tenant)
-        return visit.render(
+        counts = await self._quarantine.counts(request.scope, tenant)
+        return request.render(
             "quarantine/index.html",
             search=search,
-            tenants=visit.tenants if len(visit.tenants) <= MAX_CHOICES else None,
+            tenants=request.tenants if len(request.tenants) <= MAX_CHOICES else None,
             messages=shown,
-            reasons=await reasons_for(self._history, visit.scope, shown),
+            reasons=await reasons_for(self._history, request.scope, shown),
             older=search.to_older(shown[-1]) if len(found) > ROWS else "",
             counts=sorted(counts.items(), key=lambda each: -each[1]),
             total=sum(counts.values()),
             states=STATES,
             verdicts=VERDICTS,
-            deeds=DEEDS,
+            actions=ACTIONS,
         )
 
-    async def ask(self, visit: Visit) -> web.StreamResponse:
+    async def ask(self, request: UserRequest) -> web.StreamResponse:
         """Tell what is about to be done to which messages; what there is not is left out."""
-        deed = _deed_in(visit)
-        messages = [each for uid in _chosen(visit) if (each := await self._known(visit, uid)) is not None]
+        action = _action_in(request)
+        messages = [each for uid in _chosen(request) if (each := await self._known(request, uid)) is not None]
         if not messages:
             raise MessageNotFound("There is no such message in quarantine.")
-        malware = [each for each in messages if each.verdict is Verdict.MALWARE] if deed == "release" else []
+        malware = [each for each in messages if each.verdict is Verdict.MALWARE] if action == "release" else []
         rest = [each for each in messages if each not in malware]
-        word, meaning = DEEDS[deed]
-        return visit.render(
-            "quarantine/chosen.html", deed=deed, word=word, meaning=meaning, messages=rest, malware=malware
+        word, meaning = ACTIONS[action]
+        return request.render(
+            "quarantine/chosen.html", action=action, word=word, meaning=meaning, messages=rest, malware=malware
         )
 
-    async def do(self, visit: Visit) -> web.StreamResponse:
+    async def do(self, request: UserRequest) -> web.StreamResponse:
         """Do it to one after the other, and tell what came of each."""
-        deed = _deed_in(visit)
-        results = [await self._do_one(visit, deed, uid) for uid in _chosen(visit)]
-        return visit.render(
+        action = _action_in(request)
+        results = [await self._do_one(request, action, uid) for uid in _chosen(request)]
+        return request.render(
             "quarantine/done.html",
-            deed=deed,
+            action=action,
             results=results,
             done=sum(not each.failure for each in results),
         )
 
-    async def _do_one(self, visit: Visit, deed: str, uid: UUID) -> Result:
+    async def _do_one(self, request: UserRequest, action: str, uid: UUID) -> Result:
         subject = ""
         try:
-            subject = (await self._quarantine.find(visit.scope, uid)).subject
-            if deed == "release":
-                await self._quarantine.release(visit.scope, uid, visit.actor)
+            subject = (await self._quarantine.find(request.scope, uid)).subject
+            if action == "release":
+                await self._quarantine.release(request.scope, uid, request.actor)
             else:
-                await self._quarantine.delete(visit.scope, uid, visit.actor)
+                await self._quarantine.delete(request.scope, uid, request.actor)
         except MailwardenError as error:
             return Result(uid, subject, error.message)
         return Result(uid, subject)
 
-    async def _known(self, visit: Visit, uid: UUID) -> HeldMessage | None:
+    async def _known(self, request: UserRequest, uid: UUID) -> HeldMessage | None:
         try:
-            return await self._quarantine.find(visit.scope, uid)
+            return await self._quarantine.find(request.scope, uid)
         except MessageNotFound:
             return None
 
 
-def _tenant_in(visit: Visit, search: HeldSearch) -> UUID | None:
+def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
     """Return the tenant that is meant, by uid or name; one of others does not exist for this person."""
     if not search.tenant:
         return None
-    for tenant in visit.tenants:
+    for tenant in request.tenants:
         if search.tenant.casefold() in (str(tenant.uid), tenant.name.casefold()):
             return tenant.uid
     raise NotFound("There is no such tenant.")
 
 
-def _deed_in(visit: Visit) -> str:
-    deed = visit.form.text("deed")
-    if deed not in DEEDS:
+def _action_in(request: UserRequest) -> str:
+    action = request.form.text("action")
+    if action not in ACTIONS:
         raise SchemaViolation("Say what is to be done: release or delete.")
-    return deed
+    return action
 
 
-def _chosen(visit: Visit) -> Sequence[UUID]:
+def _chosen(request: UserRequest) -> Sequence[UUID]:
     """Return the messages that were ticked, each once."""
-    uids = list(dict.fromkeys(uid_in(text) for text in visit.form.many("uid")))
+    uids = list(dict.fromkeys(uid_in(text) for text in request.form.many("uid")))
     if not uids:
         raise SchemaViolation("No message is chosen: tick some first.")
     if len(uids) > MAX_CHOSEN:
@@ -251,8 +251,8 @@ def _chosen(visit: Visit) -> Sequence[UUID]:
 
 
 MAX_TICKS = 100  # recipients who are chosen one by one; of more, all are meant
-IN_THE_WAY = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
-UNREADABLE = (NotReleasable, StorageUnavailable)
+ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
+READ_ERRORS = (NotReleasable, StorageUnavailable)
 
 
 class HeldScreen:
@@ -263,72 +263,72 @@ class HeldScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/quarantine/{uid}", Right.QUARANTINE_READ, self.show),
-            Page("GET", "/quarantine/{uid}/progress", Right.QUARANTINE_READ, self.show_progress, quiet=True),
-            Page("POST", "/quarantine/{uid}/release", Right.QUARANTINE_WRITE, self.release),
-            Page("POST", "/quarantine/{uid}/delete", Right.QUARANTINE_WRITE, self.delete),
-            Page("POST", "/quarantine/{uid}/preview", Right.QUARANTINE_WRITE, self.preview),
-            Page("GET", "/quarantine/{uid}/message", Right.QUARANTINE_EXPORT, self.warn),
-            Page("POST", "/quarantine/{uid}/message", Right.QUARANTINE_EXPORT, self.export),
+            Page("GET", "/quarantine/{uid}", Permission.QUARANTINE_READ, self.show),
+            Page("GET", "/quarantine/{uid}/progress", Permission.QUARANTINE_READ, self.show_progress, quiet=True),
+            Page("POST", "/quarantine/{uid}/release", Permission.QUARANTINE_WRITE, self.release),
+            Page("POST", "/quarantine/{uid}/delete", Permission.QUARANTINE_WRITE, self.delete),
+            Page("POST", "/quarantine/{uid}/preview", Permission.QUARANTINE_WRITE, self.preview),
+            Page("GET", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.warn),
+            Page("POST", "/quarantine/{uid}/message", Permission.QUARANTINE_EXPORT, self.export),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return await self._page(visit, await self._found(visit))
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return await self._page(request, await self._found(request))
 
-    async def show_progress(self, visit: Visit) -> web.StreamResponse:
+    async def show_progress(self, request: UserRequest) -> web.StreamResponse:
         """Have a page that waits for a release opened again once there is something new on it."""
-        message = await self._found(visit)
+        message = await self._found(request)
         if message.in_state(State.RELEASING):
             return web.Response(status=204, headers=HEADERS)
         return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
 
-    async def release(self, visit: Visit) -> web.StreamResponse:
+    async def release(self, request: UserRequest) -> web.StreamResponse:
         """Have the message released to those who were chosen; what is in the way is said on its page as it is now."""
-        message = await self._found(visit)
+        message = await self._found(request)
         try:
-            chosen, allow = _recipients(visit, message), _listed(visit, "allow")
-            await self._quarantine.release(visit.scope, message.uid, visit.actor, recipients=chosen, allow=allow)
-        except IN_THE_WAY as error:
-            return await self._page(visit, await self._found(visit), error)
+            chosen, allow = _recipients(request, message), _listed(request, "allow")
+            await self._quarantine.release(request.scope, message.uid, request.actor, recipients=chosen, allow=allow)
+        except ACTION_ERRORS as error:
+            return await self._page(request, await self._found(request), error)
         return see_other(f"{QUARANTINE}/{message.uid}", "release-allowed" if allow else "release-asked")
 
-    async def delete(self, visit: Visit) -> web.StreamResponse:
-        message = await self._found(visit)
+    async def delete(self, request: UserRequest) -> web.StreamResponse:
+        message = await self._found(request)
         try:
-            if not visit.form.ticked("sure"):
+            if not request.form.ticked("sure"):
                 raise SchemaViolation("Nothing was deleted: tick that you know that nothing brings it back.")
-            chosen, block = _recipients(visit, message), _listed(visit, "block")
-            await self._quarantine.delete(visit.scope, message.uid, visit.actor, recipients=chosen, block=block)
-        except IN_THE_WAY as error:
-            return await self._page(visit, await self._found(visit), error)
+            chosen, block = _recipients(request, message), _listed(request, "block")
+            await self._quarantine.delete(request.scope, message.uid, request.actor, recipients=chosen, block=block)
+        except ACTION_ERRORS as error:
+            return await self._page(request, await self._found(request), error)
         return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
 
-    async def preview(self, visit: Visit) -> web.StreamResponse:
+    async def preview(self, request: UserRequest) -> web.StreamResponse:
         """Show the message in its frame, as words and plain formatting."""
-        uid = _uid(visit)
+        uid = _uid(request)
         try:
-            raw = await self._quarantine.look_into(visit.scope, uid, visit.actor)
-        except UNREADABLE as error:
+            raw = await self._quarantine.look_into(request.scope, uid, request.actor)
+        except READ_ERRORS as error:
             return framed(document_of(notice(error.message)))
         try:
             return framed((await self._previews.of(raw)).document)
         finally:
             raw.close()
 
-    async def warn(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("quarantine/export.html", message=await self._found(visit), error=None)
+    async def warn(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("quarantine/export.html", message=await self._found(request), error=None)
 
-    async def export(self, visit: Visit) -> web.StreamResponse:
+    async def export(self, request: UserRequest) -> web.StreamResponse:
         """Give the message out as a file that no browser opens."""
-        message = await self._found(visit)
+        message = await self._found(request)
         try:
-            raw = await self._quarantine.export(visit.scope, message.uid, visit.actor)
-        except UNREADABLE as error:
-            return told(visit.render("quarantine/export.html", message=message, error=error), error)
+            raw = await self._quarantine.export(request.scope, message.uid, request.actor)
+        except READ_ERRORS as error:
+            return with_error_status(request.render("quarantine/export.html", message=message, error=error), error)
         try:
             name = f'attachment; filename="{message.uid}.eml"'
             size = {"Content-Disposition": name, "Content-Length": str(raw.size)}
-            response = await visit.begin_stream("message/rfc822", charset=None, **size)
+            response = await request.begin_stream("message/rfc822", charset=None, **size)
             async for chunk in raw.stream():
                 await response.write(chunk)
             await response.write_eof()
@@ -336,19 +336,19 @@ class HeldScreen:
         finally:
             raw.close()
 
-    async def _found(self, visit: Visit) -> HeldMessage:
+    async def _found(self, request: UserRequest) -> HeldMessage:
         """Return the message of the address; a foreign one is answered like one that does not exist."""
-        return await self._quarantine.find(visit.scope, _uid(visit))
+        return await self._quarantine.find(request.scope, _uid(request))
 
     async def _page(
-        self, visit: Visit, message: HeldMessage, error: MailwardenError | None = None
+        self, request: UserRequest, message: HeldMessage, error: MailwardenError | None = None
     ) -> web.StreamResponse:
         waiting = message.in_state(State.HELD)
         address = message.from_address or message.sender
-        page = visit.render(
+        page = request.render(
             "quarantine/held.html",
             message=message,
-            reason=(await reasons_for(self._history, visit.scope, [message])).get(message.uid, ""),
+            reason=(await reasons_for(self._history, request.scope, [message])).get(message.uid, ""),
             waiting=waiting,
             ticks=waiting if 1 < len(waiting) <= MAX_TICKS else (),
             releasing=message.in_state(State.RELEASING),
@@ -358,35 +358,37 @@ class HeldScreen:
             is_malware=message.verdict is Verdict.MALWARE,
             address=address,
             domain=address.rpartition("@")[2],
-            lists=visit.may(Right.LISTS_WRITE),
+            lists=request.may(Permission.LISTS_WRITE),
             error=error,
         )
-        return told(page, error) if error else page
+        return with_error_status(page, error) if error else page
 
 
-async def held_line(quarantine: Quarantine, visit: Visit, request: FinishedRequest) -> HeldMessage | None:
+async def held_message_of(
+    quarantine: Quarantine, request: UserRequest, finished: FinishedRequest
+) -> HeldMessage | None:
     """Return the held message of an analysis for its page, or None where nothing is held."""
-    if not visit.may(Right.QUARANTINE_READ):
+    if not request.may(Permission.QUARANTINE_READ):
         return None
     try:
-        return await quarantine.of_ggrid(visit.scope, request.tenant, request.ggrid)
+        return await quarantine.of_ggrid(request.scope, finished.tenant, finished.ggrid)
     except MessageNotFound:
         return None
 
 
-def _uid(visit: Visit) -> UUID:
-    return uid_in(visit.variables["uid"])
+def _uid(request: UserRequest) -> UUID:
+    return uid_in(request.variables["uid"])
 
 
-def _recipients(visit: Visit, message: HeldMessage) -> Sequence[str] | None:
+def _recipients(request: UserRequest, message: HeldMessage) -> Sequence[str] | None:
     """Return who was chosen of those who still wait, or None for all of them.
 
     Nobody is released to twice because a page was old.
     """
     waiting = message.in_state(State.HELD)
-    if not visit.form.ticked("some"):
+    if not request.form.ticked("some"):
         return None
-    chosen = {each.lower() for each in visit.form.many("to")}
+    chosen = {each.lower() for each in request.form.many("to")}
     if not chosen:
         raise SchemaViolation("Choose a recipient at least.")
     left = [each for each in waiting if each.lower() in chosen]
@@ -395,12 +397,12 @@ def _recipients(visit: Visit, message: HeldMessage) -> Sequence[str] | None:
     return None if len(left) == len(waiting) else left
 
 
-def _listed(visit: Visit, name: str) -> Listed | None:
-    """Return what of the sender is to be listed; it takes the right to change lists as well."""
-    given = visit.form.text(name)
+def _listed(request: UserRequest, name: str) -> Listed | None:
+    """Return what of the sender is to be listed; it takes the permission to change lists as well."""
+    given = request.form.text(name)
     if not given:
         return None
-    if not visit.may(Right.LISTS_WRITE):
+    if not request.may(Permission.LISTS_WRITE):
         raise Forbidden("Your role does not change lists. An administrator can change it.")
     try:
         return Listed(given)

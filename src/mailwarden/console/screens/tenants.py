@@ -10,8 +10,8 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import MAX_WEIGHTS, TenantStore, Wishes
 from mailwarden.console.auth import Page
 from mailwarden.console.forms import Form
-from mailwarden.console.permissions import Right
-from mailwarden.console.request import Visit, see_other
+from mailwarden.console.permissions import Permission
+from mailwarden.console.request import UserRequest, see_other
 from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, NotFound, SchemaViolation, TenantNotFound
 from mailwarden.model.tenant import Profile, Tenant
 from mailwarden.policy.rule import Rule
@@ -22,7 +22,7 @@ from mailwarden.serving.errors import STATUS_OF
 PROFILES = (
     (Profile.BALANCED, "balanced: suspicious messages are delivered with a warning"),
     (Profile.STRICT, "strict: suspicious messages are quarantined"),
-    (Profile.MONITOR, "monitor: all but malware is delivered, and told what would have happened to it"),
+    (Profile.MONITOR, "monitor: all but malware is delivered; the decision of `balanced` is reported"),
 )
 
 
@@ -34,55 +34,55 @@ class TenantsScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/tenants", Right.TENANTS_READ, self.show),
-            Page("GET", "/tenants/new", Right.TENANTS_WRITE, self.ask),
-            Page("POST", "/tenants/new", Right.TENANTS_WRITE, self.create),
-            Page("GET", "/tenants/{tenant}", Right.TENANTS_READ, self.show_one),
-            Page("POST", "/tenants/{tenant}", Right.TENANTS_WRITE, self.change),
+            Page("GET", "/tenants", Permission.TENANTS_READ, self.show),
+            Page("GET", "/tenants/new", Permission.TENANTS_WRITE, self.ask),
+            Page("POST", "/tenants/new", Permission.TENANTS_WRITE, self.create),
+            Page("GET", "/tenants/{tenant}", Permission.TENANTS_READ, self.show_one),
+            Page("POST", "/tenants/{tenant}", Permission.TENANTS_WRITE, self.change),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
-        return visit.render("tenants/index.html", tenants=await self._tenants.list(visit.scope))
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        return request.render("tenants/index.html", tenants=await self._tenants.list(request.scope))
 
-    async def ask(self, visit: Visit) -> web.StreamResponse:
-        return self._form(visit, Wishes(""), None)
+    async def ask(self, request: UserRequest) -> web.StreamResponse:
+        return self._form(request, Wishes(""), None)
 
-    async def create(self, visit: Visit) -> web.StreamResponse:
+    async def create(self, request: UserRequest) -> web.StreamResponse:
         wishes = None
         try:
-            wishes = _read(visit.form)
+            wishes = _read(request.form)
             await self._tenants.create(
-                visit.scope,
+                request.scope,
                 wishes.name,
                 wishes.domains,
                 wishes.profile,
                 retention_days=wishes.retention_days,
                 quarantine_digest=wishes.quarantine_digest,
-                actor=visit.actor,
+                actor=request.actor,
             )
         except (SchemaViolation, NameTaken, DomainTaken) as error:
-            return self._form(visit, wishes or _as_typed(visit.form), None, error)
+            return self._form(request, wishes or _as_typed(request.form), None, error)
         await self._directory.refresh()
         return see_other("/console/tenants", "tenant-made")
 
-    async def show_one(self, visit: Visit) -> web.StreamResponse:
-        tenant = await find_tenant(self._tenants, visit)
-        return self._form(visit, Wishes.of(tenant), tenant)
+    async def show_one(self, request: UserRequest) -> web.StreamResponse:
+        tenant = await find_tenant(self._tenants, request)
+        return self._form(request, Wishes.of(tenant), tenant)
 
-    async def change(self, visit: Visit) -> web.StreamResponse:
-        tenant, wishes = await find_tenant(self._tenants, visit), None
+    async def change(self, request: UserRequest) -> web.StreamResponse:
+        tenant, wishes = await find_tenant(self._tenants, request), None
         try:
-            wishes = _read(visit.form)
-            await self._tenants.change(visit.scope, tenant.uid, wishes, visit.actor)
+            wishes = _read(request.form)
+            await self._tenants.change(request.scope, tenant.uid, wishes, request.actor)
         except (SchemaViolation, NameTaken, DomainTaken) as error:
-            return self._form(visit, wishes or _as_typed(visit.form), tenant, error)
+            return self._form(request, wishes or _as_typed(request.form), tenant, error)
         await self._directory.refresh()
         return see_other(f"/console/tenants/{tenant.uid}", "tenant-changed")
 
     def _form(
-        self, visit: Visit, wishes: Wishes, tenant: Tenant | None, error: MailwardenError | None = None
+        self, request: UserRequest, wishes: Wishes, tenant: Tenant | None, error: MailwardenError | None = None
     ) -> web.StreamResponse:
-        return visit.render(
+        return request.render(
             "tenants/one.html",
             wishes=wishes,
             tenant=tenant,
@@ -94,10 +94,10 @@ class TenantsScreen:
         )
 
 
-async def find_tenant(tenants: TenantStore, visit: Visit) -> Tenant:
+async def find_tenant(tenants: TenantStore, request: UserRequest) -> Tenant:
     """Return the tenant that the address names, as far as this person may know it."""
-    for tenant in await tenants.list(visit.scope):
-        if str(tenant.uid) == visit.variables["tenant"]:
+    for tenant in await tenants.list(request.scope):
+        if str(tenant.uid) == request.variables["tenant"]:
             return tenant
     raise TenantNotFound("There is no such tenant.")
 
@@ -148,10 +148,10 @@ def find_rule(policy: Policy, name: str) -> Rule | None:
 def search_rules(policy: Policy, text: str) -> Sequence[Rule]:
     """Return the rules that have all words of the text in their id, name, tag or description."""
     words = text.casefold().split()
-    return [rule for rule in policy.rules if all(word in _searched(rule) for word in words)] if words else []
+    return [rule for rule in policy.rules if all(word in _search_text(rule) for word in words)] if words else []
 
 
-def weighing_problem(policy: Policy, rule: Rule, given: str) -> str:
+def weight_problem(policy: Policy, rule: Rule, given: str) -> str:
     """Say what keeps a text from being the tenant's weight of a rule; "" where nothing does."""
     digits = given.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 4):
@@ -160,7 +160,7 @@ def weighing_problem(policy: Policy, rule: Rule, given: str) -> str:
     return problems[-1] if problems else ""  # the last names the bounds
 
 
-def _searched(rule: Rule) -> str:
+def _search_text(rule: Rule) -> str:
     return f"{rule.id} {rule.name} {rule.tag} {rule.description}".casefold()
 
 
@@ -172,49 +172,56 @@ class TenantWeightsScreen:
 
     def pages(self) -> Sequence[Page]:
         return [
-            Page("GET", "/tenants/{tenant}/weights", Right.TENANTS_WRITE, self.show),
-            Page("POST", "/tenants/{tenant}/weights", Right.TENANTS_WRITE, self.weigh),
-            Page("POST", "/tenants/{tenant}/weights/remove", Right.TENANTS_WRITE, self.remove),
+            Page("GET", "/tenants/{tenant}/weights", Permission.TENANTS_WRITE, self.show),
+            Page("POST", "/tenants/{tenant}/weights", Permission.TENANTS_WRITE, self.override),
+            Page("POST", "/tenants/{tenant}/weights/remove", Permission.TENANTS_WRITE, self.remove),
         ]
 
-    async def show(self, visit: Visit) -> web.StreamResponse:
+    async def show(self, request: UserRequest) -> web.StreamResponse:
         """Show the rule that the address names, or the rules that its words meet."""
-        return self._page(visit, await find_tenant(self._tenants, visit), visit.query.get("rule", "").strip())
+        return self._page(request, await find_tenant(self._tenants, request), request.query.get("rule", "").strip())
 
-    async def weigh(self, visit: Visit) -> web.StreamResponse:
-        """Let one rule weigh otherwise, within its bounds."""
-        tenant = await find_tenant(self._tenants, visit)
-        rule = find_rule(self._policy, visit.form.text("rule"))
+    async def override(self, request: UserRequest) -> web.StreamResponse:
+        """Let one rule override otherwise, within its bounds."""
+        tenant = await find_tenant(self._tenants, request)
+        rule = find_rule(self._policy, request.form.text("rule"))
         if rule is None:
-            return self._page(visit, tenant, visit.form.text("rule"), status=400)
-        given = visit.form.text("weight")
-        problem = weighing_problem(self._policy, rule, given)
+            return self._page(request, tenant, request.form.text("rule"), status=400)
+        given = request.form.text("weight")
+        problem = weight_problem(self._policy, rule, given)
         if not problem and rule.id not in tenant.weights and len(tenant.weights) >= MAX_WEIGHTS:
             problem = f"A tenant has at most {MAX_WEIGHTS} weights of its own: remove one first."
         if problem:
-            return self._page(visit, tenant, rule.id, given, problem, status=400)
-        return await self._keep(visit, tenant, {**tenant.weights, rule.id: int(given)})
+            return self._page(request, tenant, rule.id, given, problem, status=400)
+        return await self._keep(request, tenant, {**tenant.weights, rule.id: int(given)})
 
-    async def remove(self, visit: Visit) -> web.StreamResponse:
-        """Let a rule weigh again what it usually does."""
-        tenant = await find_tenant(self._tenants, visit)
-        name = visit.form.text("rule")
+    async def remove(self, request: UserRequest) -> web.StreamResponse:
+        """Let a rule override again what it usually does."""
+        tenant = await find_tenant(self._tenants, request)
+        name = request.form.text("rule")
         if name not in tenant.weights:
             raise NotFound("This tenant has no weight of its own for that rule.")
-        return await self._keep(visit, tenant, {rule: kept for rule, kept in tenant.weights.items() if rule != name})
+        return await self._keep(request, tenant, {rule: kept for rule, kept in tenant.weights.items() if rule != name})
 
-    async def _keep(self, visit: Visit, tenant: Tenant, weights: Mapping[str, int]) -> web.StreamResponse:
-        await self._tenants.weigh(visit.scope, tenant.uid, weights, visit.actor)
+    async def _keep(self, request: UserRequest, tenant: Tenant, weights: Mapping[str, int]) -> web.StreamResponse:
+        await self._tenants.weigh(request.scope, tenant.uid, weights, request.actor)
         await self._directory.refresh()
         return see_other(f"/console/tenants/{tenant.uid}", "weights-changed")
 
     def _page(
-        self, visit: Visit, tenant: Tenant, wanted: str, given: str = "", mistake: str = "", *, status: int = 200
+        self,
+        request: UserRequest,
+        tenant: Tenant,
+        wanted: str,
+        given: str = "",
+        mistake: str = "",
+        *,
+        status: int = 200,
     ) -> web.StreamResponse:
         rule = find_rule(self._policy, wanted)
         found = () if rule else search_rules(self._policy, wanted)
         own = tenant.weights.get(rule.id) if rule else None
-        return visit.render(
+        return request.render(
             "tenants/weights.html",
             tenant=tenant,
             wanted=wanted,
