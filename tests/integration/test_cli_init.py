@@ -57,7 +57,7 @@ def test_a_configuration_with_mistakes_is_not_made_and_the_command_can_be_given_
 def test_a_database_that_is_away_is_told_with_what_is_left_to_do(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert init(folder, "--database-url", NOBODY) == 2
     told = capsys.readouterr().err
-    assert "The database is away. ([Errno 111]" in told
+    assert "The database is down. ([Errno 111]" in told
     assert f"`mailwarden database migrate --config {folder}`" in told
     assert f"`mailwarden people first --config {folder}`" in told
     assert check(folder) == []

@@ -41,7 +41,7 @@ def test_people_are_invited_shown_shut_out_and_let_in_again(run) -> None:
     assert json.loads(run("people", "list", "-o", "json")) == []
     assert "NAME" in run("people", "list")
     for action in ("link", "disable", "enable"):
-        assert "Nobody is named" in run("people", action, "nobody", code=2)
+        assert "There is no user" in run("people", action, "nobody", code=2)
     assert "needs at least one tenant" in run("people", "invite", "--role", "tenant-administrator", code=2)
     assert "no e-mail address" in run("people", "invite", "--role", "auditor", "--email", "x", code=2)
     link = json.loads(run("people", "invite", "--role", "auditor", "--url", "https://mail.example/", "-o", "json"))

@@ -66,7 +66,7 @@ def blamed() -> Iterator[None]:
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
         raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
     except (aiohttp.ClientError, OSError) as error:
-        gone = CoreUnreachable("The guard went away before it answered; try again.")
+        gone = CoreUnreachable("The guard closed the connection before it answered; try again.")
         raise Died(gone, type(error).__name__) from None
 
 
@@ -157,7 +157,7 @@ class ProgressReader:
         while (end := self._buffer.find(b"\n")) < 0:
             chunk = await self._content.readany()
             if not chunk:
-                raise CoreUnreachable("The guard went away before it was done; try again.")
+                raise CoreUnreachable("The guard closed the connection before it finished; try again.")
             self._buffer += chunk
             if len(self._buffer) > MAX_LINE:
                 raise _nonsense()

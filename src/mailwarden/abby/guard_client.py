@@ -153,7 +153,7 @@ class GuardClient:
             except TimeoutError:
                 raise _too_long() from None
             except (aiohttp.ClientError, OSError):
-                raise CoreUnreachable("The guard went away before it was done; try again.") from None
+                raise CoreUnreachable("The guard closed the connection before it finished; try again.") from None
 
     async def _try_guards(self, attempt: Callable[[Guard], Awaitable[T]]) -> T:
         waiting = self._watch.candidates()

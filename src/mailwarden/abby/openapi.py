@@ -95,9 +95,13 @@ def _schemas() -> dict[str, Schema]:
         properties["decision"] = {
             "type": "string",
             "enum": list(Decision),
-            "description": "What happens to the message.",
+            "description": "The decision: the action for the message.",
         }
-        properties["verdict"] = {"type": "string", "enum": list(Verdict), "description": "What the message is."}
+        properties["verdict"] = {
+            "type": "string",
+            "enum": list(Verdict),
+            "description": "The verdict: the classification of the message.",
+        }
         properties["tags"] = {"type": "array", "items": _TAG, "description": "All tags of the message, sorted."}
     for name in ("AddEntries", "DeleteEntries", "ListEntries"):
         names = [definition.name for definition in CATALOGUE]

@@ -150,7 +150,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("DELETE", "/v1/reports/{uid}"): Operation(
         "takeReportBack",
-        "Undo a report: what was learned is learned anew without it.",
+        "Undo a report and train again without it.",
         None,
         (errors.LessonNotFound, errors.StorageUnavailable),
         status=204,
@@ -173,7 +173,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         query=QuarantineQuery,
     ),
     ("GET", "/v1/quarantine/{uid}"): Operation(
-        "showHeldMessage", "Show a held message, and what became of it for each recipient.", Held, HELD
+        "showHeldMessage", "Show a held message with its state for each recipient.", Held, HELD
     ),
     ("GET", "/v1/quarantine/{uid}/message"): Operation(
         "downloadHeldMessage",
@@ -215,7 +215,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("POST", "/api/public/lists/v1/deleteEntries"): Operation(
         "deleteEntries",
-        "Delete entries of one list; what does not exist is ignored.",
+        "Delete entries of one list; missing entries are ignored.",
         ModifiedEntries,
         (*NAMED_LIST, errors.TooManyEntries),
         body=DeleteEntries,
@@ -234,8 +234,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         takes_key=True,
     ),
     ("GET", "/metrics"): Operation("getMetrics", "Show the figures of this process.", media_type="text/plain"),
-    ("GET", "/healthz"): Operation("getHealth", "Tell whether the process is alive.", media_type="text/plain"),
-    ("GET", "/readyz"): Operation("getReadiness", "Tell whether it is ready for work.", media_type="text/plain"),
+    ("GET", "/healthz"): Operation("getHealth", "Return whether the process is alive.", media_type="text/plain"),
+    ("GET", "/readyz"): Operation("getReadiness", "Return whether the process is ready.", media_type="text/plain"),
     ("GET", "/openapi.json"): Operation("getDescription", "Show this description."),
     ("GET", "/v1/catalogue"): Operation("getCatalogue", "Show every verdict, tag and rule.", Catalogue),
 }

@@ -88,7 +88,7 @@ class QuarantineDesk:
         return await self._fetch(await self._store.note_export(scope, uid, actor, "preview"))
 
     async def _fetch(self, message: HeldMessage) -> Spooled:
-        assert message.address is not None, "the audit was told of it"
+        assert message.address is not None, "the audit event has it"
         if message.vault != await self._vault.uid():
             raise StorageUnavailable("The message is kept in the vault of another host; ask there.")
         try:

@@ -129,7 +129,7 @@ async def insert_passkey(connection: Connection, user: User, made: NewPasskey, a
     try:
         await connection.execute(_INSERT, made.credential, user.uid, made.name, made.public_key, made.sign_count)
     except asyncpg.UniqueViolationError:
-        raise NameTaken("This passkey is somebody's already.") from None
+        raise NameTaken("This passkey is already in use.") from None
     details = {"before": {"passkey": None}, "after": {"passkey": made.name}}
     await _record(connection, actor, "people.passkey-add", user, details)
 

@@ -93,7 +93,7 @@ class Logins:
             _log.info("login_refused", step="passkey", address=place.address)
             raise LoginFailed("This passkey was not accepted; try again.")
         if visit.notes.person is not None and visit.notes.person != user.uid:
-            raise LoginFailed("This passkey belongs to somebody else.")
+            raise LoginFailed("This passkey belongs to another user.")
         counter = read_known(place, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")

@@ -113,7 +113,7 @@ class OpenId:
                 return await self._registry.users.create(_ALL, wanted, actor)
             except NameTaken:
                 continue
-        raise LoginFailed("Somebody else has your name here; ask an administrator.")
+        raise LoginFailed("Another user has your name; ask an administrator.")
 
 
 def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Position:

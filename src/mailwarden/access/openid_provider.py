@@ -135,7 +135,7 @@ class Provider:
         if party != self._settings.client_id or (
             isinstance(audience, list) and len(audience) > 1 and "azp" not in claims
         ):
-            raise ValueError("for somebody else")
+            raise ValueError("issued for another client")
         subject = claims["sub"]
         if not isinstance(subject, str) or not 1 <= len(subject) <= MAX_SUBJECT:
             raise ValueError("no subject")

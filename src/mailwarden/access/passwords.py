@@ -39,9 +39,7 @@ def check_password(password: str, name: str = "") -> str:
         rest = rest.replace(word, "") if word else rest
     # Without the obvious, digits and marks, little may be left: `Password1234!` is such a one.
     if len(set(normal)) < 5 or len([letter for letter in rest if letter.isalpha()]) < 3:
-        raise UnsuitablePassword(
-            "This password is among the first that anybody tries. A few unrelated words are better."
-        )
+        raise UnsuitablePassword("This password is too common. Use a few unrelated words.")
     return normal
 
 
@@ -60,7 +58,7 @@ class Passwords:
     async def matches(self, stored: str | None, password: str) -> bool:
         """Tell whether this is the password; where there is none to compare with, as much work is done."""
         if self._dummy is None:
-            self._dummy = await self.hash("nobody has this password")
+            self._dummy = await self.hash("a password of no user")
         dummy = self._dummy
         if len(password) > MAX_LENGTH:
             password = ""

@@ -57,7 +57,7 @@ class Setups:
         chosen = link.name or checked_name(name)
         password = check_password(password, chosen)
         if link.name is None and await self._users.find_name(_ALL, chosen) is not None:
-            raise NameTaken(f"Somebody is named `{chosen}` already.")
+            raise NameTaken(f"The name `{chosen}` is taken.")
         hashed = await self._passwords.hash(password)
         notes = msgspec.structs.replace(visit.notes, name=chosen, password_hash=hashed, totp=new_secret())
         return await self._sessions.remember(visit, notes)

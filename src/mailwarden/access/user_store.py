@@ -177,7 +177,7 @@ async def insert_user(connection: Connection, scope: Scope, wanted: NewUser, act
             wanted.issuer, wanted.subject, actor.name, wanted.uid,
         )  # fmt: skip
     except asyncpg.UniqueViolationError:
-        raise NameTaken(f"Somebody is named `{wanted.name}` already.") from None
+        raise NameTaken(f"The name `{wanted.name}` is taken.") from None
     made = await _found(connection, scope, cast("UUID", uid))
     await _record(connection, actor, "people.create", made, {"after": _shown(made)})
     return made

@@ -239,7 +239,7 @@ def run_check(options: argparse.Namespace, client: ListsClient) -> int:
 
 def _show_text(value: str, found: Sequence[Found], won: Sequence[Match], unseen: Sequence[str]) -> None:
     if not found:
-        print(f"No entry meets {value}.")
+        print(f"No entry matches {value}.")
     for each in found:
         match = each.match
         mark = "expired" if each.expired else "acts" if match in won else "loses"
@@ -293,7 +293,7 @@ def run_import(options: argparse.Namespace, client: ListsClient) -> int:
     if options.prune and options.comment is None:
         raise CommandError("--prune deletes the entries of one feed, known by their comment: say --comment as well.")
     if options.output == "json" and not (options.yes or options.dry_run):
-        raise CommandError("With -o json nobody can be asked: say --yes or --dry-run.")
+        raise CommandError("-o json cannot ask for confirmation: add --yes or --dry-run.")
     definition = find_list(options.list)
     form = form_of(options.file, options.format)
     with _local(options.file) as path:
@@ -322,7 +322,7 @@ def form_of(path: str, named: str | None) -> str:
     """Return the form that was named, or the one that the file's name tells."""
     form = named or form_of_name(path)
     if form is None:
-        raise CommandError(f"The name {path} does not tell its form; say --format {', '.join(FORMS)}.")
+        raise CommandError(f"The name {path} has no known extension; add --format {', '.join(FORMS)}.")
     return form
 
 
@@ -405,7 +405,7 @@ def _check(options: argparse.Namespace, seen: Survey) -> None:
         first = seen.mistakes[0]
         raise CommandError(
             f"{_number(seen.invalid, 'line is', 'lines are')} invalid, the first is line {first.line}: {first.reason} "
-            "Nothing was sent; mend the file, or say --skip-invalid."
+            "Nothing was sent. Fix the file, or add --skip-invalid."
         )
 
 

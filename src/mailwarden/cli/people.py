@@ -81,7 +81,7 @@ async def _new_link(database: Database, options: argparse.Namespace) -> str:
     if options.action == "link":
         return await links.renew(ALL, await _find(database, options.name), operator())
     if not await UserStore(database).is_empty(ALL):
-        raise CommandError("Somebody exists already: `mailwarden people link NAME` lets them in again.")
+        raise CommandError("A user exists already: use `mailwarden people link NAME`.")
     return await links.create_first(ALL, operator())
 
 
@@ -93,7 +93,7 @@ async def _set_disabled(database: Database, name: str, disabled: bool) -> User:
 async def _find(database: Database, name: str) -> User:
     found = await UserStore(database).find_name(ALL, name)
     if found is None:
-        raise CommandError(f"Nobody is named `{name}`; `mailwarden people list` shows everybody.")
+        raise CommandError(f"There is no user `{name}`; `mailwarden people list` shows all users.")
     return found[0]
 
 

@@ -189,9 +189,7 @@ def render(difference: Difference) -> str:
     if len(changes) > MAX_SHOWN:
         lines.append(f"  and {len(changes) - MAX_SHOWN:,} more; -o json has them all")
     if difference.untold:
-        lines.append(
-            f"{difference.untold:,} cannot be told: only an engine knows what is left without an allowed file."
-        )
+        lines.append(f"{difference.untold:,} cannot be judged: they need an engine's result without an allowed file.")
     return "\n".join(lines)
 
 

@@ -286,7 +286,7 @@ def run_digest(options: argparse.Namespace) -> int:
     tenant = ask_database(options, change)
     print(f"{tenant.name}: the daily digest is {'on' if tenant.quarantine_digest else 'off'}.")
     if tenant.quarantine_digest and not tenant.domains:
-        print("mailwarden: it has no recipient domains, so nobody is told.", file=sys.stderr)
+        print("mailwarden: the tenant has no recipient domains, so no digests are sent.", file=sys.stderr)
     if tenant.quarantine_digest and _is_sent_by_none(options.config / GUARD_PATH):
         print(
             f"mailwarden: {options.config / GUARD_PATH} has no quarantine.digest, so that guard sends none.",
@@ -308,7 +308,7 @@ def _preview(options: argparse.Namespace) -> str:
     writer = DigestWriter(settings, LinkSeal(read_ring(options.config / config.contents.key, "contents.key")))
     digest = ask_database(options, lambda database: _collect(database, options, settings))
     if not digest.uids:
-        return "Nothing is held for this recipient that was not told already.\n"
+        return "No new messages are held for this recipient.\n"
     try:
         return writer.preview(digest, datetime.now(UTC))
     except Unwritable:
@@ -318,7 +318,7 @@ def _preview(options: argparse.Namespace) -> str:
 async def _collect(database: Database, options: argparse.Namespace, settings: DigestSettings) -> Digest:
     tenant = await find_tenant(database, options.tenant)
     if domain_of_recipient(options.preview) not in tenant.domains:
-        raise CommandError(f"`{options.preview}` is in no domain of {tenant.name}, and is told nothing.")
+        raise CommandError(f"`{options.preview}` is in no domain of {tenant.name} and gets no digest.")
     turn = Turn(tenant.uid, options.preview)
     return await DigestStore(database).collect(ALL, turn, datetime.now(UTC), settings.max_messages)
 

@@ -248,7 +248,7 @@ def _rebuild(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_json({"tenantUid": tenant.uid, "rebuilding": True})
     else:
-        print(f"All reports of {tenant.name} are learned anew; `mailwarden reports status` tells how far it is.")
+        print(f"All reports of {tenant.name} are trained again; `mailwarden reports status` shows the progress.")
     return 0
 
 

@@ -66,7 +66,7 @@ def render(result: MessageAnalysisResult, explanation: MessageExplanation | None
         "",
     ]
     if explanation is None:
-        return "\n".join([*lines, "Because: not told; the token lacks the permission messageQueue.read."])
+        return "\n".join([*lines, "Because: not available; the token lacks the permission messageQueue.read."])
     lines.append(f"Because: {explanation.summary}")
     for reason in explanation.reasons:
         place = f" [{reason.place}]" if reason.place else ""

@@ -88,7 +88,7 @@ def _weigh(options: argparse.Namespace) -> int:
     for rule, weight in tenant.weights.items():
         print(f"{rule}  {usual.get(rule, 'gone')} -> {weight}")
     if not tenant.weights:
-        print(f"Every rule weighs for {tenant.name} what it usually does.")
+        print(f"{tenant.name} has no overrides: every rule has its shipped weight.")
     return 0
 
 

@@ -236,7 +236,7 @@ def _decode(raw: bytes, kind: type[T]) -> T:
 
 def _entry_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise _nonsense("it has no X-Entry-Count, without which a cut stream could not be told")
+        raise _nonsense("it has no X-Entry-Count, which is needed to detect a truncated stream")
     return int(text)
 
 

@@ -84,7 +84,7 @@ def read_ring(path: Path, setting: str) -> KeyRing:
     except OSError as error:
         raise ConfigurationError(
             f"{setting}: cannot read {path} ({error.strerror}). Restore it from your backup, or copy it from another "
-            "host: what was made with its keys cannot be opened without them. `mailwarden init` makes the first one."
+            "host: data of its keys cannot be read without it. `mailwarden init` creates the first one."
         ) from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{setting}: {path} is not text. It has one key of hex digits a line.") from None

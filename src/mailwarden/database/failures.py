@@ -47,4 +47,4 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
         return None
     if isinstance(error, TimeoutError):
         return StorageUnavailable("The database does not answer in time.", retry_after=RETRY_AFTER)
-    return StorageUnavailable("The database is away.", retry_after=RETRY_AFTER)
+    return StorageUnavailable("The database is down.", retry_after=RETRY_AFTER)

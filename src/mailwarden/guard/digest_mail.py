@@ -29,7 +29,9 @@ WITH_LINK = (
     "A link shows you one message and a button by which it is delivered to you. Opening the link alone delivers "
     "nothing. Have nothing delivered that you did not expect."
 )
-WITHOUT_LINK = "What has no link is dangerous or could not be looked at: if you expect it, ask your administrator."
+WITHOUT_LINK = (
+    "Messages without a link are dangerous or could not be inspected. If you expect one, ask your administrator."
+)
 
 
 class Line(Struct, frozen=True):
@@ -137,7 +139,7 @@ def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
         more = "1 older message is" if rest == 1 else f"{rest:,} older messages are"
         said.append(f"{more} held for you as well and not listed here: ask your administrator.")
     if any(each.address for each in lines):
-        said.append(f"{WITH_LINK} Links hold until {until:%Y-%m-%d}; whoever has this message can use them.")
+        said.append(f"{WITH_LINK} Links are valid until {until:%Y-%m-%d}. Anyone with this message can use them.")
     if not all(each.address for each in lines):
         said.append(WITHOUT_LINK)
     return said

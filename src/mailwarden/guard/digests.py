@@ -56,9 +56,7 @@ class Digests:
         self._tenants = tenants
         self._settings = settings
         self._clock = clock
-        self._counted = metrics.counter(
-            "quarantine_digests", "Digests of the quarantine, by what became of them.", "outcome"
-        )
+        self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
         self._done: date | None = None  # the last day that was worked through
         self._unanswered: tuple[Turn | None, int] = None, 0  # the digest that met silence last, and how often
         self._chore = Chore("quarantine digests", self.look, interval)

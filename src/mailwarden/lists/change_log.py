@@ -18,23 +18,25 @@ READ_MS = 5_000
 
 CHANGE_COLUMNS = """
 change, moment, author, address, request_id, action, touched, added, deleted, undoes,
-(SELECT max(later.change) FROM list_changes AS later WHERE later.undoes = told.change) AS undone_by
+(SELECT max(later.change) FROM list_changes AS later WHERE later.undoes = logged.change) AS undone_by
 """
 # The list is the wall: row-level security shows a transaction the lists of its own scope.
-TOLD = """
-FROM list_changes AS told
-WHERE told.list_id = (SELECT list_id FROM lists WHERE OWN AND name = $2) AND told.action <> ''
-  AND told.changed > now() - make_interval(days => $3)
+LOGGED = """
+FROM list_changes AS logged
+WHERE logged.list_id = (SELECT list_id FROM lists WHERE OWN AND name = $2) AND logged.action <> ''
+  AND logged.changed > now() - make_interval(days => $3)
 """
-_NEWEST = f"SELECT {CHANGE_COLUMNS} {TOLD} AND ($4::bigint = 0 OR told.change < $4) ORDER BY told.change DESC LIMIT $5"
-_ONE = f"SELECT {CHANGE_COLUMNS}, told.entries, comments, expiries, replaced, removed {TOLD} AND told.change = $4"
+_NEWEST = (
+    f"SELECT {CHANGE_COLUMNS} {LOGGED} AND ($4::bigint = 0 OR logged.change < $4) ORDER BY logged.change DESC LIMIT $5"
+)
+_ONE = f"SELECT {CHANGE_COLUMNS}, logged.entries, comments, expiries, replaced, removed {LOGGED} AND logged.change = $4"
 
 
 class Kept(Struct, frozen=True, array_like=True):
     """An entry as it was before a change; the later fields are kept of entries that the change took away."""
 
     entry: str
-    comment: str = ""  # a JSON string; none where the change told what was so already
+    comment: str = ""  # a JSON string; empty if the change repeated the existing value
     expires: str = ""
     created: str = ""
     created_by: str = ""

@@ -1,7 +1,7 @@
 """Takes a change of a list back: what is still as the change left it becomes what it was before.
 
 An undoing is a change like any other: one transaction, one line in the audit, one row that can itself be taken back.
-Entries that were changed since are left alone and told.
+Entries that were changed since are left unchanged and reported.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.scoped import ScopedTransaction, scoped
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.lists.change_log import CHANGE_COLUMNS, KEPT_DAYS, TOLD, Kept, lines_of
+from mailwarden.lists.change_log import CHANGE_COLUMNS, KEPT_DAYS, LOGGED, Kept, lines_of
 from mailwarden.lists.list_lock import take_turn
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.store import ARRAY, EACH, GRACE, MARK, NULL, Stamp, joined
@@ -26,7 +26,7 @@ CHANGE_WAIT = 10.0
 _FULL = "MW001"
 
 _FIND = f"""
-SELECT {CHANGE_COLUMNS}, list_id, told.entries, comments, expiries, replaced, removed {TOLD} AND told.change = $4
+SELECT {CHANGE_COLUMNS}, list_id, logged.entries, comments, expiries, replaced, removed {LOGGED} AND logged.change = $4
 """
 _LOCK = f"""
 SELECT kept.entry, comment, expires, created, created_by, updated, updated_by, hits, last_hit

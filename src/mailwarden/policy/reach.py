@@ -27,12 +27,12 @@ _ALWAYS = {
     "url-allow": "History keeps some fifty links of a message: findings about others stay as they were.",
     "file-hash-block": "Files inside archives are not kept in history and not counted.",
     "attachment-block": "Files inside archives are not kept in history and not counted.",
-    "file-hash-allow": "Where an engine convicted the message, only the engine could tell whether the file was why.",
+    "file-hash-allow": "If an engine convicted the message, only the engine knows whether the file was the reason.",
     "protected-people": "Names that are spelled with other accents are not counted.",
     "trusted-relays": "The way of a message is followed as far as history keeps it, which is twenty hops.",
 }
 _DELETED = {
-    "url-allow": "What a link would have raised without this entry was never kept: such messages stay as they were.",
+    "url-allow": "Findings that this entry suppressed were not stored: such messages stay unchanged.",
     "protected-domains": "Other protected domains that a sender looks like as well are not considered.",
 }
 
@@ -59,7 +59,7 @@ def reach_of(list_name: str, entries: Sequence[str], *, adds: bool) -> Reach:
     if len(chosen) < len(entries):
         notes.append(f"Only the first {MAX_ENTRIES} of {len(entries):,} entries were tried.")
     if list_name == "file-hash-block" and any(len(entry) != 64 for entry in chosen):
-        notes.append("History keeps SHA-256 alone: what SHA-1 and MD5 would have met cannot be told.")
+        notes.append("History stores SHA-256 only: matches of SHA-1 and MD5 are unknown.")
         chosen = tuple(entry for entry in chosen if len(entry) == 64)
     terms: dict[str, None] = {}
     for entry in chosen:

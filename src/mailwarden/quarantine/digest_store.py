@@ -119,7 +119,7 @@ class DigestStore:
             name = BY_RECIPIENT + found.recipient
             message = found.message
             if (await connection.execute(_ASK, message.uid, fold(found.recipient), name)).endswith(" 0"):
-                raise NotReleasable("Nobody waits for this message any more.")
+                raise NotReleasable("No recipient waits for this message.")
             deed = Deed("release", message.uid, message.subject, message.tenant, {"recipients": [found.recipient]})
             await record(connection, Actor(name, actor.address, actor.request_id), deed)
             return found

@@ -259,7 +259,7 @@ def _folded(address: str | None) -> str | None:
 
 
 def _nobody_waits() -> NotReleasable:
-    return NotReleasable("Nobody waits for this message any more.")
+    return NotReleasable("No recipient waits for this message.")
 
 
 def _not_kept() -> NotReleasable:

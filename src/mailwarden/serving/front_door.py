@@ -273,4 +273,4 @@ def _check_head(request: web.BaseRequest, max_head: int) -> None:
     if sum(len(name) + len(value) + 4 for name, value in request.raw_headers) > max_head:
         raise BadRequest("The request's head is too large.")
     if request.headers.get("Expect", "100-continue").lower() != "100-continue":
-        raise BadRequest("The only expectation that can be met is 100-continue.")
+        raise BadRequest("The only supported expectation is 100-continue.")

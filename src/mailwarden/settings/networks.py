@@ -51,4 +51,4 @@ def network_mistakes(key: str, texts: Iterable[str], *, everybody: bool = True) 
         elif host != network.network_address:
             yield key, f"`{text}` is neither a network nor an address: write {network} or {host}"
         elif network.prefixlen == 0 and not everybody:
-            yield key, f"`{text}` is everybody: name the networks that are meant"
+            yield key, f"`{text}` matches every address: name the networks"

@@ -80,7 +80,7 @@ class ModifiedEntries(Struct, frozen=True, rename="camel"):
 class ListInfo(Struct, frozen=True, rename="camel"):
     display_name: Annotated[str, Meta(description="Name for people.")]
     category: Annotated[str, Meta(description="Heading under which people find the list.")]
-    description: Annotated[str, Meta(description="What an entry does.")]
+    description: Annotated[str, Meta(description="Effect of an entry.")]
     max_size: Annotated[int, Meta(description="Most entries that the list holds in this scope.")]
 
 

@@ -54,7 +54,7 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
     recipients: Annotated[
         Annotated[tuple[EnvelopeAddress, ...], Meta(min_length=1, max_length=1_000)] | UnsetType,
-        Meta(description="Who is to have the message; absent means all who wait for it."),
+        Meta(description="Recipients of the release; absent means all held recipients."),
     ] = UNSET
     allow: Annotated[
         Listed | UnsetType,
@@ -89,7 +89,7 @@ class HeldFor(Struct, frozen=True, rename="camel"):
         ),
     ]
     failure: Annotated[str, Meta(description="Why the last release came to nothing; empty if none did.")]
-    changed_by: Annotated[str, Meta(description="Who had it released or deleted; empty if nobody did.")]
+    changed_by: Annotated[str, Meta(description="User who released or deleted it; empty if none.")]
     changed_at: Annotated[Annotated[datetime, Meta(tz=True)] | None, Meta(description="When that changed last.")]
 
 
@@ -99,7 +99,7 @@ class Held(Struct, frozen=True, rename="camel"):
     uid: Annotated[UUID, Meta(description="Names the held message.")]
     tenant_uid: Annotated[UUID, Meta(description="The tenant whose recipients it is held from.")]
     ggrid: Annotated[UUID, Meta(description="The analysis of the message.")]
-    verdict: Annotated[Verdict, Meta(description="What the message is.")]
+    verdict: Annotated[Verdict, Meta(description="The verdict: the classification of the message.")]
     sender: Annotated[str, Meta(description="The envelope's sender.")]
     from_address: Annotated[str, Meta(description="The address in From.")]
     from_name: Annotated[str, Meta(description="The name in From.")]
@@ -108,7 +108,7 @@ class Held(Struct, frozen=True, rename="camel"):
     received_at: Annotated[datetime, Meta(tz=True, description="When it was received.")]
     expires_at: Annotated[datetime, Meta(tz=True, description="When it is forgotten.")]
     kept: Annotated[bool, Meta(description="Whether the message itself can be had and released.")]
-    recipients: Annotated[tuple[HeldFor, ...], Meta(description="Who it is for.")]
+    recipients: Annotated[tuple[HeldFor, ...], Meta(description="Recipients with their states.")]
 
 
 class HeldMessages(Struct, frozen=True, rename="camel"):

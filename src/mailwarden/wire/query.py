@@ -27,7 +27,7 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
 def refuse_query(names: Iterable[str]) -> None:
     """Refuse a query where a call takes none: a `?tenantUid=` that is passed over would mean another scope."""
     for name in names:
-        raise violation_at(f"/{name[:64]}", "This call takes no query; what it takes stands in the body")
+        raise violation_at(f"/{name[:64]}", "This call takes no query string; send parameters in the body")
 
 
 def _numbers(kind: type[T]) -> frozenset[str]:

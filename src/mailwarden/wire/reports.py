@@ -20,7 +20,7 @@ class ReportKind(StrEnum):
     FINE = "fine"
 
 
-SaidKind = Annotated[ReportKind, Meta(description="What the message is, by the word of whoever reports it.")]
+SaidKind = Annotated[ReportKind, Meta(description="Kind of the report.")]
 
 
 class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class Report(Struct, frozen=True, rename="camel"):
     kind: Annotated[
         str,
         Meta(
-            description="What was said; `released` is said by the quarantine.",
+            description="Kind of the report; only the quarantine uses `released`.",
             extra_json_schema={"enum": ["released", *ReportKind]},
         ),
     ]
@@ -79,7 +79,7 @@ class Report(Struct, frozen=True, rename="camel"):
     ggrid: Annotated[UUID | None, Meta(description="The analysis of the message; null if it was not named.")]
     subject: Annotated[str, Meta(description="Subject of the message; empty if the analysis was not named.")]
     size: Annotated[int, Meta(description="Bytes of the message.")]
-    reported_by: Annotated[str, Meta(description="Who reported it: a token, a person, or a command.")]
+    reported_by: Annotated[str, Meta(description="Reporter: a token, a user, or the command.")]
     reported_at: Annotated[datetime, Meta(tz=True, description="When it was reported.")]
 
 

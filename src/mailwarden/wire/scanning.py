@@ -55,8 +55,8 @@ class MessageAnalysisResult(Struct, frozen=True, rename="camel"):
     ggrid: Annotated[UUID, Meta(description="Unique ID of the message analysis.")]
     created: Annotated[datetime, Meta(tz=True, description="Time the analysis result was created.")]
     completed: Annotated[datetime, Meta(tz=True, description="Time the analysis concluded.")]
-    decision: Annotated[str, Meta(description="What happens to the message.")]
-    verdict: Annotated[str, Meta(description="What the message is.")]
+    decision: Annotated[str, Meta(description="The decision: the action for the message.")]
+    verdict: Annotated[str, Meta(description="The verdict: the classification of the message.")]
     tags: Annotated[tuple[str, ...], Meta(description="All tags associated with the message, sorted.")]
 
 
@@ -68,5 +68,5 @@ class ErrorBody(Struct, frozen=True, omit_defaults=True):
     """The body of every answer that is not a success."""
 
     error: Annotated[str, Meta(description="Machine-readable error code.")]
-    message: Annotated[str, Meta(description="What was wrong, where, and what to do.")] = ""
+    message: Annotated[str, Meta(description="The error, its place, and the remedy.")] = ""
     details: Annotated[tuple[dict[str, object], ...], Meta(description="One object per mistake, where it helps.")] = ()

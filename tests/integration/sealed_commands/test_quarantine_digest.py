@@ -68,5 +68,5 @@ def test_a_preview_tells_what_would_be_told_and_sends_nothing(run, north, folder
         assert shown.startswith("Subject: Held for you: 1 message\n")
         assert "Cheap [31m watches at http[:]//evil[.]example" in shown
         assert "https://mail.example/held/…" in shown
-    assert "Nothing is held" in run("digest", "North", "--preview", "bob@north.example").out
+    assert "No new messages are held" in run("digest", "North", "--preview", "bob@north.example").out
     assert "in no domain of North" in run("digest", "North", "--preview", "ann@south.example", code=2).err

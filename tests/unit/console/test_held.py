@@ -34,7 +34,7 @@ class Overtaken:
     async def release(self, *_: object, **__: object) -> HeldMessage:
         who = tuple(replace(each, state=State.RELEASING) for each in self.message.recipients)
         self.message = replace(self.message, recipients=who)
-        raise NotReleasable("Nobody waits for this message any more.")
+        raise NotReleasable("No recipient waits for this message.")
 
     delete = release
 

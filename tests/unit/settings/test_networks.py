@@ -44,9 +44,9 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
         ("10.0.0.5/24", "write 10.0.0.0/24 or 10.0.0.5"),
         ("fe80::%eth0/64", "has a zone"),
         ("::ffff:10.0.0.0/104", "IPv4 in the form of IPv6"),
-        ("0.0.0.0/0", "is everybody"),
-        ("0.0.0.0/0.0.0.0", "is everybody"),
-        ("::/0", "is everybody"),
+        ("0.0.0.0/0", "matches every address"),
+        ("0.0.0.0/0.0.0.0", "matches every address"),
+        ("::/0", "matches every address"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_write(text: str, told: str) -> None:

@@ -43,7 +43,7 @@ def disguise_of(text: str) -> str:
     if _HIDDEN_BETWEEN.search(text):
         return "invisible characters stand between its letters"
     if len(_STYLED.findall(text)) >= FEW or sum(map(_is_small_capital, text)) >= FEW:
-        return "its letters are signs that only look like letters"
+        return "its letters are symbols that look like letters"
     if len(_WIDE.findall(text)) >= FEW and not _EASTERN.search(text):
         return "its letters are wide forms"
     if any(map(_is_mixed, _WORD.findall(text))):

@@ -60,7 +60,7 @@ async def examine(folder: Path) -> AsyncIterator[Line]:
         return
     yield Line(True, "configuration", f"{folder}: no mistakes")
     for ignored in ignored_entries(folder):
-        yield Line(True, "configuration", str(ignored), "remove the entry if nobody else reads it", warning=True)
+        yield Line(True, "configuration", str(ignored), "remove the entry if no other program reads it", warning=True)
     host = Host(
         folder,
         guard=read(folder / GUARD_PATH, GuardConfig) if (folder / GUARD_PATH).exists() else None,

@@ -149,7 +149,7 @@ def look_at_authority_key(folder: Path, tls: AbbyTls | GuardTls) -> Line | None:
     for path in paths:
         if _public_key(path) == wanted:
             remedy = f"move {path} off this host; `mailwarden init FOLDER --renew --ca-folder PLACE` uses it from there"
-            seen = f"{path}: who reads it can sign a certificate for any process"
+            seen = f"{path}: a reader of this file can issue a certificate for any process"
             return Line(True, "key of the authority", seen, remedy, warning=True)
     return Line(True, "key of the authority", "not in the configuration folder")
 

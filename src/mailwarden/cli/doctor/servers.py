@@ -126,7 +126,7 @@ async def _clock(url: str) -> Line:
             there = await server_time(url)
             here = (began + time.time()) / 2
     except (OSError, TimeoutError, MailwardenError) as error:
-        return Line(False, "clock", f"the database does not tell its time: {error or 'no answer'}")
+        return Line(False, "clock", f"cannot read the database's clock: {error or 'no answer'}")
     off = here - there
     seen = f"{abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} the database's"
     return Line(abs(off) <= MAX_SKEW, "clock", seen, "set the clocks of both hosts by NTP (`timedatectl set-ntp true`)")

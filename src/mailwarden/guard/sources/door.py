@@ -39,9 +39,9 @@ def check_secret(wanted: str, given: str | None, scheme: str) -> None:
     if not wanted:
         return
     if not given:
-        raise Unauthenticated("The door's secret is missing.", scheme=scheme)
+        raise Unauthenticated("The secret is missing.", scheme=scheme)
     if not equal(wanted.encode("utf-8"), given.encode("utf-8", "surrogateescape")):
-        raise InvalidCredentials("The door's secret is another.", scheme=scheme)
+        raise InvalidCredentials("The secret is wrong.", scheme=scheme)
 
 
 def check_body_head(request: web.BaseRequest) -> None:

@@ -61,7 +61,7 @@ def check_domain_breadth(entry: str, *, lets_through: bool) -> None:
     if is_public_suffix(domain):
         raise EntryTooBroad(f"`{domain}` is a public suffix: it would cover the domains of many owners.")
     if lets_through and domain in free_mail_domains():
-        raise EntryTooBroad(f"Anybody can have an address at `{domain}`: name the addresses instead.")
+        raise EntryTooBroad(f"`{domain}` is a free mail domain: name the addresses instead.")
 
 
 @lru_cache(maxsize=1)

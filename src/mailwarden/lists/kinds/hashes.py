@@ -45,7 +45,7 @@ def candidates_for_hashes(sha256: str, sha1: str = "", md5: str = "") -> list[st
 def check_hash_breadth(entry: str, *, lets_through: bool) -> None:
     del lets_through
     if entry in _EMPTY_FILE:
-        raise EntryTooBroad("This is the hash of the empty file: it would meet every empty attachment.")
+        raise EntryTooBroad("This is the hash of the empty file: it would match every empty attachment.")
 
 
 HASH = Kind(

@@ -104,7 +104,7 @@ def check_subject_breadth(entry: str, *, lets_through: bool) -> None:
         return
     pattern = compile_pattern(entry)
     if all(pattern.search(text) for text in _UNRELATED):
-        raise EntryTooBroad("The pattern meets nearly every subject.")
+        raise EntryTooBroad("The pattern matches nearly every subject.")
 
 
 def subject_specificity(entry: str) -> int:
