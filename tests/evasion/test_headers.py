@@ -7,7 +7,7 @@ from evasion.mail import with_file
 from evasion.pages import LINKS
 from evasion.payloads import BLOCKED_ENDING, LISTED_FILE, LISTED_HOST
 from evasion.wrappers import WRAPPERS
-from mailwarden.analysis.sightings import find_sightings
+from mailwarden.analysis.observables import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html

@@ -11,7 +11,7 @@ import pytest
 import segno
 from PIL import Image
 
-from mailwarden.analysis.file_types import kind_by_content
+from mailwarden.analysis.files.file_types import kind_by_content
 from mailwarden.analysis.files.images import PictureClock, picture_kind, read_metafile
 from mailwarden.analysis.files.office.documents import read_document
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names

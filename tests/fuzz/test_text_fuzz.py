@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mailwarden.analysis.sightings import find_sightings
+from mailwarden.analysis.observables import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.file_names import ending_of, plain_name

@@ -10,15 +10,15 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.bodies import is_body
 from mailwarden.analysis.files.container import Opening
+from mailwarden.analysis.files.file_types import is_body
 from mailwarden.analysis.files.office.documents import SeenDocument, read_office_files
 from mailwarden.analysis.files.pdf.document import PdfClock, is_pdf
 from mailwarden.analysis.files.pdf.scan import PdfScan, scan_pdf
-from mailwarden.analysis.renderings import PAGE_ENDINGS, Rendering, Source, render
+from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, files_of, unpack
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.passwords import find_passwords, password_candidates
-from mailwarden.analysis.unpacking import SeenFile, Unpacked, files_of, unpack
+from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Rendering, Source, render
 from mailwarden.message.addresses import Address, first_address, read_addresses, read_identity
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import HtmlDocument, read_html

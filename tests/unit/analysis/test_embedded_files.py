@@ -8,10 +8,10 @@ import pytest
 from msoffcrypto.format.ooxml import OOXMLFile
 
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
-from mailwarden.analysis.embedded_files import embedded_files, holds_files
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
 from mailwarden.analysis.files.office.compound import decrypt
 from mailwarden.analysis.files.office.onenote import ONENOTE
+from mailwarden.analysis.files.unpacking import embedded_files, holds_files
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.message import Message, Part
@@ -82,7 +82,7 @@ def test_an_encrypted_document_is_decrypted_once_and_its_plain_form_judged(monke
         opened.append(password)
         return decrypt(content, password)
 
-    monkeypatch.setattr("mailwarden.analysis.embedded_files.decrypt", decrypt_and_count)
+    monkeypatch.setattr("mailwarden.analysis.files.unpacking.decrypt", decrypt_and_count)
     part = Part("1", "application/octet-stream", "a.xlsm", "attachment", "", sealed.getvalue(), "")
     view = View(Message(0, "", (), (part,)))
     names = {finding.name for finding in OfficeAnalyzer().examine(view)}

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mailwarden.analysis.analyzers.attachments import AttachmentsAnalyzer
-from mailwarden.analysis.file_types import (
-    ending_of,
+from mailwarden.analysis.files.file_types import (
     has_double_ending,
     keeps_promise,
     kind_by_content,
     kind_by_name,
 )
 from mailwarden.analysis.view import View
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.message import Message, Part
 
 PROGRAM = b"MZ" + b"\0" * 100

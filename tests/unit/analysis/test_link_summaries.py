@@ -3,7 +3,7 @@
 import base64
 import time
 
-from mailwarden.analysis.link_summaries import with_links
+from mailwarden.analysis.observables import with_links
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.parser import parse_message

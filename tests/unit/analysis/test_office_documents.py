@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzers.office import OfficeAnalyzer
-from mailwarden.analysis.file_types import kind_by_content
+from mailwarden.analysis.files.file_types import kind_by_content
 from mailwarden.analysis.files.office.compound import read_compound, unpack_source
 from mailwarden.analysis.files.office.documents import read_document
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names

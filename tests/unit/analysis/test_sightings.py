@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
+from mailwarden.analysis.observables import find_sightings
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
-from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.urls import candidates_for_url

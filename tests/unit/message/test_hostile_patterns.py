@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from mailwarden.analysis import calendar_entries, renderings, rich_text
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
 from mailwarden.analysis.files import encoded, formats, mails, qr_codes, rtf
 from mailwarden.analysis.links import hosts, redirects, targets
-from mailwarden.analysis.text import passwords
+from mailwarden.analysis.text import passwords, renderings
 from mailwarden.guard import delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
@@ -56,12 +55,12 @@ NEAR_MATCHES = [
     (html_links._CSS_ESCAPE, "search", "\\a"),
     (html_links._REFRESH, "match", "0; "),
     (html_links._DATA, "match", "data:a;b"),
-    (calendar_entries._FIELD, "search", "A;B="),
-    (calendar_entries._FIELD, "search", 'A;B="\n'),
+    (renderings._FIELD, "search", "A;B="),
+    (renderings._FIELD, "search", 'A;B="\n'),
     (renderings._PREFIX, "search", "xmlns:a='"),
     (renderings._ENTITY, "search", "<!ENTITY a '"),
-    (rich_text._TOKEN, "search", b"{\\a1 "),
-    (rich_text._ADDRESS, "search", "HYPERLINK \\l "),
+    (rtf._TOKEN, "search", b"{\\a1 "),
+    (rtf._ADDRESS, "search", "HYPERLINK \\l "),
     (charsets._ESCAPES, "search", b"\x1b$("),
     (charsets._UTF_7, "search", b"+AD"),
     (url_entries._PLAIN, "fullmatch", "https://a.a.a.a/"),
@@ -80,7 +79,7 @@ NEAR_MATCHES = [
     (encoded._FILE_NAME, "search", b';FILENAME="'),
     (mails._MAIL_FIELDS, "search", b"\nx-a-a-a-a-"),
     (mails._ENVELOPE, "search", b"\n\nFrom "),
-    (rtf._TOKEN, "search", b"\\a\\'\\-"),
+    (rtf._OUTLOOK_TOKEN, "search", b"\\a\\'\\-"),
     (formats._VOLUME, "search", ".part1"),
     (passwords._JOINED, "search", "password for "),
     (passwords._NEAR, "search", "code d'acc"),

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.link_summaries import with_links
-from mailwarden.analysis.sightings import find_sightings
+from mailwarden.analysis.observables import find_sightings, with_links
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.lookup import EVERYTHING

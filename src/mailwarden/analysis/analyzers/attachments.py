@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis import file_types
-from mailwarden.analysis.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
+from mailwarden.analysis.files import file_types
+from mailwarden.analysis.files.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, unsupported_kind
+from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.finding_limits import few_of_each_kind
 from mailwarden.analysis.text.passwords import find_passwords
-from mailwarden.analysis.unpacking import SeenFile, Unpacked, has_zip_behind
 from mailwarden.analysis.view import View
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding, Omitted
@@ -65,7 +66,7 @@ def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
     if has_test_line(part.content):
         yield _finding("test-spam", part)
     if file_types.is_archaic(part.name, one.container or unsupported_kind(part.name, part.content)):
-        yield _finding("archaic-archive", part, type=file_types.ending_of(part.name))
+        yield _finding("archaic-archive", part, type=ending_of(part.name))
     if has_zip_behind(one.kind, part.content):
         yield _finding("hidden-archive", part, type=one.kind)
     elif one.container in ARCHIVES and not archive_kind(part.content):
@@ -101,7 +102,7 @@ def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
     if file_types.has_double_ending(name):
         yield _finding("double-extension", part, name=name)
     if file_types.is_attack_type(name):
-        yield _finding("attack-type", part, name=name, type=file_types.ending_of(name))
+        yield _finding("attack-type", part, name=name, type=ending_of(name))
 
 
 def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
@@ -117,14 +118,14 @@ def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
         yield _finding("executable" if honest else "disguised-executable", part, type=kind)
     elif not honest:
         yield _finding("type-mismatch", part, type=kind)
-    if kind == WEB_PAGE or file_types.ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
+    if kind == WEB_PAGE or ending_of(part.name) in {"htm", "html", "xhtml", "shtml"}:
         yield _finding("html-attachment", part)
 
 
 def _is_named_after_a_host(part: Part, kind: str) -> bool:
     """Tell a message or document that is called after a web site from a program with the ending of old."""
     harmless = part.media_type == "message/rfc822" or (kind != "" and kind not in DANGEROUS)
-    return harmless and file_types.ending_of(part.name) == "com"
+    return harmless and ending_of(part.name) == "com"
 
 
 def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:

@@ -8,17 +8,18 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis import file_types
-from mailwarden.analysis.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.files import file_types
+from mailwarden.analysis.files.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.files.office.compound import DEFAULT_PASSWORD
 from mailwarden.analysis.files.office.documents import SeenDocument
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
-from mailwarden.analysis.files.office.rtf import OfficeDocument
+from mailwarden.analysis.files.rtf import OfficeDocument
+from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.finding_limits import few_of_each_kind
 from mailwarden.analysis.links.targets import Ties, lone_stranger, look_at_links_of, ties_of
-from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Finding, Omitted
@@ -67,7 +68,7 @@ class OfficeAnalyzer:
     def _look(self, view: View) -> Iterator[Finding]:
         known = {id(seen.file) for seen in view.office_documents}
         for file in view.opened_files:
-            ending = file_types.ending_of(file.name)
+            ending = ending_of(file.name)
             if file.content.startswith(ONENOTE) or ending in {"one", "onepkg"}:
                 yield from _look_at_onenote(file, view.coverage)
             elif ending in {"csv", "slk", "iqy"} and _CELL_COMMAND.search(file.content):

@@ -6,7 +6,7 @@ Security: works on hostile files inside a killable worker; files, pages, bytes a
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.file_types import (
+from mailwarden.analysis.files.file_types import (
     DANGEROUS,
     is_archive_name,
     kind_by_name,
@@ -14,14 +14,14 @@ from mailwarden.analysis.file_types import (
 )
 from mailwarden.analysis.files.pdf.document import PdfReading
 from mailwarden.analysis.files.pdf.scan import PdfScan
+from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.finding_limits import few_of_each_kind
 from mailwarden.analysis.links.targets import Ties, lone_stranger, look_at_links_of, ties_of
-from mailwarden.analysis.renderings import PAGE_ENDINGS
 from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.phone_numbers import find_phone
 from mailwarden.analysis.text.phrases import load_books
-from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.text.renderings import PAGE_ENDINGS
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding, Omitted

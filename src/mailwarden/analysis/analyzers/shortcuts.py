@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.file_types import kind_by_name
+from mailwarden.analysis.files.file_types import kind_by_name
 from mailwarden.analysis.files.shortcuts import Shortcut, read_shortcut
+from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.finding_limits import few_of_each_kind
-from mailwarden.analysis.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of

@@ -6,7 +6,8 @@ Security: looks at hostile bytes; every search is bounded, and it never raises.
 import re
 from typing import NamedTuple
 
-from mailwarden.analysis.file_types import HEAD, ending_of, kind_by_content
+from mailwarden.analysis.files.file_types import HEAD, kind_by_content
+from mailwarden.message.file_names import ending_of
 
 ZIP = "zip"
 ZIP_END = b"PK\x05\x06"

@@ -9,10 +9,10 @@ import io
 import re
 from collections.abc import Iterator
 
-from mailwarden.analysis.bodies import is_shown
-from mailwarden.analysis.file_types import ending_of
 from mailwarden.analysis.files.container import Entry, Exhausted, Opening, SeenFile
+from mailwarden.analysis.files.file_types import is_shown
 from mailwarden.analysis.files.tnef import body_of
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.parser import parse_message, signed_contents
 from mailwarden.message.structure import check_structure
 

@@ -8,7 +8,7 @@ import re
 
 from msgspec import Struct
 
-from mailwarden.analysis.file_types import ending_of
+from mailwarden.message.file_names import ending_of
 
 _LINK = b"L\x00\x00\x00\x01\x14\x02\x00"
 _HAS_ITEMS, _HAS_INFO, _HAS_ARGUMENTS, _IS_WIDE = 0x01, 0x02, 0x20, 0x80

@@ -8,9 +8,9 @@ linear in it, and what is cut is recorded.
 import struct
 from collections.abc import Iterator
 
-from mailwarden.analysis.file_types import ending_of
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.files.rtf import read_rtf, unpack_rtf
+from mailwarden.analysis.files.rtf import read_outlook_rtf, unpack_rtf
+from mailwarden.message.file_names import ending_of
 from mailwarden.model.place import Place
 
 TNEF = b"\x78\x9f\x3e\x22"
@@ -71,7 +71,7 @@ def body_of(name: int, of_type: int, content: bytes, place: Place, opening: Open
             opening.damaged(place, "the text of the message, compressed RTF, cannot be unpacked")
             return
         yield Entry("text.rtf", rtf, "text/rtf", is_body=True)
-        text, is_page = read_rtf(rtf)
+        text, is_page = read_outlook_rtf(rtf)
         shown = ("text.html", "text/html") if is_page else ("text.txt", "text/plain")
         yield Entry(shown[0], text.encode("utf-8", "replace"), shown[1], ("utf-8",), is_body=True)
 

@@ -18,12 +18,13 @@ import msgspec
 from msgspec import Struct
 from ruamel.yaml import YAML
 
-from mailwarden.analysis.file_types import DANGEROUS, ending_of, has_double_ending, is_archive_name, kind_by_name
+from mailwarden.analysis.files.file_types import DANGEROUS, has_double_ending, is_archive_name, kind_by_name
 from mailwarden.analysis.links.hosts import HostKind, false_name, has_cheap_ending, kind_of, public_ip
 from mailwarden.analysis.links.redirects import follow, unwrap
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import Address
 from mailwarden.message.coverage import Coverage
+from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of, registrable_domain
 from mailwarden.model.evidence import Fact, Finding

@@ -3,8 +3,8 @@
 import base64
 
 from mailwarden.analysis.files.container import Opening
+from mailwarden.analysis.files.unpacking import files_of, unpack
 from mailwarden.analysis.links.hosts import shown_host
-from mailwarden.analysis.unpacking import files_of, unpack
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html
 from mailwarden.message.message import Part

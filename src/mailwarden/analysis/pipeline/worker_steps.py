@@ -11,10 +11,9 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.link_summaries import with_links
+from mailwarden.analysis.observables import find_sightings, with_links
 from mailwarden.analysis.pipeline.fair_queue import Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
-from mailwarden.analysis.sightings import find_sightings
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason
 from mailwarden.message.limits import LIMITS, Limits

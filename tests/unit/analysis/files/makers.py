@@ -10,7 +10,7 @@ from typing import NamedTuple
 import libarchive
 
 from mailwarden.analysis.files.container import Opening, SeenFile
-from mailwarden.analysis.unpacking import Unpacked, files_of, unpack
+from mailwarden.analysis.files.unpacking import Unpacked, files_of, unpack
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.message import Part

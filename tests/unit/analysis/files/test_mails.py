@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.analysis.files.rtf import read_rtf, unpack_rtf
+from mailwarden.analysis.files.rtf import read_outlook_rtf, unpack_rtf
 from mailwarden.message.limits import Limits
 from tests.unit.analysis.compound_maker import compound
 from tests.unit.analysis.files.makers import (
@@ -135,10 +135,10 @@ def test_a_winmail_that_is_cut_is_recorded():
 
 def test_a_page_in_rtf_is_read():
     assert b"".join(unpack_rtf(packed_rtf(RTF))) == RTF
-    text, is_page = read_rtf(RTF)
+    text, is_page = read_outlook_rtf(RTF)
     assert is_page
     assert text == "<p>pay <a href='https://a.example/'>here</a>"
-    assert read_rtf(rb"{\rtf1 {\fonttbl x;}pay\par now \'e9 \u8364?}") == ("pay\r\nnow é €", False)
+    assert read_outlook_rtf(rb"{\rtf1 {\fonttbl x;}pay\par now \'e9 \u8364?}") == ("pay\r\nnow é €", False)
 
 
 def test_references_in_packed_rtf_are_followed():
@@ -197,4 +197,4 @@ def test_damaged_messages_raise_nothing(content, place, noise):
     for broken in (content[:place] + noise + content[place + len(noise) :], content[:place]):
         opened("a", broken)
         b"".join(unpack_rtf(broken))
-        read_rtf(broken)
+        read_outlook_rtf(broken)

@@ -17,11 +17,11 @@ from html import unescape
 
 from msgspec import Struct
 
-from mailwarden.analysis.file_types import HEAD, kind_by_content, kind_by_name
+from mailwarden.analysis.files.file_types import HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.files.images import picture_kind
 from mailwarden.analysis.files.office.compound import SIGNATURE, Compound, read_compound, read_raw_workbook
-from mailwarden.analysis.files.office.rtf import DDE_FIELD, OfficeDocument, read_rtf
-from mailwarden.analysis.unpacking import SeenFile
+from mailwarden.analysis.files.rtf import DDE_FIELD, OfficeDocument, read_rtf_document
+from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
@@ -74,7 +74,7 @@ def read_document(
     if kind == "ole":
         return _from_compound(read_compound(content, coverage, place), traces=_MACROS in content)
     if kind == "rtf":
-        return read_rtf(content, coverage, place)
+        return read_rtf_document(content, coverage, place)
     if content.startswith(_ACCESS):
         coverage.unsupported(place, "an Access database may run macros, and its format is not read")
         return OfficeDocument()

@@ -6,7 +6,7 @@ Security: reads hostile files inside a killable worker; files and names are boun
 import re
 from collections.abc import Iterator
 
-from mailwarden.analysis.file_types import kind_by_name
+from mailwarden.analysis.files.file_types import kind_by_name
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import Place
 

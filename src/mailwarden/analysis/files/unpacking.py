@@ -1,7 +1,9 @@
-"""The files of a message, opened once for every analyzer and for the lists: attachments, and all that they hold.
+"""Opens the files of a message once, for every analyzer and for the lists: attachments and the files inside them.
 
-`CONTAINERS` is the table of what can hold files. Each container is opened by its reader, and what comes out is opened
-again, under one budget for the whole message (`Limits`). What cannot be opened is recorded in the message's coverage.
+`CONTAINERS` lists the formats that can hold files, documents included. A reader opens each container, and the files in
+it are opened again, under one budget for the whole message (`Limits`). Files that cannot be opened are recorded in the
+message's coverage; the readers of documents record the damage of a document itself.
+
 Security: works on hostile files inside a killable worker; nothing is written to disk or executed.
 """
 
@@ -11,16 +13,63 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from mailwarden.analysis import file_types
-from mailwarden.analysis.bodies import is_shown
-from mailwarden.analysis.embedded_files import embedded_files, holds_files
-from mailwarden.analysis.file_types import HEAD, WEB_PAGE, kind_by_content
-from mailwarden.analysis.files import encoded, mails, tnef
+from mailwarden.analysis.files import encoded, file_types, mails, tnef
 from mailwarden.analysis.files.archives import read_archive, read_stream
 from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile
+from mailwarden.analysis.files.file_types import HEAD, WEB_PAGE, is_shown, kind_by_content
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, archive_kinds, unsupported_kind
+from mailwarden.analysis.files.office.compound import SIGNATURE, decrypt, read_compound
+from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files
+from mailwarden.analysis.files.pdf.document import attached_files, is_pdf
+from mailwarden.analysis.files.rtf import read_rtf_document
 from mailwarden.analysis.files.zips import read_zip
+from mailwarden.message.coverage import Coverage
 from mailwarden.message.message import Part
+
+# A PDF without any of these holds no files; names may be escaped, and objects packed or encrypted.
+_PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt", b"#")
+
+
+def holds_files(content: bytes) -> bool:
+    """Tell a document that may have files inside, by its content."""
+    if content.startswith((SIGNATURE, ONENOTE)) or b"{\\rt" in content[:64]:
+        return True
+    return is_pdf(content) and any(mark in content for mark in _PDF_MARKS)
+
+
+def embedded_files(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    """Yield each file inside of a document, "" as the name of one without, and the plain form of an encrypted one."""
+    content = file.content
+    coverage = Coverage(opening.limits)  # damage is recorded by the reader of the document itself
+    if content.startswith(SIGNATURE):
+        found = read_compound(content, coverage)
+        yield from (Entry(*package) for package in found.packages)
+        if found.encrypted:
+            yield from _decrypted(file, opening)
+    elif content.startswith(ONENOTE):
+        yield from (Entry("", stored) for stored in onenote_files(content))
+    elif is_pdf(content):
+        few = partial(_few_passwords, opening)
+        yield from (Entry(*attached) for attached in attached_files(content, few, coverage))
+    else:
+        document = read_rtf_document(content, coverage)
+        yield from (Entry(*package) for package in (*document.packages, *document.media))
+    for missed in coverage.missed:
+        if missed.limit:
+            opening.coverage.beyond(missed.limit, missed.place)
+
+
+def _decrypted(file: SeenFile, opening: Opening) -> Iterator[Entry]:
+    for password in opening.office_passwords(file.place):
+        if plain := decrypt(file.content, password):
+            yield Entry(file.name, plain, unlocked=True, password=password)
+            return
+
+
+def _few_passwords(opening: Opening) -> tuple[str, ...]:
+    """Return the passwords to try on a PDF; each trial costs a tenth of a second, so few are tried."""
+    return opening.passwords[: opening.limits.office_trials]
+
 
 __all__ = ["CONTAINERS", "Container", "SeenFile", "Unpacked", "files_of", "has_zip_behind", "unpack"]
 

@@ -1,16 +1,17 @@
-"""What kind of file something is, by its first bytes and by its name.
+"""Tells the type of a file by its name and its first bytes, and the body of a message from its files.
 
-Our own table of signatures answers for nearly everything that mail carries; libmagic, which is dear, is asked only
-where a name promises a kind and the table does not know the content.
-Security: looks at the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
+Our own table of signatures knows nearly all files in mail. libmagic is slow; it runs only if the name promises a type
+and the table does not know the content.
+
+Security: reads the first 4 KiB of hostile bytes; libmagic runs inside a killable worker only.
 """
 
 from functools import cache
 
 import magic
 
-from mailwarden.message.file_names import ending_of as ending_of  # noqa: PLC0414 - the analyzers know it from here
-from mailwarden.message.file_names import plain_name
+from mailwarden.message.file_names import ending_of, plain_name
+from mailwarden.message.message import Part
 
 HEAD = 4_096
 
@@ -190,3 +191,16 @@ def keeps_promise(name: str, kind: str) -> bool:
 @cache
 def _libmagic() -> magic.Magic:
     return magic.Magic(mime=True)
+
+
+_BODIES = frozenset({"text/plain", "text/html"})
+
+
+def is_body(part: Part) -> bool:
+    """Tell a part that readers show as the text of the message from one that they show as a file."""
+    return is_shown(part) and kind_by_content(part.content[:HEAD]) in {"", WEB_PAGE}  # not inspection: by its beginning
+
+
+def is_shown(part: Part) -> bool:
+    """Tell whether a part is declared as text without a name."""
+    return part.media_type in _BODIES and not part.name and part.disposition != "attachment"

@@ -1,28 +1,25 @@
-"""Finds in a parsed message what lists can meet: senders, links, files and what is in them, relays.
+"""Finds the observables of a message: senders, links, files and relays that lists match and history keeps.
 
 Security: works on hostile content inside a killable worker; the readers of the view record the limits that stop them.
+Values that are shown are cut to printable characters.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from mailwarden.analysis.bodies import is_body
-from mailwarden.analysis.file_types import (
-    DISK_IMAGE,
-    HEAD,
-    PROGRAM,
-    SHORTCUT,
-    WEB_PAGE,
-    kind_by_content,
-)
-from mailwarden.analysis.unpacking import SeenFile
+from msgspec.structs import replace
+
+from mailwarden.analysis.files.file_types import DISK_IMAGE, HEAD, PROGRAM, SHORTCUT, WEB_PAGE, is_body, kind_by_content
+from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.view import View
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.file_names import ending_of
+from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
+from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 
 MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
 _WEB = frozenset({"http", "https", "ftp"})
@@ -145,3 +142,40 @@ def _sha1(content: bytes) -> str:
 
 def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def with_links(summary: MessageSummary, view: View) -> MessageSummary:
+    """Return the summary with the links of the message (the first to each host, then some of the others), and with the
+    names that lists compare.
+    """
+    first: dict[str, LinkSummary] = {}
+    others: list[LinkSummary] = []
+    known: set[tuple[str, str]] = set()
+    for seen in view.links:
+        target = _printable(seen.url)[: SHOWN.link]
+        text = _printable(seen.text)[: SHOWN.fact] if seen.text else target
+        if target[:1] in ("", "#") or (text, target) in known or seen.bare:
+            continue
+        known |= {(text, target), (target, target)}  # the plain text of a message repeats the links of its page
+        link = LinkSummary(text, target, seen.host)
+        if first.setdefault(link.host, link) is not link and len(others) < SHOWN.links:
+            others.append(link)
+    links = (*first.values(), *others)[: SHOWN.links]
+    hosts = {link.host for link in (*view.links, *view.loads)}
+    hosts |= {host_of(url) for url in (*view.labels, *(url for url, _ in view.document_links))}
+    shown = sorted(host for host in hosts if "." in host and host.isprintable())
+    return replace(summary, links=links, url_hosts=tuple(shown[: SHOWN.hosts]), parts=_parts(summary, view))
+
+
+def _parts(summary: MessageSummary, view: View) -> tuple[PartSummary, ...]:
+    """Return the parts, each with the name under which lists meet it where that is another than its own."""
+    names = (listed_name(part.name, part.media_type, part.content) for part in view.message.parts)
+    return tuple(
+        replace(part, listed_name=name[: SHOWN.name]) if name != part.name else part
+        for part, name in zip(summary.parts, names, strict=False)
+    )
+
+
+def _printable(text: str) -> str:
+    """Drop what cannot be seen: control characters, and those that turn the direction of a text."""
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
