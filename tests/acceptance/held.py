@@ -13,11 +13,11 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest_link import LinkSeal
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
-from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.digest import DigestLinkSigner
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -45,7 +45,9 @@ def keep(
     async def work(database: Database) -> UUID:
         if explained:
             await open_history(database).save(Scope.deployment(), [request])
-        return await Keeping(_vault(house), QuarantineStore(database), Days()).keep(request, Spooled.of(raw))
+        return await QuarantineWriter(_vault(house), QuarantineStore(database), RetentionDays()).hold(
+            request, Spooled.of(raw)
+        )
 
     return str(_run(house, work))
 
@@ -57,7 +59,7 @@ def finish_releases(house: House, failures: Mapping[str, str] | None = None) -> 
         store, count = ReleaseStore(database), 0
         while release := await store.claim(Scope.deployment(), await _vault(house).uid(), 900.0):
             wrong = {each: why for each, why in (failures or {}).items() if each in release.recipients}
-            await store.note(Scope.deployment(), release, wrong)
+            await store.record_result(Scope.deployment(), release, wrong)
             count += 1
         return count
 
@@ -81,14 +83,14 @@ def state_of(house: House, uid: str) -> dict[str, str]:
     return {each["address"]: each["state"] for each in answer["recipients"]}
 
 
-def link_seal(house: House) -> LinkSeal:
+def link_seal(house: House) -> DigestLinkSigner:
     """Return what signs the links of digests, with the key of the house."""
-    return LinkSeal(read_ring((house.product.abby.folder / "secrets" / "contents"), "contents.key"))
+    return DigestLinkSigner(read_ring((house.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
 
 def _vault(house: House) -> Vault:
     folder = house.product.abby.folder
-    return Vault(FolderShelf(folder / "quarantine"), read_ring(folder / "secrets" / "contents", "contents.key"))
+    return Vault(FilesystemStore(folder / "quarantine"), read_ring(folder / "secrets" / "contents", "contents.key"))
 
 
 def _run(house: House, work: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Answer:

@@ -11,9 +11,9 @@ import pytest
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -33,8 +33,10 @@ def keep(house, engines):
             database = Database(engines.postgresql.url(house.database))
             folder = house.product.abby.folder
             key = read_ring(folder / "secrets" / "contents", "contents.key")
-            keeping = Keeping(Vault(FolderShelf(folder / "quarantine"), key), QuarantineStore(database), Days())
-            uid = await keeping.keep(finished(UUID(house.tenants[tenant]), **changes), Spooled.of(RAW))
+            writer = QuarantineWriter(
+                Vault(FilesystemStore(folder / "quarantine"), key), QuarantineStore(database), RetentionDays()
+            )
+            uid = await writer.hold(finished(UUID(house.tenants[tenant]), **changes), Spooled.of(RAW))
             await database.close()
             return uid
 

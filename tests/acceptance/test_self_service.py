@@ -8,7 +8,7 @@ import pytest
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.digest_link import Link, LinkSeal
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
 from tests.acceptance.client import Answer
 from tests.acceptance.console_guest import sign_in, text_of
 from tests.acceptance.held import keep, link_seal, state_of
@@ -36,8 +36,8 @@ def wanted(house: House) -> Iterator[None]:
     switch(house, on=False)
 
 
-def path_to(house: House, uid: str, number: int = 1, seal: LinkSeal | None = None, days: float = 1) -> str:
-    link = Link(UUID(uid), number, datetime.now(UTC) + timedelta(days=days))
+def path_to(house: House, uid: str, number: int = 1, seal: DigestLinkSigner | None = None, days: float = 1) -> str:
+    link = DigestLink(UUID(uid), number, datetime.now(UTC) + timedelta(days=days))
     return f"/held/{(seal or link_seal(house)).token(link)}"
 
 
@@ -72,7 +72,7 @@ def test_every_link_that_does_not_hold_is_answered_alike(house: House):
         "/held/x",
         f"/held/{'A' * 84}",
         path_to(house, good, days=-1),
-        path_to(house, good, seal=LinkSeal(KeyRing.of(b"another"))),
+        path_to(house, good, seal=DigestLinkSigner(KeyRing.of(b"another"))),
         path_to(house, good, 2),
         path_to(house, str(uuid4())),
         *(path_to(house, each) for each in (deleted, foreign, *worse)),

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.quarantine.digest_link import Link
+from mailwarden.quarantine.digest import DigestLink
 from tests.acceptance.held import finish_releases, keep, link_seal, state_of
 from tests.acceptance.house import House, run_command
 from tests.browser.screens import LOOKS
@@ -29,7 +29,7 @@ def test_a_link_is_opened_and_its_button_pressed(
     ann, bob = "ann@company.example", "bob@company.example"
     sender, name = "billing@letters.example", "<b>Billing</b> \u202edepartment"
     uid = keep(stage, subject=LONG, sender=sender, name=name, recipients=(ann, bob))
-    path = f"/held/{link_seal(stage).token(Link(UUID(uid), 2, datetime.now(UTC) + timedelta(days=1)))}"
+    path = f"/held/{link_seal(stage).token(DigestLink(UUID(uid), 2, datetime.now(UTC) + timedelta(days=1)))}"
     window = visitor(width=width, dark=dark)
     page = window.open(path)
     barriers = kept(window, "link-held")

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -26,13 +26,13 @@ def message(number: int) -> bytes:
 
 async def keep_all(url: str, folder: Path, tenant: UUID, first: int) -> None:
     database = Database(url)
-    keeping = Keeping(Vault(FolderShelf(folder), KEY), QuarantineStore(database), Days())
+    writer = QuarantineWriter(Vault(FilesystemStore(folder), KEY), QuarantineStore(database), RetentionDays())
     turns = asyncio.Semaphore(4)
 
     async def keep(number: int) -> None:
         async with turns:
             raw = message(number)
-            uid = await keeping.keep(finished(tenant, raw=raw), Spooled.of(raw))
+            uid = await writer.hold(finished(tenant, raw=raw), Spooled.of(raw))
             sys.stdout.write(f"{number} {uid}\n")
             sys.stdout.flush()
 

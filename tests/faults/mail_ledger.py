@@ -16,10 +16,9 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.ggrid import moment_of
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import HeldMessage, Place, Question
-from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor
 from mailwarden.quarantine.store import QuarantineStore
-from mailwarden.quarantine.vault import Vault
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.shared import Quarantine
 from tests.acceptance.post import Sink
 from tests.faults.mail_load import Failure, MailLoad, plainly
@@ -80,14 +79,14 @@ def read_quarantine(url: str, folder: Path, store: Path, spool: Path) -> dict[in
 async def _read_all(url: str, vault: Vault, spool: Path) -> dict[int, list[Copy]]:
     database = Database(url)
     copies: dict[int, list[Copy]] = defaultdict(list)
-    after: Place | None = None
+    after: PageCursor | None = None
     try:
-        while page := await QuarantineStore(database).page(Scope.deployment(), Question(after=after), PAGE):
+        while page := await QuarantineStore(database).page(Scope.deployment(), HeldFilter(after=after), PAGE):
             for held in page:
                 content = await _open(vault, held, spool)
                 number, begins = find_number(content)
                 copies[number].append(Copy("quarantine", _digest(content, begins), held.ggrid))
-            after = Place(page[-1].received, page[-1].uid)
+            after = PageCursor(page[-1].received, page[-1].uid)
     finally:
         await database.close()
     return copies

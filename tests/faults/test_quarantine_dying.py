@@ -16,11 +16,10 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.folder import ABANDONED, PARTS, FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.retention import QuarantineRetention
-from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.filesystem import ABANDONED, PARTS, FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from tests.faults import kept_messages
@@ -52,8 +51,8 @@ async def test_what_was_said_to_be_kept_outlasts_kill_9_and_what_was_not_leaves_
 ):
     database, folder = Database(database_url), tmp_path / "vault"
     (tenant,) = [each.uid for each in await TenantStore(database).list(ALL)]
-    vault, store = Vault(FolderShelf(folder), kept_messages.KEY), QuarantineStore(database)
-    retention = QuarantineRetention(vault, RetentionStore(database), ReleaseStore(database), Days())
+    vault, store = Vault(FilesystemStore(folder), kept_messages.KEY), QuarantineStore(database)
+    retention = QuarantineRetention(vault, RetentionStore(database), ReleaseStore(database), RetentionDays())
     chance = random.Random(24)
     kept: dict[UUID, int] = {}
     for turn in range(KILLS):

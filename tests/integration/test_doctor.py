@@ -17,7 +17,7 @@ from mailwarden.cli.doctor.report import Line
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
-from mailwarden.quarantine.folder import FolderShelf
+from mailwarden.quarantine.filesystem import FilesystemStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from rig.engines import Engines
@@ -176,7 +176,7 @@ async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url
 async def test_a_key_that_opens_no_held_message_is_told(folder: Path):
     file, key = folder / "guard" / "core" / "guard.yml", folder / "secrets" / "contents"
     file.write_text(file.read_text().replace("  restApi: {}", "  restApi: {}\n  smtp: {}"))
-    vault = Vault(FolderShelf(folder / "quarantine"), read_ring(key, "contents.key"))
+    vault = Vault(FilesystemStore(folder / "quarantine"), read_ring(key, "contents.key"))
     address = await vault.put(TENANT, Spooled.of(b"Subject: held\r\n\r\n"))
     await vault.put(TENANT, Spooled.of(b"Subject: held as well\r\n\r\n"))
     assert (await look(folder))["quarantine guard"][0]

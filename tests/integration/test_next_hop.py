@@ -216,14 +216,14 @@ async def test_no_part_is_sent_before_every_part_is_accepted(refused: str) -> No
     assert seal.read(server.messages[0]).signed <= datetime.now(UTC).timestamp()  # type: ignore[union-attr]
 
 
-class Shelf:
+class HeldWriter:
     """A quarantine that remembers, or that has no room."""
 
     def __init__(self, *, full: bool) -> None:
         self.kept = 0
         self._full = full
 
-    async def keep(self, _: object, __: object) -> None:
+    async def hold(self, _: object, __: object) -> None:
         if self._full:
             raise StorageUnavailable("The disk is full.")
         self.kept += 1
@@ -242,7 +242,7 @@ class Shelf:
 async def test_what_is_held_is_kept_once_the_rest_is_accepted_and_before_it_is_sent(
     full: bool, script: Mapping[str, str], reply: str, kept: int, sent: int
 ) -> None:
-    server, shelf = Scripted(**script), Shelf(full=full)
+    server, shelf = Scripted(**script), HeldWriter(full=full)
     held, delivered = parts("ann@north.example", "bob@company.example")
     held = replace(
         held, finished=replace(held.finished, ruling=replace(held.finished.ruling, decision=Decision.QUARANTINE))

@@ -14,13 +14,13 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.releases import ReleaseInjector
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.bypass import BypassSeal
-from mailwarden.quarantine.held import HeldMessage, HeldRecipient
+from mailwarden.quarantine.model import HeldMessage, HeldRecipient
+from mailwarden.quarantine.release_token import ReleaseTokenSigner
 from mailwarden.serving.spool import Spooled
 from tests.integration.choosy_sink import ChoosySink
 
 RAW = b"From: eve@evil.example\r\nSubject: x\r\n\r\n.dot\r\ntext \xfc\r\n" + b"line\r\n" * 20_000
-SEAL = BypassSeal(KeyRing.of(b"k" * 64))
+SEAL = ReleaseTokenSigner(KeyRing.of(b"k" * 64))
 
 
 class Sink(ChoosySink):
@@ -103,7 +103,7 @@ async def test_with_a_seal_every_recipient_has_a_pass_of_their_own(sink: Sink, h
     passes = set()
     for recipients, content in sink.taken:
         assert content.endswith(RAW)
-        admitted = await SEAL.admit(Spooled.of(content), recipients, datetime.now(UTC))
+        admitted = await SEAL.verify_message(Spooled.of(content), recipients, datetime.now(UTC))
         assert admitted is not None
         assert admitted.ggrid == message.ggrid
         passes.add(admitted.uid)

@@ -26,7 +26,7 @@ from mailwarden.cli.init import PEPPER
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.database.pool import Connection, Database
-from mailwarden.quarantine.digest_link import Link, LinkSeal
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
 from mailwarden.serving.front_door import FrontDoor, Route
 from mailwarden.settings.reader import read
 from tests.samples.people import ADA, ALL
@@ -87,7 +87,7 @@ async def client(door: FrontDoor) -> AsyncIterator[Client]:
 def token_for(path: str) -> str:
     """Return a token that looks right at this path, signed with another installation's key."""
     if path.startswith("/held/"):
-        return LinkSeal(FOREIGN).token(Link(uuid4(), 1, datetime.now(UTC) + timedelta(days=1)))
+        return DigestLinkSigner(FOREIGN).token(DigestLink(uuid4(), 1, datetime.now(UTC) + timedelta(days=1)))
     if path.startswith("/console/setup/"):
         return ProvenTokens(FOREIGN, b"mailwarden setup links 1").new()
     return str(uuid4())

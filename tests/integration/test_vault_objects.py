@@ -8,8 +8,7 @@ import pytest
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.quarantine.opening import open_vault
-from mailwarden.quarantine.vault import Vault
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
 from tests.integration.object_store import BUCKET, ObjectStore, running_store

@@ -35,7 +35,6 @@ from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
 from mailwarden.abby.organisation import offer_organisation
 from mailwarden.abby.quarantine import QuarantineApi
-from mailwarden.abby.quarantine_desk import QuarantineDesk
 from mailwarden.abby.reports import ReportApi
 from mailwarden.abby.scanning import Scanning
 from mailwarden.abby.self_service import SelfServiceDesk
@@ -65,10 +64,10 @@ from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.model.scope import Scope
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest_link import LinkSeal
-from mailwarden.quarantine.digest_store import DigestStore
-from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
+from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
@@ -136,7 +135,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         seal = ContentsSeal(key)
         by_ggrid = open_history(database)
         teaching = ReportService(ReportStore(database), by_ggrid, seal)
-        desk = QuarantineDesk(
+        quarantine = QuarantineService(
             QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
         )
         routes = build_routes(
@@ -153,14 +152,14 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             ),
             messages=Messages(by_ggrid),
             reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
-            quarantine=QuarantineApi(desk, body_timeout_ms=config.body_timeout),
+            quarantine=QuarantineApi(quarantine, body_timeout_ms=config.body_timeout),
             health=Health(lambda: directory.loaded and watch.any_usable),
         )
         policy = load_policy()
         console = Services(
             teaching=teaching,
-            quarantine=desk,
-            self_service=SelfServiceDesk(LinkSeal(key), DigestStore(database)),
+            quarantine=quarantine,
+            self_service=SelfServiceDesk(DigestLinkSigner(key), DigestStore(database)),
             sessions=registry.sessions,
             visitors=visitors,
             keys=keys,

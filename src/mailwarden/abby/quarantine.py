@@ -12,10 +12,10 @@ from aiohttp import web
 from msgspec import UNSET
 
 from mailwarden.abby.access import Caller
-from mailwarden.abby.quarantine_desk import QuarantineDesk, held_of
 from mailwarden.errors import MessageNotFound
 from mailwarden.model.actor import Actor
-from mailwarden.quarantine.held import Place, Question, State
+from mailwarden.quarantine.model import HeldFilter, PageCursor, State
+from mailwarden.quarantine.service import QuarantineService, held_of
 from mailwarden.serving.front_door import Call, finish_headers
 from mailwarden.serving.json_body import receive_json
 from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
@@ -27,8 +27,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class QuarantineApi:
-    def __init__(self, desk: QuarantineDesk, *, body_timeout_ms: int) -> None:
-        self._desk = desk
+    def __init__(self, service: QuarantineService, *, body_timeout_ms: int) -> None:
+        self._service = service
         self._body_timeout_ms = body_timeout_ms
 
     async def list_held(self, call: Call, caller: Caller) -> web.StreamResponse:
@@ -36,9 +36,9 @@ class QuarantineApi:
         query = read_query(call.request.query.items(), QuarantineQuery)
         after = None
         if query.after is not UNSET:
-            last = await self._desk.find(caller.scope, query.after)
-            after = Place(last.received, last.uid)
-        question = Question(
+            last = await self._service.find(caller.scope, query.after)
+            after = PageCursor(last.received, last.uid)
+        filters = HeldFilter(
             tenant=None if query.tenant_uid is UNSET else query.tenant_uid,
             verdict=None if query.verdict is UNSET else query.verdict,
             recipient=None if query.recipient is UNSET else query.recipient,
@@ -48,16 +48,16 @@ class QuarantineApi:
             since=None if query.since is UNSET else _in_utc(query.since),
             after=after,
         )
-        found = await self._desk.page(caller.scope, question, query.limit)
+        found = await self._service.page(caller.scope, filters, query.limit)
         return _answer(HeldMessages(tuple(map(held_of, found))))
 
     async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
-        return _answer(held_of(await self._desk.find(caller.scope, _uid_in(call))))
+        return _answer(held_of(await self._service.find(caller.scope, _uid_in(call))))
 
     async def download(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Answer the message itself, verified before the first byte is sent."""
         uid = _uid_in(call)
-        raw = await self._desk.export(caller.scope, uid, _actor(call, caller))
+        raw = await self._service.export(caller.scope, uid, _actor(call, caller))
         try:
             response = web.StreamResponse(
                 headers={
@@ -80,7 +80,7 @@ class QuarantineApi:
         uid = _uid_in(call)
         raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
         order = convert(read_object(raw), ReleaseOrder)
-        message = await self._desk.release(
+        message = await self._service.release(
             caller.scope,
             uid,
             _actor(call, caller),
@@ -93,7 +93,7 @@ class QuarantineApi:
     async def delete(self, call: Call, caller: Caller) -> web.StreamResponse:
         uid = _uid_in(call)
         query = read_query(call.request.query.items(), DeleteQuery)
-        message = await self._desk.delete(
+        message = await self._service.delete(
             caller.scope,
             uid,
             _actor(call, caller),

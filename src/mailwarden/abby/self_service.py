@@ -13,9 +13,7 @@ from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest import Waiting
-from mailwarden.quarantine.digest_link import Link, LinkSeal
-from mailwarden.quarantine.digest_store import DigestStore
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner, DigestStore, HeldForRecipient
 
 CALLS = 300  # a minute from one address
 BUCKETS = 4_096  # so that no number of addresses takes more room
@@ -23,23 +21,23 @@ ALL = Scope.deployment()
 
 
 class SelfServiceDesk:
-    def __init__(self, seal: LinkSeal, store: DigestStore, rates: RateLimiter | None = None) -> None:
+    def __init__(self, seal: DigestLinkSigner, store: DigestStore, rates: RateLimiter | None = None) -> None:
         self._seal = seal
         self._store = store
         self._rates = rates or RateLimiter(CALLS)
         self._salt = secrets.token_bytes(16)
 
-    async def find(self, token: str, actor: Actor) -> Waiting | None:
+    async def find(self, token: str, actor: Actor) -> HeldForRecipient | None:
         """Return what the link leads to; None is what is expired, made up, deleted and foreign."""
         link = self._opened(token, actor)
         return None if link is None else await self._store.find(ALL, link)
 
-    async def release(self, token: str, actor: Actor) -> Waiting | None:
+    async def release(self, token: str, actor: Actor) -> HeldForRecipient | None:
         """Have it released to the recipient of the link; return it as it was before."""
         link = self._opened(token, actor)
         return None if link is None else await self._store.release(ALL, link, actor)
 
-    def _opened(self, token: str, actor: Actor) -> Link | None:
+    def _opened(self, token: str, actor: Actor) -> DigestLink | None:
         quota = self._rates.count(self._bucket(actor.address))
         if quota.exceeded:
             raise RateLimited("Too many calls from your network; try again in a minute.", retry_after=quota.seconds)

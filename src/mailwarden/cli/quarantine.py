@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.abby.quarantine_desk import QuarantineDesk, held_of
 from mailwarden.access.domains import domain_of_recipient
 from mailwarden.access.tenants import TenantStore, Wishes
 from mailwarden.cli.command import Command, operator
@@ -34,13 +33,11 @@ from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
-from mailwarden.quarantine.digest import Digest, Turn
-from mailwarden.quarantine.digest_link import LinkSeal
-from mailwarden.quarantine.digest_store import DigestStore
-from mailwarden.quarantine.held import HeldMessage, Question, State
-from mailwarden.quarantine.opening import open_vault
-from mailwarden.quarantine.rows import fold
-from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore
+from mailwarden.quarantine.digest import Digest, DigestJob, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.model import HeldFilter, HeldMessage, State
+from mailwarden.quarantine.service import QuarantineService, held_of
+from mailwarden.quarantine.store import MAX_PAGE, QuarantineStore, fold
+from mailwarden.quarantine.vault import open_vault
 from mailwarden.settings.reader import read
 from mailwarden.wire.quarantine import Listed
 
@@ -111,8 +108,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _ls(options: argparse.Namespace) -> int:
-    async def find(desk: QuarantineDesk, database: Database) -> Sequence[HeldMessage]:
-        question = Question(
+    async def find(service: QuarantineService, database: Database) -> Sequence[HeldMessage]:
+        question = HeldFilter(
             tenant=None if options.tenant is None else (await find_tenant(database, options.tenant)).uid,
             verdict=None if options.verdict is None else Verdict(options.verdict),
             recipient=options.recipient,
@@ -121,7 +118,7 @@ def _ls(options: argparse.Namespace) -> int:
             state=None if options.state is None else State(options.state),
             since=None if options.days is None else datetime.now(UTC) - timedelta(days=options.days),
         )
-        return await desk.page(ALL, question, max(1, options.limit))
+        return await service.page(ALL, question, max(1, options.limit))
 
     messages = _ask(options, find)
     if options.output == "json":
@@ -140,21 +137,23 @@ def _ls(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    async def find(desk: QuarantineDesk, _: Database) -> HeldMessage:
-        return await desk.find(ALL, options.uid)
+    async def find(service: QuarantineService, _: Database) -> HeldMessage:
+        return await service.find(ALL, options.uid)
 
     _print(options, [_ask(options, find)])
     return 0
 
 
 def _release(options: argparse.Namespace) -> int:
-    async def release(desk: QuarantineDesk, _: Database) -> list[HeldMessage]:
+    async def release(service: QuarantineService, _: Database) -> list[HeldMessage]:
         for uid in options.uids:
             listed = None if options.listed is None else Listed(options.listed)
-            await desk.release(ALL, uid, operator(), recipients=options.to, allow=listed, everywhere=options.everywhere)
+            await service.release(
+                ALL, uid, operator(), recipients=options.to, allow=listed, everywhere=options.everywhere
+            )
         until = time.monotonic() + PATIENCE
         while True:
-            messages = [await desk.find(ALL, uid) for uid in options.uids]
+            messages = [await service.find(ALL, uid) for uid in options.uids]
             if time.monotonic() > until or not any(each.in_state(State.RELEASING) for each in messages):
                 return messages
             await asyncio.sleep(LOOK)
@@ -171,10 +170,12 @@ def _release(options: argparse.Namespace) -> int:
 
 
 def _delete(options: argparse.Namespace) -> int:
-    async def delete(desk: QuarantineDesk, _: Database) -> list[HeldMessage]:
+    async def delete(service: QuarantineService, _: Database) -> list[HeldMessage]:
         listed = None if options.listed is None else Listed(options.listed)
         return [
-            await desk.delete(ALL, uid, operator(), recipients=options.to, block=listed, everywhere=options.everywhere)
+            await service.delete(
+                ALL, uid, operator(), recipients=options.to, block=listed, everywhere=options.everywhere
+            )
             for uid in options.uids
         ]
 
@@ -183,8 +184,8 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    async def export(desk: QuarantineDesk, _: Database) -> int:
-        raw = await desk.export(ALL, options.uid, operator())
+    async def export(service: QuarantineService, _: Database) -> int:
+        raw = await service.export(ALL, options.uid, operator())
         try:
             with os.fdopen(os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 for chunk in raw.chunks():
@@ -207,7 +208,7 @@ def _days(options: argparse.Namespace) -> int:
             raise CommandError(f"`{text}` is not VERDICT=DAYS.")
         given[verdict] = int(number)
 
-    async def change(_: QuarantineDesk, database: Database) -> Mapping[str, int]:
+    async def change(_: QuarantineService, database: Database) -> Mapping[str, int]:
         store, uid = TenantStore(database), (await find_tenant(database, options.tenant)).uid
         (tenant,) = await store.list(Scope.of(uid))
         wanted = ({} if options.reset else tenant.quarantine_days) | given
@@ -223,7 +224,7 @@ def _days(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(options: argparse.Namespace, question: Callable[[QuarantineDesk, Database], Awaitable[T]]) -> T:
+def _ask(options: argparse.Namespace, question: Callable[[QuarantineService, Database], Awaitable[T]]) -> T:
     """Do something with what abby does it with as well: the same database, the same vault, the same key."""
     config = read(options.config / ABBY_PATH, AbbyConfig)
     vault = open_vault(
@@ -233,7 +234,7 @@ def _ask(options: argparse.Namespace, question: Callable[[QuarantineDesk, Databa
     async def ask(database: Database) -> T:
         with tempfile.TemporaryDirectory() as spool:
             lists = Lists(ListStore(database, database))
-            return await question(QuarantineDesk(QuarantineStore(database), vault, lists, Path(spool)), database)
+            return await question(QuarantineService(QuarantineStore(database), vault, lists, Path(spool)), database)
 
     try:
         return ask_database(options, ask)
@@ -305,7 +306,7 @@ def _preview(options: argparse.Namespace) -> str:
     settings = config.quarantine.digest
     if settings is None:
         raise CommandError(f"There is no quarantine.digest in {options.config / GUARD_PATH}.")
-    writer = DigestWriter(settings, LinkSeal(read_ring(options.config / config.contents.key, "contents.key")))
+    writer = DigestWriter(settings, DigestLinkSigner(read_ring(options.config / config.contents.key, "contents.key")))
     digest = ask_database(options, lambda database: _collect(database, options, settings))
     if not digest.uids:
         return "No new messages are held for this recipient.\n"
@@ -319,7 +320,7 @@ async def _collect(database: Database, options: argparse.Namespace, settings: Di
     tenant = await find_tenant(database, options.tenant)
     if domain_of_recipient(options.preview) not in tenant.domains:
         raise CommandError(f"`{options.preview}` is in no domain of {tenant.name} and gets no digest.")
-    turn = Turn(tenant.uid, options.preview)
+    turn = DigestJob(tenant.uid, options.preview)
     return await DigestStore(database).collect(ALL, turn, datetime.now(UTC), settings.max_messages)
 
 

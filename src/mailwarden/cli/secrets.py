@@ -27,13 +27,12 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.releases import PASS_HOURS
+from mailwarden.guard.releases import TOKEN_HOURS
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.opening import open_vault
-from mailwarden.quarantine.retention_store import RetentionStore
-from mailwarden.quarantine.vault import Vault
+from mailwarden.quarantine.retention import RetentionStore
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Quarantine
 
@@ -163,7 +162,7 @@ def _require_no_links(place: Place, key: Key) -> None:
     """Refuse to drop a key whose signed links and passes may still be on their way."""
     if not key.retired:
         return  # it never signed anything: it was on standby
-    ends = date.fromisoformat(key.retired) + timedelta(days=max(place.link_days, -(-PASS_HOURS // 24)) + 1)
+    ends = date.fromisoformat(key.retired) + timedelta(days=max(place.link_days, -(-TOKEN_HOURS // 24)) + 1)
     if datetime.now(UTC).date() < ends:
         raise CommandError(
             f"Links in digests and passes of released messages signed with {key.name} hold until {ends}. "
@@ -235,7 +234,7 @@ async def _uses(place: Place, database: Database) -> Uses:
 
 
 async def _held_elsewhere(place: Place, database: Database) -> int:
-    return await RetentionStore(database).count_elsewhere(ALL, await _vault(place).uid())
+    return await RetentionStore(database).count_in_other_vaults(ALL, await _vault(place).uid())
 
 
 def _vault(place: Place) -> Vault:

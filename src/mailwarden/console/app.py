@@ -19,7 +19,6 @@ from mailwarden.console.assets import Assets
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder
 from mailwarden.console.csp_reports import CspReports
 from mailwarden.console.list_form import ListServices
-from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
 from mailwarden.console.screens.analyze import AnalyzeScreen
@@ -41,6 +40,7 @@ from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
+from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.telemetry.metrics import Metrics
 
@@ -61,7 +61,7 @@ class Services:
     policy: Policy
     lists: ListServices
     teaching: ReportService
-    quarantine: Quarantine
+    quarantine: QuarantineService
     self_service: SelfService
     previews: Previews
     spool: Path

@@ -15,9 +15,8 @@ from aiohttp import web
 from mailwarden.console.templating import HEADERS, REPORTS, Templates
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.model.actor import Actor
-from mailwarden.quarantine.digest import Shown, Waiting
-from mailwarden.quarantine.digest_link import PLACE
-from mailwarden.quarantine.held import State
+from mailwarden.quarantine.digest import LINK_PATH, DigestLine, HeldForRecipient
+from mailwarden.quarantine.model import State
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.front_door import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
@@ -35,9 +34,9 @@ log = get_logger("console.self_service")
 class SelfService(Protocol):
     """What links of digests lead to; None where a link leads nowhere."""
 
-    async def find(self, token: str, actor: Actor) -> Waiting | None: ...
+    async def find(self, token: str, actor: Actor) -> HeldForRecipient | None: ...
 
-    async def release(self, token: str, actor: Actor) -> Waiting | None:
+    async def release(self, token: str, actor: Actor) -> HeldForRecipient | None:
         """Have it released to the recipient of the link; return it as it was before."""
 
 
@@ -47,7 +46,7 @@ class SelfServicePage:
         self._templates = templates
 
     def routes(self) -> list[Route]:
-        path = PLACE + "/{token}"
+        path = LINK_PATH + "/{token}"
         return [Route("GET", path, self._opened(self.show)), Route("POST", path, self._opened(self.release))]
 
     async def show(self, call: Call) -> web.Response:
@@ -72,13 +71,13 @@ class SelfServicePage:
             except (ConnectionError, web.HTTPException):
                 raise
             except Exception:
-                log.exception("page failed", page=PLACE)
+                log.exception("page failed", page=LINK_PATH)
                 return self._error_page(InternalError("Something went wrong on our side."))
 
         return answer
 
-    def _render(self, found: Waiting, stage: str) -> web.Response:
-        return self._answer(200, stage=stage, shown=Shown.of(found.message), sentence="")
+    def _render(self, found: HeldForRecipient, stage: str) -> web.Response:
+        return self._answer(200, stage=stage, shown=DigestLine.of(found.message), sentence="")
 
     def _unknown_link(self) -> web.Response:
         sentence = "This link leads to no message, or not any more. If you expect one, ask your administrator."

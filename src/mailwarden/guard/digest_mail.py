@@ -2,9 +2,9 @@
 
 Its header fields are written here and not by the email package, whose policies have been surprised by hostile names.
 
-Security: shows hostile senders and subjects. They come inert from `Shown`, are escaped in HTML and stand in no header
-field; the recipient's own address stands in one, and is refused if it could end it. In the text it is shown inert where
-it is no plain one: senders choose what stands behind the `+`, and between quotes.
+Security: shows hostile senders and subjects. They come as inert text from `DigestLine`, are escaped in HTML and are in
+no header field. The recipient's own address is in one, and is rejected if it could end the field. The text shows an
+unusual address as inert text: senders choose the part after `+` and quoted local parts.
 """
 
 import base64
@@ -19,9 +19,16 @@ from html import escape
 from msgspec import Struct
 
 from mailwarden.guard.quarantine_config import DigestSettings
-from mailwarden.quarantine.digest import MAX_RECIPIENT, MAX_SENDER, Digest, Shown
-from mailwarden.quarantine.digest_link import PLACE, Link, LinkSeal
-from mailwarden.quarantine.inert_text import inert
+from mailwarden.quarantine.digest import (
+    LINK_PATH,
+    MAX_RECIPIENT,
+    MAX_SENDER,
+    Digest,
+    DigestLine,
+    DigestLink,
+    DigestLinkSigner,
+    inert_text,
+)
 
 _PLAIN = re.compile(r"[\w.+=-]{1,64}@[\w.-]+")
 _CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
@@ -35,7 +42,7 @@ WITHOUT_LINK = (
 
 
 class Line(Struct, frozen=True):
-    shown: Shown
+    shown: DigestLine
     address: str  # of the page that releases it; empty where only an administrator may
 
 
@@ -44,7 +51,7 @@ class Unwritable(Exception):
 
 
 class DigestWriter:
-    def __init__(self, settings: DigestSettings, seal: LinkSeal) -> None:
+    def __init__(self, settings: DigestSettings, seal: DigestLinkSigner) -> None:
         self._settings = settings
         self._seal = seal
 
@@ -82,16 +89,16 @@ class DigestWriter:
 
     @property
     def _page(self) -> str:
-        return f"{self._settings.link.rstrip('/')}{PLACE}/"
+        return f"{self._settings.link.rstrip('/')}{LINK_PATH}/"
 
     def _lines(self, digest: Digest, now: datetime) -> list[Line]:
         lines = []
         for each in digest.listed:
             address = ""
             if each.message.is_open_to_recipients:
-                link = Link(each.message.uid, each.number, now + timedelta(days=self._settings.link_days))
+                link = DigestLink(each.message.uid, each.number, now + timedelta(days=self._settings.link_days))
                 address = self._page + self._seal.token(link)
-            lines.append(Line(Shown.of(each.message), address))
+            lines.append(Line(DigestLine.of(each.message), address))
         return lines
 
 
@@ -153,7 +160,7 @@ def _written(address: str) -> str:
 
 def _named(address: str) -> str:
     """Return the recipient as it is shown: words and links in an address are the sender's, and do nothing."""
-    return address if _PLAIN.fullmatch(address) else inert(address, MAX_SENDER)
+    return address if _PLAIN.fullmatch(address) else inert_text(address, MAX_SENDER)
 
 
 def _encoded(text: str) -> str:

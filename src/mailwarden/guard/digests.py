@@ -18,8 +18,7 @@ from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
-from mailwarden.quarantine.digest import FIRST, Digest, Turn
-from mailwarden.quarantine.digest_store import DigestStore
+from mailwarden.quarantine.digest import FIRST_JOB, Digest, DigestJob, DigestStore
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
@@ -58,7 +57,7 @@ class Digests:
         self._clock = clock
         self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
         self._done: date | None = None  # the last day that was worked through
-        self._unanswered: tuple[Turn | None, int] = None, 0  # the digest that met silence last, and how often
+        self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that met silence last, and how often
         self._chore = Chore("quarantine digests", self.look, interval)
 
     def start(self) -> None:
@@ -77,7 +76,7 @@ class Digests:
         if not self._tenants.loaded:  # asked before anything is taken on, so that nobody is passed over
             await self._tenants.refresh()
         await self._store.prepare(ALL, now.date(), hour)
-        sent, turn = 0, FIRST
+        sent, turn = 0, FIRST_JOB
         try:
             while not self._chore.stopping:
                 async with self._chore.in_hand:
@@ -93,7 +92,7 @@ class Digests:
             _log.info("digests_sent", digests=sent)
         return sent
 
-    async def _serve(self, turn: Turn, hour: datetime) -> bool:
+    async def _serve(self, turn: DigestJob, hour: datetime) -> bool:
         """Send one digest and note it; one that fails is logged, and is no reason against the others."""
         if not self._is_own(turn):
             return False
@@ -115,21 +114,21 @@ class Digests:
             self._refused(turn, type(failure).__name__)
             return False
         self._unanswered = None, 0
-        await self._store.note_told(ALL, digest)
+        await self._store.set_reported(ALL, digest)
         self._counted.labels("sent").inc()
         return True
 
-    def _refused(self, turn: Turn, reason: str) -> None:
+    def _refused(self, turn: DigestJob, reason: str) -> None:
         self._counted.labels("refused").inc()
         _log.warning("digest_refused", tenant=str(turn.tenant), reason=reason)
 
-    def _may_wait(self, turn: Turn) -> bool:
+    def _may_wait(self, turn: DigestJob) -> bool:
         """Tell whether a digest that met silence is tried again today: the silence may be over this one alone."""
         last, tries = self._unanswered
         self._unanswered = turn, tries + 1 if turn == last else 1
         return self._unanswered[1] < TRIES
 
-    def _is_own(self, turn: Turn) -> bool:
+    def _is_own(self, turn: DigestJob) -> bool:
         """Tell whether the recipient's domain is the tenant's; guards also look at what goes out."""
         assigned = self._tenants.assign(turn.recipient)
         return assigned.by is AssignedBy.DOMAINS and assigned.tenant == turn.tenant

@@ -12,45 +12,42 @@ from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.quarantine.bypass import BypassSeal
-from mailwarden.quarantine.digest_link import LinkSeal
-from mailwarden.quarantine.digest_store import DigestStore
-from mailwarden.quarantine.figures import FigureStore, QuarantineFigures
-from mailwarden.quarantine.keeping import Keeping
-from mailwarden.quarantine.opening import open_vault
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.releasing import Releasing
-from mailwarden.quarantine.retention import QuarantineRetention
-from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
+from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.release_token import ReleaseTokenSigner
+from mailwarden.quarantine.retention import QuarantineMetrics, QuarantineRetention, RetentionStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
+from mailwarden.quarantine.vault import open_vault
 
 
-def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> Keeping:
-    """Return what keeps messages; releases, digests and retention go on until the stack is closed."""
+def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> QuarantineWriter:
+    """Return the writer; releases, digests and retention run until the stack is closed."""
     settings, database = house.config.quarantine, house.database
     vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)
     if settings.digest is not None:
-        writer = DigestWriter(settings.digest, LinkSeal(key))
+        writer = DigestWriter(settings.digest, DigestLinkSigner(key))
         digests = Digests(DigestStore(database), writer, hop, house.tenants, settings.digest, metrics=house.metrics)
         stack.push_async_callback(digests.stop)
         digests.start()
-    seal = None
+    signer = None
     if settings.release_address is not None:
         hop = NextHop(settings.release_address, hop.timeout, "guard.localhost")
         stack.callback(hop.close)
-        seal = BypassSeal(key)
+        signer = ReleaseTokenSigner(key)
     history = open_history(database)
     teaching = ReportService(ReportStore(database), history, ContentsSeal(key))
-    releasing = Releasing(
+    releasing = ReleaseJob(
         vault,
         releases,
-        ReleaseInjector(hop, seal),
+        ReleaseInjector(hop, signer),
         spool=house.spool,
         listener=ReleaseLessons(teaching),
     )
-    retention = QuarantineRetention(vault, RetentionStore(database), releases, settings.days)
-    figures = QuarantineFigures(FigureStore(database), house.metrics)
-    for chore in (releasing, retention, figures):
+    retention_store = RetentionStore(database)
+    retention = QuarantineRetention(vault, retention_store, releases, settings.days)
+    totals = QuarantineMetrics(retention_store, house.metrics)
+    for chore in (releasing, retention, totals):
         stack.push_async_callback(chore.stop)
         chore.start()
-    return Keeping(vault, QuarantineStore(database), settings.days)
+    return QuarantineWriter(vault, QuarantineStore(database), settings.days)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-from mailwarden.quarantine.held import Days
+from mailwarden.quarantine.model import RetentionDays
 from mailwarden.settings.shared import Quarantine
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
@@ -57,8 +57,8 @@ class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fi
     ] = None
 
     @property
-    def days(self) -> Days:
-        return Days(self.retention_days, {"malware": self.malware_retention_days})
+    def days(self) -> RetentionDays:
+        return RetentionDays(self.retention_days, {"malware": self.malware_retention_days})
 
     @property
     def release_address(self) -> tuple[str, int] | None:

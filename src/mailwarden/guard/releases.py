@@ -21,24 +21,24 @@ from mailwarden.learning.reports import Kind
 from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.bypass import Bypass, BypassSeal
-from mailwarden.quarantine.held import HeldMessage
+from mailwarden.quarantine.model import HeldMessage
+from mailwarden.quarantine.release_token import ReleaseToken, ReleaseTokenSigner
 from mailwarden.serving.spool import Spooled
 
-PASS_HOURS = 24  # for an MTA on the way that tries again
+TOKEN_HOURS = 24  # for an MTA on the way that tries again
 
 
 class ReleaseInjector:
-    """With a seal every message has a pass; without, it goes where nothing is scanned."""
+    """With a signer every message gets a release token; without one the next hop must not scan."""
 
-    def __init__(self, hop: NextHop, seal: BypassSeal | None = None) -> None:
+    def __init__(self, hop: NextHop, signer: ReleaseTokenSigner | None = None) -> None:
         self._hop = hop
-        self._seal = seal
+        self._signer = signer
 
     async def inject(self, message: HeldMessage, recipients: Sequence[str], raw: Spooled) -> Mapping[str, str]:
         """Return why not, for every recipient for whom it was not accepted."""
         cleaned = clean(raw)
-        if self._seal is None and len(recipients) > 1:
+        if self._signer is None and len(recipients) > 1:
             try:
                 await self._send(message, recipients, cleaned)
             except NotTaken as failure:
@@ -60,9 +60,9 @@ class ReleaseInjector:
             digest.update(chunk)
             eight_bit = eight_bit or not chunk.isascii()
         field = b""
-        if self._seal is not None:
-            bypass = Bypass(message.ggrid, uuid4(), datetime.now(UTC) + timedelta(hours=PASS_HOURS))
-            field = self._seal.field(bypass, recipients, digest.digest())
+        if self._signer is not None:
+            token = ReleaseToken(message.ggrid, uuid4(), datetime.now(UTC) + timedelta(hours=TOKEN_HOURS))
+            field = self._signer.field(token, recipients, digest.digest())
         utf8 = not all(address.isascii() for address in (message.sender, *recipients))
         sender = Sender(message.sender, eight_bit=eight_bit, utf8=utf8)
         size = len(field) + cleaned.size
@@ -76,11 +76,11 @@ class ReleaseLessons:
     def __init__(self, teaching: ReportService) -> None:
         self._teaching = teaching
 
-    async def hear(self, message: HeldMessage, raw: Spooled, asked_by: str) -> None:
+    async def released(self, message: HeldMessage, raw: Spooled, requested_by: str) -> None:
         intake = MessageCollector()
         async for chunk in raw.stream():
             intake.add(chunk)
-        given, scope, actor = intake.finish(), Scope.of(message.tenant), Actor(asked_by)
+        given, scope, actor = intake.finish(), Scope.of(message.tenant), Actor(requested_by)
         try:
             await self._teaching.report_message(scope, str(message.ggrid), Kind.RELEASED, actor, given)
         except MessageNotFound:  # history keeps it no longer

@@ -1,1 +1,1 @@
-"""Messages that are held back: their bytes, sealed; who they are for; and what becomes of them."""
+"""Held messages: their sealed bytes, their recipients, release, digest and retention."""

@@ -1,34 +1,182 @@
-"""Forgets held messages when their time is over, removes bodies that no row points to, and tells of rows without any.
+"""Quarantine retention: deletes expired messages, removes bodies without a row, reports rows without a body.
 
-A body is older than a row by the time that it takes to write the row: what is younger than the grace is left alone.
+A body is written before its row, so bodies younger than the grace period stay.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import cast
+from uuid import UUID
 
+import msgspec
+from msgspec import Struct
+
+from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import Days, HeldMessage
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.retention_store import BATCH, RetentionStore
+from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays
+from mailwarden.quarantine.release import ReleaseStore
+from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, lock_body, message_of, uids_of
 from mailwarden.quarantine.vault import Body, Vault
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
 
-INTERVAL = 60.0  # between two looks at what has expired or was deleted
-SWEEP = timedelta(hours=24)  # between two looks at everything
+BATCH = 500
+
+# A tenant's new setting applies to messages that are held already.
+_REDATE = f"""
+UPDATE quarantine SET expires = dated.expires FROM (
+    SELECT quarantine.uid, received + make_interval(days => coalesce(
+        (quarantine_days ->> verdict)::integer, (quarantine_days ->> '{DEFAULT}')::integer,
+        ($3::jsonb ->> verdict)::integer, $2)) AS expires
+    FROM quarantine JOIN tenants ON tenants.uid = quarantine.tenant WHERE {IN_SCOPE}
+) AS dated WHERE dated.uid = quarantine.uid AND quarantine.expires <> dated.expires
+"""  # noqa: S608 -- built from constants
+# A message stays while it is being released, for at most seven days.
+_NOT_RELEASING = """NOT EXISTS (
+    SELECT FROM quarantine_recipients
+    WHERE message = uid AND state = 'releasing' AND changed_at > now() - interval '7 days'
+)"""
+_EXPIRING = f"""
+SELECT uid FROM quarantine WHERE {IN_SCOPE} AND expires < now() AND {_NOT_RELEASING}
+ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED
+"""  # noqa: S608 -- built from constants
+# The condition repeats under the lock: a release may have been requested meanwhile.
+_EXPIRE = f"""
+WITH gone AS (
+    DELETE FROM quarantine WHERE {IN_SCOPE} AND uid = ANY ($2::uuid[]) AND {_NOT_RELEASING}
+    RETURNING vault, tenant, address
+), orphaned AS (
+    INSERT INTO quarantine_leavings SELECT DISTINCT vault, tenant, address FROM gone WHERE address IS NOT NULL
+    ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM gone
+"""  # noqa: S608 -- built from constants
+_ORPHANS = """
+SELECT tenant, address FROM quarantine_leavings
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND vault = $2 LIMIT $3
+"""
+_NEEDED = "SELECT EXISTS (SELECT FROM quarantine WHERE vault = $1 AND address = $2 AND tenant = $3)"
+_CLEARED = "DELETE FROM quarantine_leavings WHERE vault = $1 AND address = $2 AND tenant = $3"
+_ADD_ORPHANS = """
+INSERT INTO quarantine_leavings (vault, tenant, address)
+SELECT $2, tenant, address FROM unnest($3::uuid[], $4::bytea[]) AS body (tenant, address)
+WHERE ($1::uuid[] IS NULL OR tenant = ANY ($1)) AND NOT EXISTS (
+    SELECT FROM quarantine WHERE quarantine.vault = $2 AND quarantine.address = body.address
+    AND quarantine.tenant = body.tenant)
+ON CONFLICT DO NOTHING
+"""
+_IN_OTHER_VAULTS = f"SELECT count(*) FROM quarantine WHERE {IN_SCOPE} AND vault <> $2 AND address IS NOT NULL"  # noqa: S608
+_KEPT = (
+    f"{SELECT_MESSAGE} AND vault = $2 AND address IS NOT NULL AND ($3::uuid IS NULL OR uid > $3) ORDER BY uid LIMIT $4"
+)
+_DELETE_TOKENS = "DELETE FROM quarantine_passes WHERE expires < now() - interval '1 day'"
+_MEASURE = f"""
+SELECT count(*) AS messages, coalesce(sum(size), 0)::bigint AS bytes, (
+    SELECT coalesce(extract(epoch FROM now() - min(changed_at)), 0)::float8
+    FROM quarantine_recipients JOIN quarantine ON uid = message WHERE {IN_SCOPE} AND state = 'releasing'
+) AS waiting
+FROM quarantine WHERE {IN_SCOPE} AND address IS NOT NULL
+"""  # noqa: S608 -- built from constants
+
+
+class HeldTotals(Struct, frozen=True):
+    """The totals of all vaults; a body that two messages share counts twice."""
+
+    messages: int = 0
+    bytes: int = 0
+    waiting_seconds: float = 0.0  # age of the oldest requested release
+
+
+class RetentionStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def redate(self, scope: Scope, days: RetentionDays) -> int:
+        """Apply the tenants' current days; return how many messages got another expiry."""
+        of = msgspec.json.encode(dict(days.of)).decode()
+        async with self._database.connection() as connection:
+            return _count(await connection.execute(_REDATE, uids_of(scope), days.default, of))
+
+    async def expire(self, scope: Scope) -> int:
+        """Delete a batch of expired messages; return their number."""
+        async with self._database.connection() as connection, connection.transaction():
+            uids = [row["uid"] for row in await connection.fetch(_EXPIRING, uids_of(scope), BATCH)]
+            return cast("int", await connection.fetchval(_EXPIRE, uids_of(scope), uids)) if uids else 0
+
+    async def delete_expired_tokens(self, scope: Scope) -> None:
+        """Delete expired release tokens, which belong to no tenant."""
+        async with self._database.connection() as connection:
+            await connection.execute(_DELETE_TOKENS)
+
+    async def totals(self, scope: Scope) -> HeldTotals:
+        """Return the totals of all vaults."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_MEASURE, uids_of(scope))
+        if row is None:
+            return HeldTotals()
+        return HeldTotals(cast("int", row["messages"]), cast("int", row["bytes"]), cast("float", row["waiting"]))
+
+    async def orphans(self, scope: Scope, vault: UUID) -> Sequence[tuple[UUID, bytes]]:
+        """Return a batch of bodies in the vault that may be orphans."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_ORPHANS, uids_of(scope), vault, BATCH)
+        return [(cast("UUID", row["tenant"]), cast("bytes", row["address"])) for row in rows]
+
+    async def clear(
+        self, scope: Scope, vault: UUID, tenant: UUID, address: bytes, remove: Callable[[], Awaitable[None]]
+    ) -> bool:
+        """Remove a body unless a row points to it; the lock blocks new references meanwhile."""
+        async with self._database.connection() as connection, connection.transaction():
+            await lock_body(connection, address)
+            needed = bool(await connection.fetchval(_NEEDED, vault, address, tenant))
+            if not needed:
+                await remove()
+            await connection.execute(_CLEARED, vault, address, tenant)
+        return not needed
+
+    async def add_orphans(self, scope: Scope, vault: UUID, bodies: Sequence[tuple[UUID, bytes]]) -> int:
+        """Record the bodies without a row for removal; return their number."""
+        tenants, addresses = [tenant for tenant, _ in bodies], [address for _, address in bodies]
+        async with self._database.connection() as connection:
+            return _count(await connection.execute(_ADD_ORPHANS, uids_of(scope), vault, tenants, addresses))
+
+    async def kept(self, scope: Scope, vault: UUID, after: UUID | None = None) -> Sequence[HeldMessage]:
+        """Return a batch of messages with bytes in the vault."""
+        async with self._database.connection() as connection:
+            return [message_of(row) for row in await connection.fetch(_KEPT, uids_of(scope), vault, after, BATCH)]
+
+    async def count_in_other_vaults(self, scope: Scope, vault: UUID) -> int:
+        """Return the number of messages in other vaults."""
+        async with self._database.connection() as connection:
+            return cast("int", await connection.fetchval(_IN_OTHER_VAULTS, uids_of(scope), vault))
+
+
+def _count(status: str) -> int:
+    return int(status.rpartition(" ")[2])
+
+
+INTERVAL = 60.0  # seconds between two runs
+SWEEP = timedelta(hours=24)  # between two searches of the whole vault
 FIRST_SWEEP = timedelta(hours=1)  # after the start
-REDATE = timedelta(hours=1)  # within which what a tenant changed acts
-GRACE = timedelta(hours=72)  # for a database that was set back, too: its operators have so long to notice
+REDATE = timedelta(hours=1)  # within which a tenant's new setting applies
+GRACE = timedelta(hours=72)  # also the time to notice that an old database backup was restored
 ALL = Scope.deployment()
 
 _log = get_logger("quarantine.retention")
 
 
 class QuarantineRetention:
-    """Several guards may do this at once: each step is one statement, or holds the lock of one body."""
+    """Several guards may run it at once: each step is one statement, or holds the lock of one body."""
 
     def __init__(
-        self, vault: Vault, store: RetentionStore, releases: ReleaseStore, days: Days, interval: float = INTERVAL
+        self,
+        vault: Vault,
+        store: RetentionStore,
+        releases: ReleaseStore,
+        days: RetentionDays,
+        interval: float = INTERVAL,
     ) -> None:
         self._vault = vault
         self._store = store
@@ -36,7 +184,7 @@ class QuarantineRetention:
         self._days = days
         self._swept = datetime.now(UTC) - SWEEP + FIRST_SWEEP
         self._dated = datetime.min.replace(tzinfo=UTC)
-        self._chore = Chore("quarantine retention", self._look, interval)
+        self._chore = Chore("quarantine retention", self._run, interval)
 
     def start(self) -> None:
         self._chore.start(rested=True)
@@ -45,21 +193,21 @@ class QuarantineRetention:
         await self._chore.stop()
 
     async def redate(self) -> int:
-        """Let messages expire by what their tenants say now; return how many expire at another time."""
-        await self._store.forget_passes(ALL)
+        """Apply the tenants' current days; return how many messages got another expiry."""
+        await self._store.delete_expired_tokens(ALL)
         return await self._store.redate(ALL, self._days)
 
     async def expire(self) -> int:
-        """Forget the messages whose time is over; return how many."""
+        """Delete expired messages; return their number."""
         total = 0
         while gone := await self._store.expire(ALL):
             total += gone
         return total
 
     async def clear(self) -> int:
-        """Remove bodies that were given up; return how many."""
+        """Remove orphaned bodies; return their number."""
         vault, total = await self._vault.uid(), 0
-        while found := await self._store.leavings(ALL, vault):
+        while found := await self._store.orphans(ALL, vault):
             for tenant, address in found:
                 remove = partial(self._vault.remove, tenant, address)
                 removed = await self._store.clear(ALL, vault, tenant, address, remove)
@@ -67,39 +215,39 @@ class QuarantineRetention:
         return total
 
     async def find_orphans(self, grace: timedelta = GRACE) -> int:
-        """Give up bodies whose row was never written; return how many."""
+        """Record bodies without a row as orphans; return their number."""
         vault, until, total = await self._vault.uid(), datetime.now(UTC) - grace, 0
         batch: list[Body] = []
         async for body in self._vault.bodies():
             if body.changed < until:
                 batch.append(body)
             if len(batch) == BATCH:
-                total += await self._store.leave(ALL, vault, [(each.tenant, each.address) for each in batch])
+                total += await self._store.add_orphans(ALL, vault, [(each.tenant, each.address) for each in batch])
                 batch.clear()
         if batch:
-            total += await self._store.leave(ALL, vault, [(each.tenant, each.address) for each in batch])
+            total += await self._store.add_orphans(ALL, vault, [(each.tenant, each.address) for each in batch])
         return total
 
     async def find_missing(self) -> int:
-        """Note and tell which messages have lost their bytes; return how many."""
+        """Record and log the messages without bytes; return their number."""
         vault, after, total = await self._vault.uid(), None, 0
         while messages := await self._store.kept(ALL, vault, after):
             after = messages[-1].uid
             for message in messages:
-                missing = message.address is None or not await self._is_there(message, message.address)
+                missing = message.address is None or not await self._body_exists(message, message.address)
                 if missing:
                     total += 1
                     _log.error("held_message_without_body", uid=str(message.uid), tenant=str(message.tenant))
                 if missing is not message.missing:
-                    await self._releases.note_missing(ALL, message, missing=missing)
+                    await self._releases.set_missing(ALL, message, missing=missing)
         return total
 
-    async def _is_there(self, message: HeldMessage, address: bytes) -> bool:
-        """Tell whether the bytes are there; where they were not, or were changed, all of them are read."""
-        look = self._vault.is_sound if message.missing else self._vault.has
+    async def _body_exists(self, message: HeldMessage, address: bytes) -> bool:
+        """Return whether the bytes exist; bytes that were missing before are read and verified."""
+        look = self._vault.verifies if message.missing else self._vault.has
         return await look(message.tenant, address)
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         if datetime.now(UTC) - self._dated > REDATE:
             await self.redate()
             self._dated = datetime.now(UTC)
@@ -113,3 +261,29 @@ class QuarantineRetention:
         if orphans := await self.find_orphans():
             _log.warning("held_bodies_without_row", bodies=orphans)
         await self.find_missing()
+
+
+METRICS_INTERVAL = 60.0
+
+
+class QuarantineMetrics:
+    """Measures in the background, so that reading the metrics costs no query."""
+
+    def __init__(self, store: RetentionStore, metrics: Metrics) -> None:
+        self._store = store
+        self._totals = HeldTotals()
+        self._chore = Chore("quarantine metrics", self.measure, METRICS_INTERVAL, quiet=True)
+        metrics.gauge("quarantine_messages", "Messages held.").set_function(lambda: self._totals.messages)
+        metrics.gauge("quarantine_bytes", "Bytes of the messages held.").set_function(lambda: self._totals.bytes)
+        metrics.gauge("quarantine_release_waiting_seconds", "Age of the oldest requested release.").set_function(
+            lambda: self._totals.waiting_seconds
+        )
+
+    def start(self) -> None:
+        self._chore.start(rested=True)
+
+    async def stop(self) -> None:
+        await self._chore.stop()
+
+    async def measure(self) -> None:
+        self._totals = await self._store.totals(ALL)

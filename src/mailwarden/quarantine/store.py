@@ -1,33 +1,111 @@
-"""Held messages in PostgreSQL: written once their bytes are safe, found, asked to be released, deleted."""
+"""Held messages in PostgreSQL: stored after their bytes, listed, marked for release, deleted."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import cast
 from uuid import UUID
 
-from mailwarden.database.pool import Connection, Database
-from mailwarden.errors import MessageNotFound, NotReleasable
+import msgspec
+from msgspec import Struct
+
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import DEFAULT, EVERYTHING, Days, HeldMessage, Question, State
-from mailwarden.quarantine.rows import (
-    MESSAGE,
-    MINE,
-    Deed,
-    commit_durably,
-    fold,
-    lock_body,
-    message_of,
-    plain,
-    record,
-    require,
-    uids_of,
-)
+from mailwarden.quarantine.model import DEFAULT, NO_FILTER, HeldFilter, HeldMessage, HeldRecipient, RetentionDays, State
+
+# The first value of every statement is the scope: NULL is every tenant, and no tenant is an empty array.
+IN_SCOPE = "($1::uuid[] IS NULL OR quarantine.tenant = ANY ($1))"
+SELECT_MESSAGE = f"""
+SELECT uid, tenant, ggrid, vault, address, size, sender, from_address, from_name, subject, verdict, received, expires,
+       missing, whole, (
+           SELECT jsonb_agg(jsonb_build_object('address', recipient, 'state', state, 'failure', failure,
+                                               'changed_by', changed_by, 'changed_at', changed_at) ORDER BY number)
+           FROM quarantine_recipients WHERE message = uid
+       ) AS recipients
+FROM quarantine WHERE {IN_SCOPE}
+"""  # noqa: S608 -- built from constants
+_RECORD = "SELECT record_deed($1, $2, $3, $4, $5, $6, $7)"
+_LOCK = "SELECT pg_advisory_xact_lock($1, $2)"
+# A server may acknowledge before its disk has the data. A stricter setting stays as it is.
+_DURABLY = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+_BODY_LOCKS = 0x6D77_7162  # the class of the advisory locks
+
+_recipients = msgspec.json.Decoder(tuple[HeldRecipient, ...])
+
+
+class HeldAuditEvent(Struct, frozen=True):
+    """An audit event about a held message."""
+
+    action: str
+    message: UUID
+    subject: str
+    tenant: UUID
+    details: dict[str, object]
+
+
+def uids_of(scope: Scope) -> Sequence[UUID] | None:
+    return None if scope.tenants is None else sorted(scope.tenants)
+
+
+def require_tenant(scope: Scope, tenant: UUID) -> None:
+    if not scope.allows(tenant):
+        raise TenantForbidden("You have no access to this tenant.")
+
+
+async def lock_body(connection: Connection, address: bytes) -> None:
+    """Lock a body until the transaction ends, against removal and against new references."""
+    await connection.fetchval(_LOCK, _BODY_LOCKS, int.from_bytes(address[:4], "big", signed=True))
+
+
+async def commit_durably(connection: Connection) -> None:
+    """Make this transaction's commit wait for the server's disk."""
+    await connection.fetchval(_DURABLY)
+
+
+async def record_audit_event(connection: Connection, actor: Actor, event: HeldAuditEvent) -> None:
+    """Write the event inside the transaction of the change."""
+    details = msgspec.json.encode({"uid": str(event.message), **event.details}).decode()
+    given = (actor.name, event.tenant, f"quarantine.{event.action}", event.subject[:200])
+    await connection.execute(_RECORD, *given, actor.address, actor.request_id, details)
+
+
+def message_of(row: Row) -> HeldMessage:
+    return HeldMessage(
+        uid=cast("UUID", row["uid"]),
+        tenant=cast("UUID", row["tenant"]),
+        ggrid=cast("UUID", row["ggrid"]),
+        vault=cast("UUID", row["vault"]),
+        address=cast("bytes | None", row["address"]),
+        size=cast("int", row["size"]),
+        sender=str(row["sender"]),
+        from_address=str(row["from_address"]),
+        from_name=str(row["from_name"]),
+        subject=str(row["subject"]),
+        verdict=Verdict(str(row["verdict"])),
+        received=cast("datetime", row["received"]),
+        expires=cast("datetime", row["expires"]),
+        missing=bool(row["missing"]),
+        recipients=_recipients.decode(str(row["recipients"] or "[]")),
+        whole=bool(row["whole"]),
+    )
+
+
+def fold(address: str) -> str:
+    """Return the form of an address for comparison."""
+    return storable_text(address).strip().lower()
+
+
+def storable_text(text: str) -> str:
+    """Return the text without characters that PostgreSQL cannot store."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
 
 MAX_PAGE = 500
 MAX_SUBJECT = 1_000
-# The tags of what was not analyzed whole: built beyond a limit, or an engine did not finish.
+# Tags of messages that the analysis did not cover: a limit was exceeded, or an engine did not finish.
 NOT_WHOLE = frozenset({"analysis.structure-limit", "analysis.incomplete"})
 
 _ADD = f"""
@@ -46,13 +124,13 @@ WITH days AS (
     WITH ORDINALITY AS each (recipient, folded, number)
 )
 SELECT coalesce((SELECT uid FROM kept), (SELECT uid FROM quarantine WHERE tenant = $2 AND ggrid = $3))
-"""  # noqa: S608 -- put together from the constants above
-_ONE = f"{MESSAGE} AND uid = $2"
-_LOCKED = f"{MESSAGE} AND uid = $2 FOR UPDATE"
-_OF_GGRID = f"{MESSAGE} AND tenant = $2 AND ggrid = $3"
-# An address is compared whole, or by its domain where only that is given.
+"""  # noqa: S608 -- built from constants
+_ONE = f"{SELECT_MESSAGE} AND uid = $2"
+_LOCKED = f"{SELECT_MESSAGE} AND uid = $2 FOR UPDATE"
+_OF_GGRID = f"{SELECT_MESSAGE} AND tenant = $2 AND ggrid = $3"
+# `@domain` matches the domain, any other value the whole address.
 _PAGE = f"""
-{MESSAGE}
+{SELECT_MESSAGE}
   AND ($2::uuid IS NULL OR tenant = $2) AND ($3::text IS NULL OR verdict = $3)
   AND ($4::text IS NULL OR EXISTS (
       SELECT FROM quarantine_recipients WHERE message = uid
@@ -64,26 +142,26 @@ _PAGE = f"""
   AND ($8::timestamptz IS NULL OR received >= $8)
   AND ($9::timestamptz IS NULL OR (received, uid) < ($9, $10::uuid))
 ORDER BY received DESC, uid DESC LIMIT $11
-"""  # noqa: S608 -- put together from the constants above
+"""  # noqa: S608 -- built from constants
 _COUNTS = f"""
-SELECT verdict, count(*) AS messages FROM quarantine WHERE {MINE} AND ($2::uuid IS NULL OR tenant = $2)
+SELECT verdict, count(*) AS messages FROM quarantine WHERE {IN_SCOPE} AND ($2::uuid IS NULL OR tenant = $2)
   AND EXISTS (SELECT FROM quarantine_recipients WHERE message = uid AND state IN ('held', 'releasing'))
 GROUP BY verdict
-"""  # noqa: S608 -- put together from the constants above
-_ASK = """
+"""  # noqa: S608 -- built from constants
+_REQUEST_RELEASE = """
 UPDATE quarantine_recipients SET state = 'releasing', failure = '', changed_by = $3, changed_at = now()
 WHERE message = $1 AND CASE WHEN $2::text[] IS NULL THEN state = 'held'
                             ELSE folded = ANY ($2) AND state IN ('held', 'released') END
 RETURNING recipient
 """
-# A release that no guard has taken on yet can still be taken back.
+# A release that no guard has claimed can still be deleted.
 _DELETE = """
 UPDATE quarantine_recipients SET state = 'deleted', failure = '', changed_by = $3, changed_at = now()
 WHERE message = $1 AND ($2::text[] IS NULL OR folded = ANY ($2))
   AND (state = 'held' OR state = 'releasing' AND (claimed_until IS NULL OR claimed_until < now()))
 RETURNING recipient
 """
-_WANTED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
+_IS_NEEDED = "SELECT EXISTS (SELECT FROM quarantine_recipients WHERE message = $1 AND state = ANY ($2::text[]))"
 _GIVE_UP = """
 WITH given AS (SELECT vault, tenant, address FROM quarantine WHERE uid = $1 AND address IS NOT NULL),
 left_over AS (INSERT INTO quarantine_leavings SELECT vault, tenant, address FROM given ON CONFLICT DO NOTHING)
@@ -92,7 +170,7 @@ UPDATE quarantine SET address = NULL WHERE uid = $1
 
 
 class BodyGone(Exception):
-    """The bytes are not in the vault any more: they are to be put there again."""
+    """The bytes are no longer in the vault and must be stored again."""
 
 
 class QuarantineStore:
@@ -107,43 +185,44 @@ class QuarantineStore:
         uid: UUID,
         vault: UUID,
         address: bytes,
-        days: Days,
-        is_there: Callable[[], Awaitable[bool]],
+        days: RetentionDays,
+        body_exists: Callable[[], Awaitable[bool]],
     ) -> UUID:
-        """Keep the row of a message whose bytes are in the vault; return its uid, or raise BodyGone.
+        """Store the row of a message with bytes in the vault; return its uid, or raise BodyGone.
 
-        Whether they are there is asked under the lock that whoever removes them takes.
+        `body_exists` runs under the lock that a removal takes as well.
         """
-        require(scope, finished.tenant)
+        require_tenant(scope, finished.tenant)
         summary, verdict = finished.summary, finished.judgement.verdict
-        recipients = [plain(each) for each in finished.envelope.recipients]
+        recipients = [storable_text(each) for each in finished.envelope.recipients]
         async with self._database.connection() as connection, connection.transaction():
             await commit_durably(connection)
             await lock_body(connection, address)
-            if not await is_there():
+            if not await body_exists():
                 raise BodyGone
             kept = await connection.fetchval(
                 _ADD, uid, finished.tenant, finished.ggrid, vault, address, summary.size,
-                plain(finished.envelope.sender), plain(summary.from_address), plain(summary.from_name),
-                plain(summary.subject)[:MAX_SUBJECT], verdict, finished.created, days.for_verdict(verdict),
+                storable_text(finished.envelope.sender), storable_text(summary.from_address),
+                storable_text(summary.from_name), storable_text(summary.subject)[:MAX_SUBJECT], verdict,
+                finished.created, days.for_verdict(verdict),
                 recipients, [fold(each) for each in recipients], NOT_WHOLE.isdisjoint(finished.tags),
             )  # fmt: skip
         return cast("UUID", kept)
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
-        """Return one message; a foreign one is answered like one that does not exist."""
+        """Return one message; raise MessageNotFound for a message outside the scope, too."""
         return await self._find(_ONE, uids_of(scope), uid)
 
     async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
-        """Return what is held of one analysis for one tenant; other tenants may have a message of the same ggrid."""
+        """Return the tenant's held message of a ggrid; other tenants may hold the same ggrid."""
         return await self._find(_OF_GGRID, uids_of(scope), tenant, ggrid)
 
-    async def page(self, scope: Scope, question: Question = EVERYTHING, limit: int = 100) -> Sequence[HeldMessage]:
-        """Return the messages that are wanted, the newest first."""
-        after = question.after
+    async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
+        """Return the matching messages, newest first."""
+        after = filters.after
         asked = (
-            question.tenant, question.verdict, _folded(question.recipient), _folded(question.sender),
-            None if question.text is None else plain(question.text), question.state, question.since,
+            filters.tenant, filters.verdict, _folded(filters.recipient), _folded(filters.sender),
+            None if filters.text is None else storable_text(filters.text), filters.state, filters.since,
             after and after.received, after and after.uid,
         )  # fmt: skip
         async with self._database.connection() as connection:
@@ -151,46 +230,48 @@ class QuarantineStore:
         return [message_of(row) for row in rows]
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
-        """Return how many messages wait for somebody, by verdict."""
+        """Return the number of held messages by verdict."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_COUNTS, uids_of(scope), tenant)
         return {Verdict(str(row["verdict"])): cast("int", row["messages"]) for row in rows}
 
-    async def ask_release(self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor) -> HeldMessage:
-        """Have a message released to all who wait for it, or to those named; a guard does it."""
+    async def request_release(
+        self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor
+    ) -> HeldMessage:
+        """Request the release to all held recipients, or to those given; a guard delivers."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
-            rows = await connection.fetch(_ASK, uid, check_release(before, recipients), actor.name)
+            rows = await connection.fetch(_REQUEST_RELEASE, uid, check_release(before, recipients), actor.name)
             if not rows:
-                raise _nobody_waits()
+                raise _no_recipient_waits()
             names = [str(row["recipient"]) for row in rows]
-            await record(connection, actor, _deed("release", before, {"recipients": names}))
+            await record_audit_event(connection, actor, _event("release", before, {"recipients": names}))
             return await _locked(connection, scope, uid)
 
     async def delete(self, scope: Scope, uid: UUID, recipients: Sequence[str] | None, actor: Actor) -> HeldMessage:
-        """Delete a message for all who wait for it, or for those named; its bytes go when nobody needs them."""
+        """Delete a message for all held recipients, or for those given; unneeded bytes are removed later."""
         async with self._database.connection() as connection, connection.transaction():
             before = await _locked(connection, scope, uid)
             rows = await connection.fetch(_DELETE, uid, check_deletion(before, recipients), actor.name)
             if not rows and before.in_state(State.RELEASING):
-                raise NotReleasable("A guard releases this message just now.")
+                raise NotReleasable("A guard is releasing this message. Try again in a few seconds.")
             if not rows and recipients is not None:
-                raise _nobody_waits()
-            # Who deletes the message as a whole means the copy of those who have it already as well.
+                raise _no_recipient_waits()
+            # Without recipients the stored copy for a second release goes as well.
             needed = [State.HELD, State.RELEASING] + ([] if recipients is None else [State.RELEASED])
-            if not await connection.fetchval(_WANTED, uid, needed):
+            if not await connection.fetchval(_IS_NEEDED, uid, needed):
                 await connection.execute(_GIVE_UP, uid)
             names = [str(row["recipient"]) for row in rows]
-            await record(connection, actor, _deed("delete", before, {"recipients": names}))
+            await record_audit_event(connection, actor, _event("delete", before, {"recipients": names}))
             return await _locked(connection, scope, uid)
 
-    async def note_export(self, scope: Scope, uid: UUID, actor: Actor, action: str = "export") -> HeldMessage:
-        """Tell the audit that somebody takes the message itself out, or sees it, before they have it."""
+    async def record_export(self, scope: Scope, uid: UUID, actor: Actor, action: str = "export") -> HeldMessage:
+        """Record the export or preview of a message, before its bytes are returned."""
         async with self._database.connection() as connection, connection.transaction():
             found = await _locked(connection, scope, uid)
             if found.address is None:
                 raise _not_kept()
-            await record(connection, actor, _deed(action, found, {}))
+            await record_audit_event(connection, actor, _event(action, found, {}))
         return found
 
     async def _find(self, statement: str, *values: object) -> HeldMessage:
@@ -202,7 +283,7 @@ class QuarantineStore:
 
 
 def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
-    """Return the recipients as they are compared, None for all; raise NotReleasable where there is nothing to do."""
+    """Return the folded recipients, None for all; raise NotReleasable if no recipient qualifies."""
     wanted = _named(message, recipients)
     if message.verdict is Verdict.MALWARE:
         raise NotReleasable(
@@ -211,25 +292,25 @@ def check_release(message: HeldMessage, recipients: Sequence[str] | None) -> lis
         )
     if not message.is_kept:
         raise _not_kept()
-    # Who is named may have it a second time.
+    # A recipient given by address may receive it a second time.
     if not _is_for(message, wanted, (State.HELD,) if wanted is None else (State.HELD, State.RELEASED)):
-        raise _nobody_waits()
+        raise _no_recipient_waits()
     return wanted
 
 
 def check_deletion(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
-    """Return the recipients as they are compared, None for all; raise NotReleasable where there is nothing to do."""
+    """Return the folded recipients, None for all; raise NotReleasable if no recipient qualifies."""
     wanted = _named(message, recipients)
     waits = _is_for(message, wanted, (State.HELD, State.RELEASING))
     if not waits and (wanted is not None or message.address is None):
-        raise _nobody_waits()
+        raise _no_recipient_waits()
     return wanted
 
 
 def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence[State]) -> bool:
-    """Tell whether the message is in one of the states for one of those who are wanted."""
-    meant = None if wanted is None else frozenset(wanted)
-    return any(each.state in states and (meant is None or fold(each.address) in meant) for each in message.recipients)
+    """Return whether one of the recipients is in one of the states."""
+    folded = None if wanted is None else frozenset(wanted)
+    return any(each.state in states and (folded is None or fold(each.address) in folded) for each in message.recipients)
 
 
 async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessage:
@@ -240,30 +321,30 @@ async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessag
 
 
 def _named(message: HeldMessage, recipients: Sequence[str] | None) -> list[str] | None:
-    """Return the recipients as they are compared, or say who is none."""
+    """Return the folded recipients, None for all; raise NotReleasable for other addresses."""
     if recipients is None:
         return None
     known = {fold(each.address) for each in message.recipients}
     wanted = [fold(each) for each in recipients]
     if not wanted or not known.issuperset(wanted):
-        raise NotReleasable("Name recipients of this message, or none to mean all who wait for it.")
+        raise NotReleasable("Give recipients of this message, or none for all held recipients.")
     return wanted
 
 
-def _deed(action: str, message: HeldMessage, details: dict[str, object]) -> Deed:
-    return Deed(action, message.uid, message.subject, message.tenant, details)
+def _event(action: str, message: HeldMessage, details: dict[str, object]) -> HeldAuditEvent:
+    return HeldAuditEvent(action, message.uid, message.subject, message.tenant, details)
 
 
 def _folded(address: str | None) -> str | None:
     return None if address is None else fold(address)
 
 
-def _nobody_waits() -> NotReleasable:
-    return NotReleasable("No recipient waits for this message.")
+def _no_recipient_waits() -> NotReleasable:
+    return NotReleasable("The message is not held for any of these recipients any more.")
 
 
 def _not_kept() -> NotReleasable:
-    return NotReleasable("The message itself is not kept any more.")
+    return NotReleasable("The message is no longer stored.")
 
 
 def _not_found() -> MessageNotFound:

@@ -1,35 +1,42 @@
-"""The vault: the bytes of held messages, sealed, found by an address that only whoever has the key can make.
+"""The vault: the encrypted bytes of held messages, stored under an address that is a MAC of tenant and content.
 
-A tenant's message has one address under one key, however often it is held. The address of the same bytes is another one
-for each tenant, so that nobody learns from a vault whether two of them were sent the same. A message that is sealed
-anew keeps its address, which is then only a name: what opens under an address was sealed for it.
+A tenant's message has one address under one key, however often it is held. The same bytes have another address for
+each tenant, so the vault does not show whether two tenants received the same message. A message that is encrypted
+again under a new key keeps its address; the address is authenticated with the bytes.
 
-Security: whole messages pass through here. They are sealed before they are written, and given back only when every
-byte is known to be the one that was sealed.
+Security: whole messages pass through here. The vault encrypts before it writes, and returns a message only after it
+has verified every byte.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID, uuid4
 
 from msgspec import Struct
+from obstore.store import S3Store
 
 from mailwarden.crypto.frames import FrameOpener, key_in_head, seal_frames
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.crypto.mac import Mac
-from mailwarden.quarantine.shelf import MARK, Item, Shelf
-from mailwarden.quarantine.thread import finish_in_thread
+from mailwarden.errors import ConfigurationError
+from mailwarden.quarantine.blob_store import VAULT_UID, Blob, BlobStore, finish_in_thread
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.s3 import S3BlobStore
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.settings.shared import Quarantine
+
+if TYPE_CHECKING:  # for the type checker only
+    from obstore.store import ClientConfig, RetryConfig, S3Config
 
 ADDRESS = 32
 
 
 class Bytes(Protocol):
-    """A message that can be read more than once, piece by piece."""
+    """A message that can be read in chunks, more than once."""
 
     size: int
 
@@ -37,7 +44,7 @@ class Bytes(Protocol):
 
 
 class Body(Struct, frozen=True):
-    """One sealed message of a vault."""
+    """One stored message."""
 
     tenant: UUID
     address: bytes
@@ -45,28 +52,28 @@ class Body(Struct, frozen=True):
 
 
 class Vault:
-    def __init__(self, shelf: Shelf, ring: KeyRing) -> None:
-        self._shelf = shelf
+    def __init__(self, blobs: BlobStore, ring: KeyRing) -> None:
+        self._blobs = blobs
         self._ring = ring
         self._mac = Mac(ring, b"mailwarden quarantine addresses 1")
         self._uid: UUID | None = None
 
     async def uid(self) -> UUID:
-        """Return what names this vault, wherever it is used from; made when it is used for the first time."""
+        """Return the uid of this vault, the same for all hosts; the first use creates it."""
         if self._uid is None:
-            await self._shelf.create(MARK, str(uuid4()).encode("ascii"))
-            async with aclosing(self._shelf.get(MARK)) as pieces:
+            await self._blobs.create(VAULT_UID, str(uuid4()).encode("ascii"))
+            async with aclosing(self._blobs.get(VAULT_UID)) as pieces:
                 self._uid = UUID(b"".join([piece async for piece in pieces]).decode("ascii"))
         return self._uid
 
     async def put(self, tenant: UUID, raw: Bytes) -> bytes:
-        """Keep a message durably; return its address."""
+        """Store a message durably; return its address."""
         address = await finish_in_thread(lambda: self._address(tenant, raw))
         await self._write(tenant, address, raw)
         return address
 
     async def reseal(self, tenant: UUID, address: bytes, spool: Path) -> bool:
-        """Seal a message with the current key, under the same address; False where it is already, or is gone."""
+        """Encrypt a message with the current key under the same address; return False if it is already, or is gone."""
         if await self.key_of(tenant, address) in (None, self._ring.current.key_id):
             return False
         try:
@@ -80,9 +87,9 @@ class Vault:
         return True
 
     async def key_of(self, tenant: UUID, address: bytes) -> bytes | None:
-        """Return the id of the key that a message is sealed with; None where there is no message of ours."""
+        """Return the id of the key of a message; None if there is no such message."""
         try:
-            async with aclosing(self._shelf.get(_name(tenant, address))) as pieces:
+            async with aclosing(self._blobs.get(_name(tenant, address))) as pieces:
                 async for piece in pieces:
                     return key_in_head(piece)
         except FileNotFoundError:
@@ -91,48 +98,48 @@ class Vault:
 
     async def _write(self, tenant: UUID, address: bytes, raw: Bytes) -> None:
         bound = tenant.bytes + address
-        await self._shelf.put(_name(tenant, address), seal_frames(self._ring, bound, raw.chunks()))
+        await self._blobs.put(_name(tenant, address), seal_frames(self._ring, bound, raw.chunks()))
 
     async def get(self, tenant: UUID, address: bytes, spool: Path) -> Spooled:
-        """Return a message, every byte of it verified; raise FileNotFoundError or BrokenSeal."""
+        """Return a message with every byte verified; raise FileNotFoundError or BrokenSeal."""
         writer = SpoolWriter(spool)
         try:
-            async with aclosing(self._opened(tenant, address)) as pieces:
+            async with aclosing(self._decrypted(tenant, address)) as pieces:
                 async for piece in pieces:
                     await writer.write(piece)
             return await writer.finish()
         finally:
             writer.discard()
 
-    async def is_sound(self, tenant: UUID, address: bytes) -> bool:
-        """Tell whether a message is there with every byte of it; it is read to its end."""
+    async def verifies(self, tenant: UUID, address: bytes) -> bool:
+        """Read a message to its end and return whether every byte verifies."""
         try:
-            async with aclosing(self._opened(tenant, address)) as pieces:
+            async with aclosing(self._decrypted(tenant, address)) as pieces:
                 async for _ in pieces:
                     pass
         except (FileNotFoundError, BrokenSeal):
             return False
         return True
 
-    async def _opened(self, tenant: UUID, address: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield a message piece by piece; it is whole only once this has come to its end without raising."""
+    async def _decrypted(self, tenant: UUID, address: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield a message in pieces; it is verified only when the generator has ended without an error."""
         opener = FrameOpener(self._ring, tenant.bytes + address)
-        async with aclosing(self._shelf.get(_name(tenant, address))) as pieces:
+        async with aclosing(self._blobs.get(_name(tenant, address))) as pieces:
             async for piece in pieces:
                 for opened in await asyncio.to_thread(lambda given: list(opener.take(given)), piece):
                     yield opened
         yield opener.finish()
 
     async def has(self, tenant: UUID, address: bytes) -> bool:
-        return await self._shelf.has(_name(tenant, address))
+        return await self._blobs.has(_name(tenant, address))
 
     async def remove(self, tenant: UUID, address: bytes) -> None:
-        await self._shelf.remove(_name(tenant, address))
+        await self._blobs.remove(_name(tenant, address))
 
     async def bodies(self) -> AsyncGenerator[Body, None]:
-        """Yield all that is in the vault; what we did not put there is left alone."""
-        async with aclosing(self._shelf.items()) as items:
-            async for item in items:
+        """Yield all messages in the vault; other objects are skipped."""
+        async with aclosing(self._blobs.blobs()) as blobs:
+            async for item in blobs:
                 body = _body(item)
                 if body is not None:
                     yield body
@@ -150,7 +157,7 @@ def _name(tenant: UUID, address: bytes) -> str:
     return f"{tenant.hex}/{text[:2]}/{text}"
 
 
-def _body(item: Item) -> Body | None:
+def _body(item: Blob) -> Body | None:
     parts = item.name.split("/")
     try:
         tenant, address = UUID(hex=parts[0]), bytes.fromhex(parts[-1])
@@ -159,3 +166,36 @@ def _body(item: Item) -> Body | None:
     if len(address) != ADDRESS or item.name != _name(tenant, address):
         return None
     return Body(tenant, address, item.changed)
+
+
+TIMEOUT = "20s"
+RETRIES = timedelta(seconds=30)  # the sending MTA waits meanwhile
+
+
+def open_vault(settings: Quarantine, folder: Path, ring: KeyRing) -> Vault:
+    """Return the vault; paths are relative to the configuration folder. The first use connects."""
+    return Vault(_open_blob_store(settings, folder), ring)
+
+
+def _open_blob_store(settings: Quarantine, folder: Path) -> BlobStore:
+    if settings.bucket is None:
+        return FilesystemStore(folder / settings.store)
+    bucket, prefix = settings.bucket
+    key_id, secret = _credentials(folder / settings.credentials)
+    config: S3Config = {"region": settings.region, "access_key_id": key_id, "secret_access_key": secret}
+    if settings.endpoint:
+        config["endpoint"] = settings.endpoint
+    options: ClientConfig = {"timeout": TIMEOUT, "allow_http": settings.endpoint.startswith("http://")}
+    retries: RetryConfig = {"max_retries": 2, "retry_timeout": RETRIES}
+    store = S3Store(bucket, prefix=prefix or None, config=config, client_options=options, retry_config=retries)
+    return S3BlobStore(store)
+
+
+def _credentials(path: Path) -> tuple[str, str]:
+    try:
+        lines = path.read_text("ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"quarantine.credentials: cannot read {path}: {error}.") from None
+    if len(lines) != 2:
+        raise ConfigurationError(f"quarantine.credentials: {path} must have two lines, the key's id and its secret.")
+    return lines[0], lines[1]

@@ -22,13 +22,11 @@ from mailwarden.guard.quarantine_config import DigestSettings
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest_link import Link, LinkSeal
-from mailwarden.quarantine.digest_store import DigestStore
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days, HeldMessage
-from mailwarden.quarantine.keeping import Keeping
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.releasing import Releasing
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import HeldMessage, RetentionDays
+from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -39,7 +37,7 @@ from tests.integration.held_messages import RAW, finished
 ALL = Scope.deployment()
 ANN, BOB = "ann@north.example", "bob@north.example"
 STRANGER = Actor("digest", "192.0.2.1", "r1")
-SEAL = LinkSeal(KeyRing.of(b"k" * 64))
+SEAL = DigestLinkSigner(KeyRing.of(b"k" * 64))
 SETTINGS = DigestSettings("quarantine@north.example", "https://mail.example", max_messages=3)
 MORNING = (datetime.now(UTC) + timedelta(days=1)).replace(hour=7, minute=0, second=1, microsecond=0)
 
@@ -81,8 +79,8 @@ class Listener:
         self.taken.append(tuple(recipients))
         return {}
 
-    async def hear(self, _: HeldMessage, __: Spooled, asked_by: str) -> None:
-        self.heard.append(asked_by)
+    async def released(self, _: HeldMessage, __: Spooled, requested_by: str) -> None:
+        self.heard.append(requested_by)
 
 
 class House:
@@ -91,11 +89,11 @@ class House:
         self.tenants = TenantStore(self.database)
         self.directory = TenantDirectory(self.tenants)
         self.store, self.digest_store = QuarantineStore(self.database), DigestStore(self.database)
-        self.vault = Vault(FolderShelf(folder / "vault"), KeyRing.of(b"k" * 64))
+        self.vault = Vault(FilesystemStore(folder / "vault"), KeyRing.of(b"k" * 64))
         self.desk = SelfServiceDesk(SEAL, self.digest_store)
         self.listener = Listener()
         releases = ReleaseStore(self.database)
-        self.releasing = Releasing(self.vault, releases, self.listener, spool=folder, listener=self.listener)
+        self.releasing = ReleaseJob(self.vault, releases, self.listener, spool=folder, listener=self.listener)
         self.hop = NextHop(("127.0.0.1", port), 5.0, "guard.example")
         self.north = self.south = UUID(int=0)
         self.now = MORNING
@@ -117,11 +115,11 @@ class House:
         made = finished(tenant or self.north, recipients=recipients or (ANN,), **changes)
         if tag:
             made = replace(made, ruling=replace(made.ruling, tags=(tag,)))
-        return await Keeping(self.vault, self.store, Days()).keep(made, Spooled.of(RAW))
+        return await QuarantineWriter(self.vault, self.store, RetentionDays()).hold(made, Spooled.of(RAW))
 
     async def states(self, uid: UUID) -> list[str]:
         return [each.state for each in (await self.store.find(ALL, uid)).recipients]
 
 
 def link_to(uid: UUID, number: int = 1) -> str:
-    return SEAL.token(Link(uid, number, datetime.now(UTC) + timedelta(days=1)))
+    return SEAL.token(DigestLink(uid, number, datetime.now(UTC) + timedelta(days=1)))

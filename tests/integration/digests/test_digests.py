@@ -10,7 +10,7 @@ from mailwarden.errors import TenantForbidden
 from mailwarden.guard.digests import TRIES
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest import Turn
+from mailwarden.quarantine.digest import DigestJob
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.digests.house import ALL, ANN, BOB, MORNING, STRANGER, House, Post
 
@@ -133,7 +133,7 @@ async def test_while_the_next_hop_is_away_digests_wait_and_one_that_silences_it_
 async def test_a_guard_that_dies_over_a_digest_leaves_it_for_the_day_after(house: House, post: Post):
     await house.keep()
     await house.digest_store.prepare(ALL, MORNING.date(), MORNING)
-    assert await house.digest_store.take(ALL, MORNING.date()) == Turn(house.north, ANN)
+    assert await house.digest_store.take(ALL, MORNING.date()) == DigestJob(house.north, ANN)
     assert await house.guard().look() == 0
     house.now += timedelta(days=1)
     assert await house.guard().look() == 1
@@ -144,15 +144,15 @@ async def test_a_tenant_never_sees_anothers_messages_for_the_same_address(house:
     foreign = await house.keep(ANN, subject="Foreign", tenant=house.south)
     both = (house.north, house.south, mine), (house.south, house.north, foreign)
     for tenant, other, uid in both:
-        found = await house.digest_store.collect(Scope.of(tenant), Turn(tenant, ANN), MORNING, 10)
+        found = await house.digest_store.collect(Scope.of(tenant), DigestJob(tenant, ANN), MORNING, 10)
         assert [*found.uids, *(each.message.uid for each in found.listed)] == [uid, uid]
         with pytest.raises(TenantForbidden):
-            await house.digest_store.collect(Scope.of(other), Turn(tenant, ANN), MORNING, 10)
+            await house.digest_store.collect(Scope.of(other), DigestJob(tenant, ANN), MORNING, 10)
     assert await house.guard().look() == 1, "the domain is north's alone"
     (text,) = post.told().values()
     assert "Mine" in text
     assert "Foreign" not in text
-    found = await house.digest_store.collect(ALL, Turn(house.south, ANN), MORNING, 10)
+    found = await house.digest_store.collect(ALL, DigestJob(house.south, ANN), MORNING, 10)
     assert found.uids == [foreign], "and what was told there was not told here"
 
 

@@ -15,8 +15,8 @@ from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest_link import Link, LinkSeal
-from mailwarden.quarantine.held import State
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.model import State
 from mailwarden.quarantine.store import NOT_WHOLE
 from tests.integration.digests.house import ALL, ANN, BOB, SEAL, STRANGER, House, Post, link_to, tokens
 
@@ -88,8 +88,8 @@ async def test_what_was_not_analyzed_whole_is_no_recipients_to_release(house: Ho
 async def test_no_other_link_leads_anywhere(house: House):
     limited, deleted, good = await house.keep(tag="analysis.structure-limit"), await house.keep(), await house.keep()
     await house.store.delete(ALL, deleted, None, STRANGER)
-    expired = SEAL.token(Link(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
-    forged = LinkSeal(KeyRing.of(b"l" * 64)).token(Link(good, 1, datetime.now(UTC) + timedelta(days=1)))
+    expired = SEAL.token(DigestLink(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
+    forged = DigestLinkSigner(KeyRing.of(b"l" * 64)).token(DigestLink(good, 1, datetime.now(UTC) + timedelta(days=1)))
     for token in (link_to(limited), link_to(deleted), link_to(good, 2), link_to(uuid4()), expired, forged, "x"):
         assert await house.desk.find(token, STRANGER) is None
         assert await house.desk.release(token, STRANGER) is None

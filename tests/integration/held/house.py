@@ -9,13 +9,11 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days, HeldMessage
-from mailwarden.quarantine.keeping import Keeping
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.releasing import Releasing
-from mailwarden.quarantine.retention import QuarantineRetention
-from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import HeldMessage, RetentionDays
+from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -39,26 +37,26 @@ class Sink:
             self.taken.append((good, raw.data()))
         return {each: self.refused[each] for each in recipients if each in self.refused}
 
-    async def hear(self, message: HeldMessage, raw: Spooled, asked_by: str) -> None:
-        self.heard.append((message.ggrid, raw.data(), asked_by))
+    async def released(self, message: HeldMessage, raw: Spooled, requested_by: str) -> None:
+        self.heard.append((message.ggrid, raw.data(), requested_by))
 
 
 class House:
-    DAYS = Days(30, {"malware": 14})
+    DAYS = RetentionDays(30, {"malware": 14})
 
     def __init__(self, database: Database, folder: Path, tenants: Sequence[UUID]) -> None:
         self.database = database
         self.folder = folder / "vault"
         self.north, self.south = tenants
-        self.vault = Vault(FolderShelf(self.folder), KeyRing.of(b"k" * 64))
+        self.vault = Vault(FilesystemStore(self.folder), KeyRing.of(b"k" * 64))
         self.store, self.releases = QuarantineStore(database), ReleaseStore(database)
-        self.keeping = Keeping(self.vault, self.store, self.DAYS)
+        self.writer = QuarantineWriter(self.vault, self.store, self.DAYS)
         self.sink = Sink()
-        self.releasing = Releasing(self.vault, self.releases, self.sink, spool=folder, listener=self.sink)
+        self.releasing = ReleaseJob(self.vault, self.releases, self.sink, spool=folder, listener=self.sink)
         self.retention = QuarantineRetention(self.vault, RetentionStore(database), self.releases, self.DAYS)
 
     def bodies(self) -> list[Path]:
         return [path for path in self.folder.rglob("*") if path.is_file() and path.name != "vault"]
 
     async def keep(self, tenant: UUID | None = None, raw: bytes = RAW, **changes: Any) -> UUID:
-        return await self.keeping.keep(finished(tenant or self.north, **changes), Spooled.of(raw))
+        return await self.writer.hold(finished(tenant or self.north, **changes), Spooled.of(raw))

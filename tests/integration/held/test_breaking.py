@@ -16,9 +16,9 @@ from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolati
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import BY_RECIPIENT, State
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import BY_RECIPIENT, State
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -50,19 +50,19 @@ async def test_bytes_whose_row_was_not_written_are_found_after_the_grace_and_rem
     assert len(house.bodies()) == 1
 
 
-async def test_a_row_whose_bytes_are_gone_is_told_and_never_released_as_something_else(house: House):
+async def test_a_row_without_bytes_is_reported_and_not_released(house: House):
     uid = await house.keep()
     asked = await house.keep(raw=b"other")
-    await house.store.ask_release(ALL, asked, None, ANN)
+    await house.store.request_release(ALL, asked, None, ANN)
     for body in house.bodies():
         body.unlink()
     assert await house.retention.find_missing() == 2
     assert (await house.store.find(ALL, uid)).missing
-    with pytest.raises(NotReleasable, match="not kept"):
-        await house.store.ask_release(ALL, uid, None, ANN)
+    with pytest.raises(NotReleasable, match="no longer stored"):
+        await house.store.request_release(ALL, uid, None, ANN)
     assert await house.releasing.release_all() == 0
     (recipient,) = (await house.store.find(ALL, asked)).recipients
-    assert (recipient.state, recipient.failure) == (State.HELD, "The message itself cannot be read.")
+    assert (recipient.state, recipient.failure) == (State.HELD, "The stored message is missing or damaged.")
     assert house.sink.taken == []
 
 
@@ -70,7 +70,7 @@ async def test_bytes_that_were_changed_are_not_released(house: House):
     uid = await house.keep()
     (body,) = house.bodies()
     body.write_bytes(body.read_bytes()[:-1] + b"!")
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     assert await house.releasing.release_all() == 0
     held = await house.store.find(ALL, uid)
     assert (held.missing, held.in_state(State.HELD)) == (True, ("ann@north.example",))
@@ -81,7 +81,7 @@ async def test_bytes_that_were_changed_are_not_shown_as_kept_again_by_the_daily_
     body = next(each for each in house.bodies() if each.stat().st_size > 1_000)
     sound = body.read_bytes()
     body.write_bytes(sound[:-1] + b"!")
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     await house.releasing.release_all()
     assert await house.retention.find_missing() == 1, "the file is there, and is not the message"
     assert (await house.store.find(ALL, uid)).missing
@@ -98,15 +98,15 @@ async def test_bytes_that_come_back_from_a_backup_can_be_released(house: House):
     await house.retention.find_missing()
     (house.folder.parent / "backup").rename(body)
     assert await house.retention.find_missing() == 0
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     assert await house.releasing.release_all() == 1
 
 
 async def test_what_a_recipient_asked_for_waits_for_the_next_hop_and_what_others_did_is_told(house: House):
     mine, theirs = await house.keep(), await house.keep(raw=b"other")
     house.sink.refused = {"ann@north.example": AWAY}
-    await house.store.ask_release(ALL, mine, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
-    await house.store.ask_release(ALL, theirs, None, ANN)
+    await house.store.request_release(ALL, mine, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
+    await house.store.request_release(ALL, theirs, None, ANN)
     assert await house.releasing.release_all() == 0
     (waiting,), (told,) = [(await house.store.find(ALL, each)).recipients for each in (mine, theirs)]
     assert (waiting.state, waiting.failure) == (State.RELEASING, "")
@@ -125,7 +125,7 @@ async def test_what_a_recipient_asked_for_waits_for_the_next_hop_and_what_others
 async def test_what_the_next_hop_refuses_is_held_again_whoever_asked(house: House):
     uid = await house.keep()
     house.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
-    await house.store.ask_release(ALL, uid, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
+    await house.store.request_release(ALL, uid, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
     assert await house.releasing.release_all() == 0
     assert (await house.store.find(ALL, uid)).in_state(State.HELD) == ("ann@north.example",)
 
@@ -153,9 +153,11 @@ async def test_a_full_disk_is_told_and_leaves_nothing_behind(house: House, monke
 
 async def test_a_database_that_is_away_is_told_and_the_message_is_still_the_callers(tmp_path: Path):
     away = Database("postgresql://nobody@127.0.0.1:1/none")
-    keeping = Keeping(Vault(FolderShelf(tmp_path), KeyRing.of(b"k" * 64)), QuarantineStore(away), House.DAYS)
+    writer = QuarantineWriter(
+        Vault(FilesystemStore(tmp_path), KeyRing.of(b"k" * 64)), QuarantineStore(away), House.DAYS
+    )
     with pytest.raises(StorageUnavailable):
-        await keeping.keep(finished(UUID(int=1)), Spooled.of(RAW))
+        await writer.hold(finished(UUID(int=1)), Spooled.of(RAW))
     await away.close()
 
 
@@ -196,7 +198,7 @@ async def test_a_message_that_is_held_again_while_its_bytes_are_removed_keeps_th
     second = await house.keep()
     assert len(house.bodies()) == 1
     await house.retention.clear()
-    await house.store.ask_release(ALL, second, None, ANN)
+    await house.store.request_release(ALL, second, None, ANN)
     assert await house.releasing.release_all() == 1
 
 
@@ -252,7 +254,7 @@ async def test_messages_go_by_the_days_of_their_tenant_and_verdict_and_their_byt
 
 async def test_what_is_being_released_does_not_expire(house: House):
     uid = await house.keep()
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     async with house.database.connection() as connection:
         await _age(connection, 31)
     assert await house.retention.expire() == 0
@@ -262,7 +264,7 @@ async def test_what_is_being_released_does_not_expire(house: House):
 
 async def test_what_nobody_releases_expires_after_all(house: House):
     uid = await house.keep()
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     async with house.database.connection() as connection:
         await _age(connection, 31)
         await connection.execute("UPDATE quarantine_recipients SET changed_at = now() - interval '8 days'")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mailwarden.quarantine import retention_store
-from mailwarden.quarantine.held import State
-from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine import retention as retention_store
+from mailwarden.quarantine.model import State
+from mailwarden.quarantine.retention import RetentionStore
 from tests.integration.held.house import ALL, ANN, House
 
 _WAITS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
@@ -25,7 +25,7 @@ async def test_a_release_that_is_asked_for_while_messages_expire_is_kept(
         async with asyncio.timeout(60):
             while not await connection.fetchval(_WAITS):
                 await asyncio.sleep(0.05)
-        await house.store.ask_release(ALL, asked, None, ANN)
+        await house.store.request_release(ALL, asked, None, ANN)
         await connection.execute("SELECT pg_advisory_unlock(42)")
         assert await expiring == 1
         assert await connection.fetchval("SELECT count(*) FROM quarantine WHERE uid = $1", other) == 0

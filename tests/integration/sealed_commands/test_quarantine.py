@@ -17,11 +17,10 @@ from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days, HeldMessage
-from mailwarden.quarantine.keeping import Keeping
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.releasing import Releasing
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import HeldMessage, RetentionDays
+from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -39,9 +38,11 @@ def keep(database_url, folder):
         async def work() -> UUID:
             database = Database(database_url)
             (tenant,) = await TenantStore(database).list(Scope.deployment())
-            vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
+            vault = Vault(FilesystemStore(folder / "quarantine"), KeyRing.of(KEY.encode()))
             request = finished(tenant.uid, **changes)
-            uid = await Keeping(vault, QuarantineStore(database), Days()).keep(request, Spooled.of(RAW))
+            uid = await QuarantineWriter(vault, QuarantineStore(database), RetentionDays()).hold(
+                request, Spooled.of(RAW)
+            )
             await database.close()
             return uid
 
@@ -62,8 +63,8 @@ def guard(database_url, folder, tmp_path):
 
     async def work() -> None:
         database = Database(database_url)
-        vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
-        releasing = Releasing(vault, ReleaseStore(database), Refusing(), spool=tmp_path)
+        vault = Vault(FilesystemStore(folder / "quarantine"), KeyRing.of(KEY.encode()))
+        releasing = ReleaseJob(vault, ReleaseStore(database), Refusing(), spool=tmp_path)
         while not ends.is_set():
             await releasing.release_all()
             await asyncio.sleep(0.1)
@@ -130,7 +131,7 @@ def test_messages_are_deleted_for_some_and_for_all(run, keep, database_url):
     (whole,) = run("delete", uid, "--block", "domain", "-o", "json")
     assert (whole["kept"], [each["state"] for each in whole["recipients"]]) == (False, ["deleted"] * 2)
     assert entries(database_url, "sender-block") == ["evil.example"]
-    assert "not kept any more" in run("release", uid, code=2).err
+    assert "no longer stored" in run("release", uid, code=2).err
 
 
 def test_the_message_itself_is_taken_out_byte_for_byte(run, keep, tmp_path):

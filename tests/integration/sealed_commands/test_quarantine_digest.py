@@ -9,9 +9,9 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -28,9 +28,9 @@ def north(database_url, folder) -> UUID:
     async def work() -> UUID:
         database = Database(database_url)
         tenant = await TenantStore(database).create(Scope.deployment(), "North", ["north.example"])
-        vault = Vault(FolderShelf(folder / "quarantine"), KeyRing.of(KEY.encode()))
+        vault = Vault(FilesystemStore(folder / "quarantine"), KeyRing.of(KEY.encode()))
         request = finished(tenant.uid, subject="Cheap\x1b[31m watches at http://evil.example")
-        await Keeping(vault, QuarantineStore(database), Days()).keep(request, Spooled.of(RAW))
+        await QuarantineWriter(vault, QuarantineStore(database), RetentionDays()).hold(request, Spooled.of(RAW))
         await database.close()
         return tenant.uid
 

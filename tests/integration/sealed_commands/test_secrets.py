@@ -19,10 +19,10 @@ from mailwarden.crypto.keyring import UnknownKey, read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import InvalidCredentials
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest_link import Link, LinkSeal
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -47,7 +47,7 @@ def ring_of(folder: Path, name: str = "contents"):
 
 
 def vault_of(folder: Path) -> Vault:
-    return Vault(FolderShelf(folder / "quarantine"), ring_of(folder))
+    return Vault(FilesystemStore(folder / "quarantine"), ring_of(folder))
 
 
 def keep(database_url: str, folder: Path, raw: bytes = RAW) -> tuple[UUID, bytes]:
@@ -57,7 +57,9 @@ def keep(database_url: str, folder: Path, raw: bytes = RAW) -> tuple[UUID, bytes
         database = Database(database_url)
         (tenant,) = await TenantStore(database).list(ALL)
         store = QuarantineStore(database)
-        uid = await Keeping(vault_of(folder), store, Days()).keep(finished(tenant.uid, raw=raw), Spooled.of(raw))
+        uid = await QuarantineWriter(vault_of(folder), store, RetentionDays()).hold(
+            finished(tenant.uid, raw=raw), Spooled.of(raw)
+        )
         held = await store.find(ALL, uid)
         await database.close()
         assert held.address is not None
@@ -149,10 +151,10 @@ def test_a_standby_key_opens_before_it_is_used(run, folder, pepper):
 
 
 def test_signed_links_hold_after_a_rotation(run, folder, pepper):
-    link = Link(UUID(int=7), 1, datetime.now(UTC).replace(microsecond=0) + timedelta(days=1))
-    token = LinkSeal(ring_of(folder)).token(link)
+    link = DigestLink(UUID(int=7), 1, datetime.now(UTC).replace(microsecond=0) + timedelta(days=1))
+    token = DigestLinkSigner(ring_of(folder)).token(link)
     run("rotate", "contents")
-    assert LinkSeal(ring_of(folder)).open(token, datetime.now(UTC)) == link
+    assert DigestLinkSigner(ring_of(folder)).open(token, datetime.now(UTC)) == link
 
 
 def test_api_keys_codes_and_authenticators_outlast_a_rotation(run, folder, pepper, database_url):

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.forms import Form
-from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.request import UserRequest
 from mailwarden.console.screens.quarantine import HeldScreen
 from mailwarden.errors import NotReleasable
@@ -19,7 +18,8 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import HeldMessage, HeldRecipient, State
+from mailwarden.quarantine.model import HeldMessage, HeldRecipient, State
+from mailwarden.quarantine.service import QuarantineService
 
 
 class Overtaken:
@@ -69,7 +69,7 @@ async def test_who_is_refused_sees_the_message_as_it_is_now(deed: str) -> None:
         may=lambda _: True,
     )
     screen = HeldScreen(
-        cast("Quarantine", Overtaken(message)), cast("HistoryStore", NoHistory()), cast("Previews", None)
+        cast("QuarantineService", Overtaken(message)), cast("HistoryStore", NoHistory()), cast("Previews", None)
     )
     await getattr(screen, deed)(cast("UserRequest", visit))
     assert (shown["waiting"], shown["releasing"]) == ((), ("bob@company.example",))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mailwarden.console.screens.quarantine import QuarantineSearch, read_search
 from mailwarden.errors import SchemaViolation
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.held import HeldMessage, Place, Question, State
+from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor, State
 
 LAST = HeldMessage(
     uid=uuid4(),
@@ -32,7 +32,7 @@ LAST = HeldMessage(
 
 
 def test_without_a_word_it_asks_for_what_is_held() -> None:
-    assert read_search({}).question(None) == Question(state=State.HELD)
+    assert read_search({}).question(None) == HeldFilter(state=State.HELD)
     assert read_search({}).address() == "/console/quarantine"
     assert not read_search({}).is_narrow
     assert read_search({"state": "any"}).is_narrow
@@ -48,7 +48,7 @@ def test_an_address_keeps_the_search_and_the_place() -> None:
         tenant="a&b", verdict="spam", state="released", recipient="x", sender="y", subject="two words"
     )
     query = dict(parse_qsl(urlsplit(search.to_older(LAST)).query))
-    assert read_search(query) == replace(search, after=Place(LAST.received, LAST.uid))
+    assert read_search(query) == replace(search, after=PageCursor(LAST.received, LAST.uid))
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.digest_mail import DigestWriter, Unwritable
 from mailwarden.guard.quarantine_config import DigestSettings
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.digest import Digest, Waiting
-from mailwarden.quarantine.digest_link import LinkSeal
-from mailwarden.quarantine.held import HeldMessage, State
+from mailwarden.quarantine.digest import Digest, DigestLinkSigner, HeldForRecipient
+from mailwarden.quarantine.model import HeldMessage, State
 
 NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
-SEAL = LinkSeal(KeyRing.of(b"k" * 64))
+SEAL = DigestLinkSigner(KeyRing.of(b"k" * 64))
 SETTINGS = DigestSettings("quarantine@company.example", "https://mail.example:9081/", max_messages=3)
 WRITER = DigestWriter(SETTINGS, SEAL)
 HOSTILE = (
@@ -57,7 +56,7 @@ def held(**changes: Any) -> HeldMessage:
 
 
 def digest(*messages: HeldMessage, recipient: str = "ann@company.example", more: int = 0) -> Digest:
-    listed = [Waiting(each, 1, recipient, State.HELD) for each in messages]
+    listed = [HeldForRecipient(each, 1, recipient, State.HELD) for each in messages]
     return Digest(UUID(int=1), recipient, listed, [each.uid for each in messages] + [uuid4() for _ in range(more)])
 
 

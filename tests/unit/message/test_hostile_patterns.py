@@ -16,7 +16,7 @@ from mailwarden.message import charsets, decoding, headers, html_links, media, p
 from mailwarden.message import html as message_html
 from mailwarden.message import urls as message_urls
 from mailwarden.message.addresses import read_addresses
-from mailwarden.quarantine import bypass
+from mailwarden.quarantine import release_token
 
 MEGABYTE = 1_000_000
 SECONDS = 4.0  # alone each takes less than a second; a quadratic one would take minutes
@@ -85,8 +85,8 @@ NEAR_MATCHES = [
     (passwords._NEAR, "search", "code d'acc"),
     (delivery_headers._OWN, "search", b"x-mailwarden-a\r\n a\n"),
     (delivery_headers._FIELD, "search", b"x-mailwarden-a: b\r\n \n"),
-    (bypass._TRACES, "fullmatch", b"a:b\r\n c\r\n"),
-    (bypass._MEANING, "search", b"content-content-"),
+    (release_token._FIELDS, "fullmatch", b"a:b\r\n c\r\n"),
+    (release_token._NO_TRACE_FIELD, "search", b"content-content-"),
 ]
 
 

@@ -28,8 +28,7 @@ from mailwarden.guard.config import GuardConfig
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
-from mailwarden.quarantine.opening import open_vault
-from mailwarden.quarantine.vault import Vault
+from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.serving.tls import client_context
 from mailwarden.wire import guard as wire
 from mailwarden.wire.guard import GUARD_STATUS_PATH, GuardStatus
@@ -160,7 +159,7 @@ async def _unopened(vault: Vault) -> bool:
     closed = 0
     async with contextlib.aclosing(vault.bodies()) as bodies:
         async for body in bodies:
-            if await vault.is_sound(body.tenant, body.address):
+            if await vault.verifies(body.tenant, body.address):
                 return False
             closed += await vault.has(body.tenant, body.address)  # it may have been released since
             if closed == SAMPLES:

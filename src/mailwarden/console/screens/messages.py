@@ -14,7 +14,6 @@ from msgspec import Struct
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.message_view import MessageView, view_of
 from mailwarden.console.permissions import Permission
-from mailwarden.console.quarantine import Quarantine
 from mailwarden.console.request import GLOBAL, UserRequest, see_other
 from mailwarden.console.screens.learning import REPORT_KINDS, notice_code, read_contents, read_kind
 from mailwarden.console.screens.quarantine import held_message_of
@@ -36,6 +35,7 @@ from mailwarden.learning.service import ReportService
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
+from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
@@ -215,7 +215,9 @@ MAX_OTHERS = 20  # tenants that the page of a message with recipients of several
 
 
 class MessageScreen:
-    def __init__(self, history: HistoryStore, policy: Policy, teaching: ReportService, quarantine: Quarantine) -> None:
+    def __init__(
+        self, history: HistoryStore, policy: Policy, teaching: ReportService, quarantine: QuarantineService
+    ) -> None:
         self._history = history
         self._policy = policy
         self._teaching = teaching

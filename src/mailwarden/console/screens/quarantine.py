@@ -1,5 +1,6 @@
 """Quarantine: what is held, the newest first, with filters; several can be released or deleted at once."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -12,7 +13,6 @@ from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
-from mailwarden.console.quarantine import QUARANTINE, Quarantine, reasons_for, uid_in
 from mailwarden.console.request import UserRequest, see_other, with_error_status
 from mailwarden.console.screens.preview import framed
 from mailwarden.console.templating import HEADERS
@@ -32,9 +32,12 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.message.preview import document_of, notice
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.quarantine.held import HeldMessage, Place, Question, State
+from mailwarden.model.scope import Scope
+from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor, State
+from mailwarden.quarantine.service import QuarantineService
 from mailwarden.wire.quarantine import Listed
 
+QUARANTINE = "/console/quarantine"
 ANY = "any"
 MAX_FILTER = 500
 # States as the filter names them; without one, the first.
@@ -55,7 +58,7 @@ class QuarantineSearch(Struct, frozen=True):
     recipient: str = ""
     sender: str = ""
     subject: str = ""
-    after: Place | None = None
+    after: PageCursor | None = None
 
     @property
     def is_narrow(self) -> bool:
@@ -80,8 +83,8 @@ class QuarantineSearch(Struct, frozen=True):
         """Return the address of the page after the one that ends with this message."""
         return self.address(after=f"{last.received.astimezone(UTC).isoformat()}_{last.uid}")
 
-    def question(self, tenant: UUID | None) -> Question:
-        return Question(
+    def question(self, tenant: UUID | None) -> HeldFilter:
+        return HeldFilter(
             tenant=tenant,
             verdict=Verdict(self.verdict) if self.verdict else None,
             recipient=_address(self.recipient),
@@ -121,12 +124,12 @@ def _address(text: str) -> str | None:
     return text if "@" in text else f"@{text}"
 
 
-def _place(text: str) -> Place | None:
+def _place(text: str) -> PageCursor | None:
     if not text:
         return None
     moment, _, uid = text.partition("_")
     try:
-        return Place(datetime.fromisoformat(moment).astimezone(UTC), UUID(uid))
+        return PageCursor(datetime.fromisoformat(moment).astimezone(UTC), UUID(uid))
     except (ValueError, OverflowError):
         raise SchemaViolation("The place to go on from cannot be read.") from None
 
@@ -149,7 +152,7 @@ class Result(Struct, frozen=True):
 
 
 class QuarantineScreen:
-    def __init__(self, quarantine: Quarantine, history: HistoryStore) -> None:
+    def __init__(self, quarantine: QuarantineService, history: HistoryStore) -> None:
         self._quarantine = quarantine
         self._history = history
 
@@ -256,7 +259,7 @@ READ_ERRORS = (NotReleasable, StorageUnavailable)
 
 
 class HeldScreen:
-    def __init__(self, quarantine: Quarantine, history: HistoryStore, previews: Previews) -> None:
+    def __init__(self, quarantine: QuarantineService, history: HistoryStore, previews: Previews) -> None:
         self._quarantine = quarantine
         self._history = history
         self._previews = previews
@@ -307,7 +310,7 @@ class HeldScreen:
         """Show the message in its frame, as words and plain formatting."""
         uid = _uid(request)
         try:
-            raw = await self._quarantine.look_into(request.scope, uid, request.actor)
+            raw = await self._quarantine.preview(request.scope, uid, request.actor)
         except READ_ERRORS as error:
             return framed(document_of(notice(error.message)))
         try:
@@ -346,7 +349,7 @@ class HeldScreen:
         waiting = message.in_state(State.HELD)
         address = message.from_address or message.sender
         page = request.render(
-            "quarantine/held.html",
+            "quarantine/model.html",
             message=message,
             reason=(await reasons_for(self._history, request.scope, [message])).get(message.uid, ""),
             waiting=waiting,
@@ -365,7 +368,7 @@ class HeldScreen:
 
 
 async def held_message_of(
-    quarantine: Quarantine, request: UserRequest, finished: FinishedRequest
+    quarantine: QuarantineService, request: UserRequest, finished: FinishedRequest
 ) -> HeldMessage | None:
     """Return the held message of an analysis for its page, or None where nothing is held."""
     if not request.may(Permission.QUARANTINE_READ):
@@ -408,3 +411,21 @@ def _listed(request: UserRequest, name: str) -> Listed | None:
         return Listed(given)
     except ValueError:
         raise SchemaViolation("A sender is listed by address or by domain.") from None
+
+
+def uid_in(text: str) -> UUID:
+    """Return the uid that a path or a form names; what is none names no message."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise MessageNotFound("There is no such message in quarantine.") from None
+
+
+async def reasons_for(history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]) -> Mapping[UUID, str]:
+    """Return why each message was held, in one sentence; what history has forgotten already is left out."""
+    found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
+    return {
+        message.uid: finished.judgement.summary
+        for message, finished in zip(messages, found, strict=True)
+        if finished is not None
+    }

@@ -35,10 +35,10 @@ class NotHeld(Exception):
     """The quarantine could not keep the message just now; the log has why."""
 
 
-class QuarantineKeeper(Protocol):
+class QuarantineWriter(Protocol):
     """Keeps messages that are held back."""
 
-    async def keep(self, finished: FinishedRequest, raw: Spooled) -> object:
+    async def hold(self, finished: FinishedRequest, raw: Spooled) -> object:
         """Return once the message is kept durably; raise where it is not."""
 
 
@@ -72,10 +72,10 @@ def answered(parts: Sequence[Part]) -> list[Part]:
 
 
 class Delivery:
-    def __init__(self, hop: NextHop, seal: ResultSeal, keeper: QuarantineKeeper | None, metrics: Metrics) -> None:
+    def __init__(self, hop: NextHop, seal: ResultSeal, writer: QuarantineWriter | None, metrics: Metrics) -> None:
         self._hop = hop
         self._seal = seal
-        self._keeper = keeper
+        self._writer = writer
         self._carried = metrics.counter("smtp_messages", "Messages answered over SMTP, by what was done.", "outcome")
 
     async def carry_out(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
@@ -88,7 +88,7 @@ class Delivery:
             return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
         if bounced:  # all of them: see `settle`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
-        if held and self._keeper is None:
+        if held and self._writer is None:
             return self._answer("not_kept", f"{NOT_KEPT} ({held[0].finished.ggrid})", done=True)
         delivered = [part for part in parts if part.decision is Decision.DELIVER]
         try:
@@ -119,9 +119,9 @@ class Delivery:
 
     async def _keep_all(self, parts: Sequence[Part], raw: Spooled) -> None:
         for part in parts:
-            assert self._keeper is not None
+            assert self._writer is not None
             try:
-                await self._keeper.keep(part.finished, raw)
+                await self._writer.hold(part.finished, raw)
             except MailwardenError as error:  # no room, or no database
                 log.warning("not_held", sentence=error.message)
                 raise NotHeld from error

@@ -17,7 +17,6 @@ from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.house import House
-from mailwarden.guard.passes import Passes, PassInUse
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.quarantine import start_quarantine
 from mailwarden.guard.smtp.commands import Refusal
@@ -29,12 +28,11 @@ from mailwarden.guard.smtp.session import Transaction
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
-from mailwarden.quarantine.bypass import BypassSeal
-from mailwarden.quarantine.release_store import ReleaseStore
+from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
 BEING_DELIVERED = "451 4.3.0 This released message is being delivered at this moment; try again later"
-PASS_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
+CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 
 
@@ -49,7 +47,7 @@ class Smtp:
         processing: Processing,
         tenants: TenantDirectory,
         delivery: Delivery,
-        passes: Passes,
+        tokens: ReleaseTokens,
         spool: Path,
         analysis_timeout: float,
     ) -> None:
@@ -59,7 +57,7 @@ class Smtp:
         self._processing = processing
         self._tenants = tenants
         self._delivery = delivery
-        self._passes = passes
+        self._tokens = tokens
         self._spool = spool
         self._analysis_timeout = analysis_timeout
 
@@ -77,14 +75,14 @@ class Smtp:
         """Answer one message: judged for each tenant, carried out, remembered."""
         assert transaction.sender is not None
         try:
-            taken = await self._passes.take(raw, [each.address for each in transaction.recipients])
-        except PassInUse:
+            claimed = await self._tokens.claim(raw, [each.address for each in transaction.recipients])
+        except TokenInUse:
             raise Refusal(BEING_DELIVERED) from None
-        if taken is not None:  # it was judged before, held, and released
+        if claimed is not None:  # it was judged before, held, and released
             answer = await self._delivery.pass_on(
                 transaction.recipients, transaction.sender, transaction.forwarded, raw
             )
-            await (self._passes.spend(taken) if answer.done else self._passes.give_back(taken))
+            await (self._tokens.spend(claimed) if answer.done else self._tokens.give_back(claimed))
             return answer.reply
         try:
             async with self._admission.admitted(raw.size):
@@ -151,14 +149,16 @@ async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[],
         hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
         stack.callback(hop.close)
         key = read_ring(house.folder / config.contents.key, "contents.key")
-        keeper = start_quarantine(house, key=key, hop=hop, stack=stack)
+        writer = start_quarantine(house, key=key, hop=hop, stack=stack)
         source = Smtp(
             settings,
             admission=house.admission,
             processing=house.processing,
             tenants=house.tenants,
-            delivery=Delivery(hop, ResultSeal(key), keeper, house.metrics),
-            passes=Passes(BypassSeal(key), ReleaseStore(house.database), PATIENCE * hop.timeout + PASS_MARGIN),
+            delivery=Delivery(hop, ResultSeal(key), writer, house.metrics),
+            tokens=ReleaseTokens(
+                ReleaseTokenSigner(key), ReleaseTokenStore(house.database), PATIENCE * hop.timeout + CLAIM_MARGIN
+            ),
             spool=house.spool,
             analysis_timeout=patience,
         )

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
 from mailwarden.model.record import FinishedRequest
-from mailwarden.quarantine.bypass import NAME as BYPASS
+from mailwarden.quarantine.release_token import HEADER as BYPASS
 from mailwarden.serving.spool import Spooled
 
 # What only we may write: a client takes out whatever a message brings under these names.

@@ -20,14 +20,14 @@ D, Q, B, U, X = Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision
 RAW = Spooled.of(b"Subject: x\r\n\r\ntext\r\n")
 
 
-class Shelf:
+class HeldWriter:
     """A keeper that remembers, or that cannot."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.kept: list[FinishedRequest] = []
         self._failure = failure
 
-    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+    async def hold(self, finished: FinishedRequest, raw: Spooled) -> None:
         if self._failure is not None:
             raise self._failure
         assert raw is RAW
@@ -39,7 +39,7 @@ def part(decision: Decision) -> Part:
     return Part(replace(request, ruling=replace(request.ruling, decision=decision)), [Recipient("a@b.example")])
 
 
-async def answered(decisions: list[Decision], shelf: Shelf | None) -> tuple[str, bool]:
+async def answered(decisions: list[Decision], shelf: HeldWriter | None) -> tuple[str, bool]:
     """Carry decisions out with a next hop that nobody listens at."""
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics()
@@ -97,7 +97,7 @@ async def test_without_a_quarantine_what_is_held_comes_again(decisions, reply, d
     ],
 )
 async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decisions, reply, kept) -> None:
-    shelf = Shelf()
+    shelf = HeldWriter()
     assert (await answered(decisions, shelf))[0] == reply
     assert [each.ruling.decision for each in shelf.kept] == [Q] * kept
 
@@ -107,7 +107,7 @@ async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decision
 )
 async def test_what_cannot_be_kept_comes_again_and_the_log_says_why(failure: Exception, level: str) -> None:
     with structlog.testing.capture_logs() as logs:
-        assert await answered([Q, X], Shelf(failure)) == ("451 4.3.0", False)
+        assert await answered([Q, X], HeldWriter(failure)) == ("451 4.3.0", False)
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("not_held", level)
     assert line.get("sentence") == ("The disk is full." if level == "warning" else None)

@@ -47,13 +47,13 @@ class Judge:
         self.kept.append(examined.finished.ruling.decision)
 
 
-class Passes:
-    async def take(self, *_: object) -> None:
+class NoTokens:
+    async def claim(self, *_: object) -> None:
         return None
 
 
-class Shelf:
-    async def keep(self, finished: FinishedRequest, raw: Spooled) -> None:
+class HeldWriter:
+    async def hold(self, finished: FinishedRequest, raw: Spooled) -> None:
         pass
 
 
@@ -66,8 +66,8 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
         admission=Admission(maximum=1, threshold=1, max_delay=0.0, max_bytes=1_000),
         processing=cast("Any", judge),
         tenants=cast("Any", None),
-        delivery=Delivery(nobody, ResultSeal(KeyRing.of(b"k" * 32)), Shelf(), Metrics()),
-        passes=cast("Any", Passes()),
+        delivery=Delivery(nobody, ResultSeal(KeyRing.of(b"k" * 32)), HeldWriter(), Metrics()),
+        tokens=cast("Any", NoTokens()),
         spool=Path(),
         analysis_timeout=1.0,
     )

@@ -1,4 +1,4 @@
-"""A held message: what is known of it, who it is for, and what became of it for each of them."""
+"""A held message, its recipients and their states, and the filter of a list of held messages."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,24 +9,24 @@ from msgspec import Struct
 
 from mailwarden.model.outcome import Verdict
 
-DEFAULT = "default"  # the days of every verdict that has none of its own
-OPEN_TO_RECIPIENTS = frozenset({Verdict.SPAM, Verdict.SUSPICIOUS})  # what they may have released without anybody else
-BY_RECIPIENT = "digest:"  # who asked for a release, before the address of a recipient who did it by a link
+DEFAULT = "default"  # the key for verdicts without days of their own
+OPEN_TO_RECIPIENTS = frozenset({Verdict.SPAM, Verdict.SUSPICIOUS})  # verdicts that a recipient may release alone
+BY_RECIPIENT = "digest:"  # prefix of the actor's name when a recipient releases by a link
 
 
 class State(StrEnum):
-    """What became of a held message for one recipient."""
+    """The state of a held message for one recipient."""
 
     HELD = "held"
-    RELEASING = "releasing"  # somebody asked for it, and a guard is to do it
-    RELEASED = "released"  # and accepted by the next hop
+    RELEASING = "releasing"  # requested; a guard will deliver it
+    RELEASED = "released"  # accepted by the next hop
     DELETED = "deleted"
 
 
 class HeldRecipient(Struct, frozen=True):
     address: str
     state: State = State.HELD
-    failure: str = ""  # why the last release came to nothing
+    failure: str = ""  # why the last release failed
     changed_by: str = ""
     changed_at: datetime | None = None
 
@@ -36,7 +36,7 @@ class HeldMessage(Struct, frozen=True):
     tenant: UUID
     ggrid: UUID
     vault: UUID
-    address: bytes | None  # None: its bytes are given up
+    address: bytes | None  # None once the bytes are to be removed
     size: int
     sender: str
     from_address: str
@@ -47,47 +47,47 @@ class HeldMessage(Struct, frozen=True):
     expires: datetime
     missing: bool
     recipients: tuple[HeldRecipient, ...]
-    whole: bool = False  # analysis looked at all of it
+    whole: bool = False  # the analysis covered the whole message
 
     @property
     def is_kept(self) -> bool:
-        """Tell whether its bytes can be had."""
+        """Return whether the bytes are still stored."""
         return self.address is not None and not self.missing
 
     @property
     def is_open_to_recipients(self) -> bool:
-        """Tell whether a recipient may have it released by a link."""
+        """Return whether a recipient may release it by a link."""
         return self.verdict in OPEN_TO_RECIPIENTS and self.whole and self.is_kept
 
     def in_state(self, state: State) -> tuple[str, ...]:
         return tuple(each.address for each in self.recipients if each.state is state)
 
 
-class Place(Struct, frozen=True):
-    """The last message of a page, after which the next one begins."""
+class PageCursor(Struct, frozen=True):
+    """The last message of a page; the next page starts after it."""
 
     received: datetime
     uid: UUID
 
 
-class Question(Struct, frozen=True):
-    """Which held messages are wanted; what is None is left open. An address may be `@` and a domain."""
+class HeldFilter(Struct, frozen=True):
+    """A filter of held messages; None matches all. An address may be `@` and a domain."""
 
     tenant: UUID | None = None
     verdict: Verdict | None = None
     recipient: str | None = None
     sender: str | None = None
-    text: str | None = None  # in the subject
-    state: State | None = None  # of any recipient
+    text: str | None = None  # a part of the subject
+    state: State | None = None  # of at least one recipient
     since: datetime | None = None
-    after: Place | None = None
+    after: PageCursor | None = None
 
 
-EVERYTHING = Question()
+NO_FILTER = HeldFilter()
 
 
-class Days(Struct, frozen=True):
-    """For how long held messages are kept where the tenant says nothing else."""
+class RetentionDays(Struct, frozen=True):
+    """Days to keep held messages of tenants without a setting of their own."""
 
     default: int = 30
     of: Mapping[str, int] = {}  # by verdict
@@ -97,8 +97,8 @@ class Days(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """A release that a guard has taken on: who is to have the message, and who wants it."""
+    """A release that a guard has claimed: the recipients, and the actor who requested it."""
 
     message: HeldMessage
     recipients: Sequence[str]
-    asked_by: str
+    requested_by: str

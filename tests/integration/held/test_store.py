@@ -14,15 +14,20 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.errors import MessageNotFound, NotReleasable
-from mailwarden.guard.passes import Passes, PassInUse, TakenPass
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.bypass import Bypass, BypassSeal
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Place, Question, State
-from mailwarden.quarantine.release_store import ReleaseStore
-from mailwarden.quarantine.releasing import Releasing
-from mailwarden.quarantine.retention_store import RetentionStore
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import HeldFilter, PageCursor, State
+from mailwarden.quarantine.release import ReleaseJob
+from mailwarden.quarantine.release_token import (
+    ClaimedToken,
+    ReleaseToken,
+    ReleaseTokens,
+    ReleaseTokenSigner,
+    ReleaseTokenStore,
+    TokenInUse,
+)
+from mailwarden.quarantine.retention import RetentionStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.integration.held.house import ALL, ANN, House
@@ -42,7 +47,7 @@ async def test_a_message_is_kept_byte_for_byte_with_what_people_look_for(house: 
 
 async def test_the_same_guard_request_is_kept_once(house: House):
     request = finished(house.north)
-    first, second = [await house.keeping.keep(request, Spooled.of(RAW)) for _ in range(2)]
+    first, second = [await house.writer.hold(request, Spooled.of(RAW)) for _ in range(2)]
     assert first == second
     assert len(await house.store.page(ALL)) == 1
 
@@ -55,7 +60,7 @@ async def test_each_filter_finds_what_it_says(house: House):
     other = await house.keep(house.south, recipients=("carl@south.example",))
 
     async def found(**asked: Any) -> list[UUID]:
-        return [each.uid for each in await house.store.page(ALL, Question(**asked))]
+        return [each.uid for each in await house.store.page(ALL, HeldFilter(**asked))]
 
     assert await found() == [other, phish, spam]
     assert await found(tenant=house.north) == [phish, spam]
@@ -69,7 +74,7 @@ async def test_each_filter_finds_what_it_says(house: House):
     assert await found(state=State.RELEASED) == []
     assert await found(since=datetime.now(UTC) + timedelta(hours=1)) == []
     (first,) = await house.store.page(ALL, limit=1)
-    assert await found(after=Place(first.received, first.uid)) == [phish, spam]
+    assert await found(after=PageCursor(first.received, first.uid)) == [phish, spam]
     assert await house.store.counts(ALL) == {Verdict.SPAM: 2, Verdict.PHISHING: 1}
     assert await house.store.counts(Scope.of(house.south)) == {Verdict.SPAM: 1}
 
@@ -77,9 +82,9 @@ async def test_each_filter_finds_what_it_says(house: House):
 async def test_two_tenants_hold_a_message_of_the_same_ggrid(house: House):
     north, south = finished(house.north, recipients=("ann@north.example",)), finished(house.south)
     south = replace(south, ggrid=north.ggrid, envelope=replace(south.envelope, recipients=("kim@south.example",)))
-    ours, theirs = [await house.keeping.keep(each, Spooled.of(RAW)) for each in (north, south)]
+    ours, theirs = [await house.writer.hold(each, Spooled.of(RAW)) for each in (north, south)]
     assert ours != theirs
-    assert await house.keeping.keep(south, Spooled.of(RAW)) == theirs
+    assert await house.writer.hold(south, Spooled.of(RAW)) == theirs
     held = [await house.store.of_ggrid(ALL, tenant, north.ggrid) for tenant in (house.north, house.south)]
     assert [each.uid for each in held] == [ours, theirs]
     assert [each.in_state(State.HELD) for each in held] == [("ann@north.example",), ("kim@south.example",)]
@@ -93,20 +98,20 @@ async def test_no_call_reaches_over_the_wall_of_a_tenant(house: House):
     for call in (
         house.store.find(foreign, uid),
         house.store.of_ggrid(foreign, held.tenant, held.ggrid),
-        house.store.ask_release(foreign, uid, None, ANN),
+        house.store.request_release(foreign, uid, None, ANN),
         house.store.delete(foreign, uid, None, ANN),
-        house.store.note_export(foreign, uid, ANN),
+        house.store.record_export(foreign, uid, ANN),
     ):
         with pytest.raises(MessageNotFound):
             await call
     for nobody in (foreign, Scope.of()):
         assert await house.store.page(nobody) == []
-        assert await house.store.page(nobody, Question(tenant=house.north)) == []
+        assert await house.store.page(nobody, HeldFilter(tenant=house.north)) == []
         assert await house.store.counts(nobody) == {}
     retention = RetentionStore(house.database)
     assert await retention.kept(foreign, held.vault) == []
-    await house.releases.note_missing(foreign, held, missing=True)
-    await house.store.ask_release(Scope.of(house.north), uid, None, ANN)
+    await house.releases.set_missing(foreign, held, missing=True)
+    await house.store.request_release(Scope.of(house.north), uid, None, ANN)
     assert await house.releases.claim(foreign, held.vault, 60.0) is None
     assert (await house.store.find(ALL, uid)).in_state(State.RELEASING) == held.in_state(State.HELD)
     assert not (await house.store.find(ALL, uid)).missing
@@ -114,7 +119,7 @@ async def test_no_call_reaches_over_the_wall_of_a_tenant(house: House):
 
 async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(house: House):
     uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
-    asked = await house.store.ask_release(Scope.of(house.north), uid, None, ANN)
+    asked = await house.store.request_release(Scope.of(house.north), uid, None, ANN)
     assert asked.in_state(State.RELEASING) == ("ann@north.example", "bob@north.example")
 
     assert await house.releasing.release_all() == 2
@@ -133,12 +138,12 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(house
 
 async def test_the_audit_names_nobody_as_having_taken_out_what_is_gone(house: House):
     uid = await house.keep()
-    await house.store.note_export(ALL, uid, ANN)
+    await house.store.record_export(ALL, uid, ANN)
     await house.store.delete(ALL, uid, None, ANN)
     with pytest.raises(NotReleasable):
-        await house.store.note_export(ALL, uid, ANN, "preview")
+        await house.store.record_export(ALL, uid, ANN, "preview")
     with pytest.raises(NotReleasable):
-        await house.store.note_export(ALL, uid, ANN)
+        await house.store.record_export(ALL, uid, ANN)
     deeds = await AuditStore(house.database).find(Scope.of(house.north))
     told = [deed.action for deed in deeds if deed.action.startswith("quarantine")]
     assert told == ["quarantine.delete", "quarantine.export"]
@@ -146,25 +151,25 @@ async def test_the_audit_names_nobody_as_having_taken_out_what_is_gone(house: Ho
 
 async def test_a_release_to_some_leaves_the_others_waiting(house: House):
     uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
-    await house.store.ask_release(ALL, uid, ["BOB@north.example"], ANN)
+    await house.store.request_release(ALL, uid, ["BOB@north.example"], ANN)
     await house.releasing.release_all()
     held = await house.store.find(ALL, uid)
     assert [each.state for each in held.recipients] == [State.HELD, State.RELEASED]
     with pytest.raises(NotReleasable):
-        await house.store.ask_release(ALL, uid, ["eve@north.example"], ANN)
-    await house.store.ask_release(ALL, uid, ["bob@north.example"], ANN)  # the next hop lost it
+        await house.store.request_release(ALL, uid, ["eve@north.example"], ANN)
+    await house.store.request_release(ALL, uid, ["bob@north.example"], ANN)  # the next hop lost it
     assert await house.releasing.release_all() == 1
 
 
 async def test_who_could_not_have_it_is_held_as_before_and_it_is_told_why(house: House):
     uid = await house.keep(recipients=("ann@north.example", "bob@north.example"))
     house.sink.refused = {"bob@north.example": "550 5.1.1 No such user"}
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     await house.releasing.release_all()
     ann, bob = (await house.store.find(ALL, uid)).recipients
     assert (ann.state, bob.state, bob.failure) == (State.RELEASED, State.HELD, "550 5.1.1 No such user")
     house.sink.refused = {}
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     await house.releasing.release_all()
     assert [taken for taken, _ in house.sink.taken] == [("ann@north.example",), ("bob@north.example",)]
 
@@ -172,7 +177,7 @@ async def test_who_could_not_have_it_is_held_as_before_and_it_is_told_why(house:
 async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(house: House):
     uid = await house.keep()
     vault = (await house.store.find(ALL, uid)).vault
-    await house.store.ask_release(ALL, uid, None, ANN)
+    await house.store.request_release(ALL, uid, None, ANN)
     assert await house.releases.claim(ALL, vault, 900.0) is not None
     assert await house.releasing.release_all() == 0, "another guard has it in hand"
     async with house.database.connection() as connection:
@@ -182,16 +187,16 @@ async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(house: Hou
 
 async def test_a_release_whose_bytes_are_in_another_vault_is_left_for_its_guards(house: House, tmp_path: Path):
     uid = await house.keep()
-    await house.store.ask_release(ALL, uid, None, ANN)
-    elsewhere = Vault(FolderShelf(tmp_path / "elsewhere"), KeyRing.of(b"k" * 64))
-    assert await Releasing(elsewhere, house.releases, house.sink, spool=tmp_path).release_all() == 0
+    await house.store.request_release(ALL, uid, None, ANN)
+    elsewhere = Vault(FilesystemStore(tmp_path / "elsewhere"), KeyRing.of(b"k" * 64))
+    assert await ReleaseJob(elsewhere, house.releases, house.sink, spool=tmp_path).release_all() == 0
     assert await house.releasing.release_all() == 1
 
 
 async def test_malware_is_not_released(house: House):
     uid = await house.keep(verdict=Verdict.MALWARE)
     with pytest.raises(NotReleasable, match="file-hash-allow"):
-        await house.store.ask_release(ALL, uid, None, ANN)
+        await house.store.request_release(ALL, uid, None, ANN)
 
 
 async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(house: House):
@@ -203,7 +208,7 @@ async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(ho
     assert ([each.state for each in held.recipients], held.is_kept) == ([State.DELETED] * 2, False)
     assert await house.retention.clear() == 1
     assert house.bodies() == []
-    for again in (house.store.delete, house.store.ask_release):
+    for again in (house.store.delete, house.store.request_release):
         with pytest.raises(NotReleasable):
             await again(ALL, uid, None, ANN)
 
@@ -211,12 +216,12 @@ async def test_a_message_is_deleted_for_one_and_then_for_all_and_its_bytes_go(ho
 async def test_a_release_can_be_taken_back_until_a_guard_takes_it_on(house: House):
     early, late = await house.keep(), await house.keep(raw=b"other")
     for uid in (early, late):
-        await house.store.ask_release(ALL, uid, None, ANN)
+        await house.store.request_release(ALL, uid, None, ANN)
     await house.store.delete(ALL, early, None, ANN)
     release = await house.releases.claim(ALL, (await house.store.find(ALL, late)).vault, 60.0)
     assert release is not None
     assert release.message.uid == late
-    with pytest.raises(NotReleasable, match="just now"):
+    with pytest.raises(NotReleasable, match="is releasing"):
         await house.store.delete(ALL, late, None, ANN)
     assert (await house.store.find(ALL, early)).in_state(State.DELETED) == ("ann@north.example",)
 
@@ -225,8 +230,8 @@ async def test_guards_that_release_at_once_do_each_release_once(house: House, tm
     recipients = tuple(f"r{number}@north.example" for number in range(5))
     for number in range(12):
         uid = await house.keep(raw=bytes([number]), recipients=recipients)
-        await house.store.ask_release(ALL, uid, None, ANN)
-    guards = [Releasing(house.vault, house.releases, house.sink, spool=tmp_path) for _ in range(4)]
+        await house.store.request_release(ALL, uid, None, ANN)
+    guards = [ReleaseJob(house.vault, house.releases, house.sink, spool=tmp_path) for _ in range(4)]
     served = 0
     while sum(len(taken) for taken, _ in house.sink.taken) < 60:
         served += sum(await asyncio.gather(*(guard.release_all() for guard in guards)))
@@ -234,62 +239,65 @@ async def test_guards_that_release_at_once_do_each_release_once(house: House, tm
     assert sorted(raw for _, raw in house.sink.taken) == [bytes([number]) for number in range(12)]
 
 
-async def test_a_pass_is_spent_once(house: House):
+async def test_a_release_token_is_spent_once(house: House):
+    tokens = ReleaseTokenStore(house.database)
     one, until = uuid4(), datetime.now(UTC) + timedelta(hours=1)
-    claimed = await house.releases.claim_pass(ALL, one, 60.0)
+    claimed = await tokens.claim(ALL, one, 60.0)
     assert claimed is not None
-    assert await house.releases.claim_pass(ALL, one, 60.0) is None
-    assert await house.releases.is_claimed(ALL, one, 60.0)
-    await house.releases.give_back_pass(ALL, one, claimed - timedelta(seconds=1))
-    assert await house.releases.claim_pass(ALL, one, 60.0) is None, "an older claim gives nothing back"
-    await house.releases.spend_pass(ALL, one, until)
-    assert await house.releases.claim_pass(ALL, one, 60.0) is None
-    assert not await house.releases.is_claimed(ALL, one, 60.0)
+    assert await tokens.claim(ALL, one, 60.0) is None
+    assert await tokens.is_claimed(ALL, one, 60.0)
+    await tokens.give_back(ALL, one, claimed - timedelta(seconds=1))
+    assert await tokens.claim(ALL, one, 60.0) is None, "an older claim gives nothing back"
+    await tokens.spend(ALL, one, until)
+    assert await tokens.claim(ALL, one, 60.0) is None
+    assert not await tokens.is_claimed(ALL, one, 60.0)
 
 
-async def test_a_message_goes_through_by_its_pass_once(house: House):
-    seal = BypassSeal(KeyRing.of(b"k" * 64))
-    passes, recipients = Passes(seal, house.releases, 60.0), ["ann@north.example"]
-    bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
-    stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)
-    assert await passes.take(Spooled.of(RAW), recipients) is None
-    taken = await passes.take(stamped, recipients)
-    assert taken is not None
-    assert taken.bypass == bypass
-    with pytest.raises(PassInUse):
-        await passes.take(stamped, recipients)
-    await passes.give_back(taken)
-    again = await passes.take(stamped, recipients)
-    assert again is not None, "the next hop was away, and Postfix comes again"
-    await passes.spend(again)
-    assert await passes.take(stamped, recipients) is None
+async def test_a_message_passes_once_by_its_token(house: House):
+    signer = ReleaseTokenSigner(KeyRing.of(b"k" * 64))
+    tokens, recipients = ReleaseTokens(signer, ReleaseTokenStore(house.database), 60.0), ["ann@north.example"]
+    token = ReleaseToken(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+    stamped = Spooled.of(signer.field(token, recipients, sha256(RAW).digest()) + RAW)
+    assert await tokens.claim(Spooled.of(RAW), recipients) is None
+    claimed = await tokens.claim(stamped, recipients)
+    assert claimed is not None
+    assert claimed.token == token
+    with pytest.raises(TokenInUse):
+        await tokens.claim(stamped, recipients)
+    await tokens.give_back(claimed)
+    again = await tokens.claim(stamped, recipients)
+    assert again is not None, "the next hop was down, and Postfix retries"
+    await tokens.spend(again)
+    assert await tokens.claim(stamped, recipients) is None
 
 
-async def test_of_many_with_one_pass_at_two_guards_one_goes_through(house: House, database_url: str):
-    seal, recipients = BypassSeal(KeyRing.of(b"k" * 64)), ["ann@north.example"]
+async def test_one_of_many_with_the_same_token_passes(house: House, database_url: str):
+    signer, recipients = ReleaseTokenSigner(KeyRing.of(b"k" * 64)), ["ann@north.example"]
     databases = [Database(database_url, 8) for _ in range(2)]
-    guards = [Passes(seal, ReleaseStore(database), 60.0) for database in databases]
+    guards = [ReleaseTokens(signer, ReleaseTokenStore(database), 60.0) for database in databases]
     for _ in range(10):
-        bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
-        stamped = seal.field(bypass, recipients, sha256(RAW).digest()) + RAW
-        tries = [guard.take(Spooled.of(stamped), recipients) for guard in guards for _ in range(8)]
+        token = ReleaseToken(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+        stamped = signer.field(token, recipients, sha256(RAW).digest()) + RAW
+        tries = [guard.claim(Spooled.of(stamped), recipients) for guard in guards for _ in range(8)]
         found = await asyncio.gather(*tries, return_exceptions=True)
-        taken = [each for each in found if isinstance(each, TakenPass)]
-        assert len(taken) == 1
-        assert sum(isinstance(each, PassInUse) for each in found) == 15
-        await guards[0].spend(taken[0])
-        assert await guards[1].take(Spooled.of(stamped), recipients) is None
+        claimed = [each for each in found if isinstance(each, ClaimedToken)]
+        assert len(claimed) == 1
+        assert sum(isinstance(each, TokenInUse) for each in found) == 15
+        await guards[0].spend(claimed[0])
+        assert await guards[1].claim(Spooled.of(stamped), recipients) is None
     for database in databases:
         await database.close()
 
 
-async def test_a_guard_that_dies_with_a_pass_leaves_it_to_the_retry(house: House):
-    seal, recipients = BypassSeal(KeyRing.of(b"k" * 64)), ["ann@north.example"]
-    bypass = Bypass(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
-    stamped = Spooled.of(seal.field(bypass, recipients, sha256(RAW).digest()) + RAW)
-    assert await Passes(seal, house.releases, 0.3).take(stamped, recipients) is not None  # and nothing after it
-    retry = Passes(seal, house.releases, 60.0)
-    with pytest.raises(PassInUse):
-        await retry.take(stamped, recipients)
+async def test_the_retry_gets_the_token_of_a_guard_that_died(house: House):
+    signer, recipients = ReleaseTokenSigner(KeyRing.of(b"k" * 64)), ["ann@north.example"]
+    token = ReleaseToken(uuid4(), uuid4(), datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1))
+    stamped = Spooled.of(signer.field(token, recipients, sha256(RAW).digest()) + RAW)
+    assert (
+        await ReleaseTokens(signer, ReleaseTokenStore(house.database), 0.3).claim(stamped, recipients) is not None
+    )  # and nothing after it
+    retry = ReleaseTokens(signer, ReleaseTokenStore(house.database), 60.0)
+    with pytest.raises(TokenInUse):
+        await retry.claim(stamped, recipients)
     await asyncio.sleep(0.4)
-    assert await retry.take(stamped, recipients) is not None
+    assert await retry.claim(stamped, recipients) is not None

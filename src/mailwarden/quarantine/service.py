@@ -1,13 +1,14 @@
-"""The quarantine as people work with it: looking, releasing, deleting, and what goes into a list with that.
+"""Quarantine operations: the writer holds a message, the service lists, releases, deletes and exports held messages.
 
-The API, the commands and the console come here. What is released a guard hands on, within seconds.
+The API, the CLI and the console use the same service. A guard delivers a released message within seconds.
 
-Security: `export` gives whole messages out, as hostile as they came; the audit is told before.
+Security: whole messages pass through here. `export` returns hostile bytes, after the audit event is committed.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
@@ -15,24 +16,25 @@ from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.held import EVERYTHING, HeldMessage, Question
-from mailwarden.quarantine.store import QuarantineStore, check_deletion, check_release
-from mailwarden.quarantine.vault import Vault
+from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays
+from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
+from mailwarden.quarantine.vault import Bytes, Vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.wire.lists import ListEntryInput
 from mailwarden.wire.quarantine import Held, HeldFor, Listed
 
 
-class QuarantineDesk:
+class QuarantineService:
     def __init__(self, store: QuarantineStore, vault: Vault, lists: Lists, spool: Path) -> None:
         self._store = store
         self._vault = vault
         self._lists = lists
         self._spool = spool
 
-    async def page(self, scope: Scope, question: Question = EVERYTHING, limit: int = 100) -> Sequence[HeldMessage]:
-        return await self._store.page(scope, question, limit)
+    async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
+        return await self._store.page(scope, filters, limit)
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
         return await self._store.counts(scope, tenant)
@@ -53,14 +55,14 @@ class QuarantineDesk:
         allow: Listed | None = None,
         everywhere: bool = False,
     ) -> HeldMessage:
-        """Have a message released; with `allow` its sender is let through from now on, for the tenant or for all."""
+        """Request the release of a message; `allow` adds its sender to sender-allow, for the tenant or globally."""
         if allow is not None:
             message = await self._store.find(scope, uid)
             if message.verdict is Verdict.MALWARE:
-                raise NotReleasable("Malware is never delivered, and its sender is not allowed for it.")
+                raise NotReleasable("Malware is never delivered, and its sender cannot be allowed.")
             check_release(message, recipients)
             await self._list(scope, "sender-allow", message, allow, actor, everywhere=everywhere)
-        return await self._store.ask_release(scope, uid, recipients, actor)
+        return await self._store.request_release(scope, uid, recipients, actor)
 
     async def delete(
         self,
@@ -72,7 +74,7 @@ class QuarantineDesk:
         block: Listed | None = None,
         everywhere: bool = False,
     ) -> HeldMessage:
-        """Delete a message; with `block` its sender is held back from now on, for the tenant or for all."""
+        """Delete a message; `block` adds its sender to sender-block, for the tenant or globally."""
         if block is not None:
             message = await self._store.find(scope, uid)
             check_deletion(message, recipients)
@@ -80,47 +82,47 @@ class QuarantineDesk:
         return await self._store.delete(scope, uid, recipients, actor)
 
     async def export(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
-        """Return the message itself, every byte verified."""
-        return await self._fetch(await self._store.note_export(scope, uid, actor))
+        """Return the bytes of the message, verified."""
+        return await self._fetch(await self._store.record_export(scope, uid, actor))
 
-    async def look_into(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
-        """Return the message itself for a safe preview, which the audit tells apart from taking it out."""
-        return await self._fetch(await self._store.note_export(scope, uid, actor, "preview"))
+    async def preview(self, scope: Scope, uid: UUID, actor: Actor) -> Spooled:
+        """Return the bytes for a safe preview, which has its own audit event."""
+        return await self._fetch(await self._store.record_export(scope, uid, actor, "preview"))
 
     async def _fetch(self, message: HeldMessage) -> Spooled:
-        assert message.address is not None, "the audit event has it"
+        assert message.address is not None, "record_export has checked it"
         if message.vault != await self._vault.uid():
-            raise StorageUnavailable("The message is kept in the vault of another host; ask there.")
+            raise StorageUnavailable("Another host's vault has this message. Repeat the call there.")
         try:
             return await self._vault.get(message.tenant, message.address, self._spool)
         except UnknownKey as error:
-            raise NotReleasable(f"The message cannot be opened on this host. {error}") from None
+            raise NotReleasable(f"This host cannot decrypt the message. {error}") from None
         except (FileNotFoundError, BrokenSeal):
-            raise NotReleasable("The message itself cannot be read: it is gone from the vault, or broken.") from None
+            raise NotReleasable("The stored message is missing or damaged.") from None
 
     async def _list(
         self, scope: Scope, name: str, message: HeldMessage, what: Listed, actor: Actor, *, everywhere: bool
     ) -> None:
-        """Add the sender to a list; what cannot be an entry stops the rest, so that nothing is done by halves.
+        """Add the sender to a list; the caller has checked that the rest will succeed.
 
-        For the same reason the caller has seen before that there is something to release or to delete.
+        An invalid entry raises before anything is released or deleted.
         """
         if everywhere and scope.tenants is not None:
-            raise GlobalScopeForbidden("Only the whole deployment may change a global list.")
+            raise GlobalScopeForbidden("Only an administrator of the deployment may change a global list.")
         address = message.from_address or message.sender
         entry = address if what is Listed.ADDRESS else address.rpartition("@")[2]
         if not entry:
-            raise NotReleasable("The message names no sender who could be listed; do it without.")
+            raise NotReleasable("The message has no sender to list. Repeat without the list entry.")
         given = ListEntryInput(entry, comment=f"Quarantine, message {message.uid}")
         try:
             await self._lists.add_entries(ListScope(None if everywhere else message.tenant), name, [given], actor)
         except (InvalidEntry, EntryTooBroad) as error:
             why = next((str(detail["reason"]) for detail in error.details if "reason" in detail), error.message)
-            raise NotReleasable(f"The sender of the message cannot be listed; do it without. {why}") from None
+            raise NotReleasable(f"The sender cannot be a list entry. Repeat without it. {why}") from None
 
 
 def held_of(message: HeldMessage) -> Held:
-    """Return a held message as callers see it."""
+    """Return the API record of a held message."""
     return Held(
         uid=message.uid,
         tenant_uid=message.tenant,
@@ -139,3 +141,35 @@ def held_of(message: HeldMessage) -> Held:
             for each in message.recipients
         ),
     )
+
+
+TRIES = 3
+
+
+class QuarantineWriter:
+    def __init__(self, vault: Vault, store: QuarantineStore, days: RetentionDays) -> None:
+        self._vault = vault
+        self._store = store
+        self._days = days
+
+    async def hold(self, finished: FinishedRequest, raw: Bytes) -> UUID:
+        """Store the bytes, then the row; return the uid once both survive a crash.
+
+        Any failure raises, and the caller still has the message. Retention removes bytes without a row. A row without
+        bytes cannot occur, because `add` checks the bytes under the same lock as their removal."""
+        tenant, vault = finished.tenant, await self._vault.uid()
+        for _ in range(TRIES):
+            address = await self._vault.put(tenant, raw)
+            try:
+                return await self._store.add(
+                    Scope.of(tenant),
+                    finished,
+                    uid=uuid4(),
+                    vault=vault,
+                    address=address,
+                    days=self._days,
+                    body_exists=partial(self._vault.has, tenant, address),
+                )
+            except BodyGone:  # the same message was held before, and its bytes were removed meanwhile
+                continue
+        raise StorageUnavailable("The quarantine does not hold what is put into it.")

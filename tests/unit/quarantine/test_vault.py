@@ -8,7 +8,7 @@ import pytest
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import ConfigurationError, StorageUnavailable
 from mailwarden.guard.quarantine_config import GuardQuarantine
-from mailwarden.quarantine.opening import open_vault
+from mailwarden.quarantine.vault import open_vault
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.shared import Quarantine
 
@@ -24,7 +24,7 @@ async def test_a_folder_is_made_when_it_is_used(tmp_path: Path):
 
 def test_a_bucket_needs_two_lines_of_credentials(tmp_path: Path):
     settings = Quarantine(store="s3://held/mail", endpoint="http://127.0.0.1:1", credentials="s3")
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot read"):
         open_vault(settings, tmp_path, KEY)
     (tmp_path / "s3").write_text("only-one\n")
     with pytest.raises(ConfigurationError, match="two lines"):
@@ -32,7 +32,7 @@ def test_a_bucket_needs_two_lines_of_credentials(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_a_store_that_is_away_is_told(tmp_path: Path):
+async def test_an_unreachable_store_raises_storage_unavailable(tmp_path: Path):
     (tmp_path / "s3").write_text("id\nsecret\n")
     settings = Quarantine(store="s3://held/mail", endpoint="http://127.0.0.1:1", credentials="s3")
     with pytest.raises(StorageUnavailable):
@@ -52,5 +52,5 @@ async def test_a_store_that_is_away_is_told(tmp_path: Path):
         (GuardQuarantine(release_to="mx.example:25"), []),
     ],
 )
-def test_mistakes_are_told(settings: Quarantine, keys: list[str]):
+def test_invalid_settings_are_reported(settings: Quarantine, keys: list[str]):
     assert [key for key, _ in settings.mistakes()] == keys

@@ -1,7 +1,7 @@
-"""A shelf that is a folder: written, synchronised, renamed, the folder synchronised.
+"""Blobs as files: write, fsync, rename, fsync the folder.
 
-A crash loses nothing that was kept, and leaves nothing half written under its name. By our own
-code, because obstore's LocalStore renames without ever calling fsync.
+A crash loses no stored blob and leaves no partial file under its name. obstore's LocalStore is not used because it
+renames without fsync.
 """
 
 import os
@@ -15,45 +15,44 @@ from typing import TypeVar
 from uuid import uuid4
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.quarantine.shelf import Item
-from mailwarden.quarantine.thread import finish_in_thread
+from mailwarden.quarantine.blob_store import Blob, finish_in_thread
 
 T = TypeVar("T")
-PARTS = ".parts"  # what is being written
-ABANDONED = 86_400.0  # seconds after which nobody is writing it any more
+PARTS = ".parts"  # unfinished writes
+ABANDONED = 86_400.0  # seconds after which an unfinished write is removed
 READ = 1_048_576
 RETRY_AFTER = 5
 BATCH = 1_000
-MAX_SOUND = 10_000  # folders that are remembered; 256 a tenant
+MAX_SYNCED = 10_000  # folders to remember; a tenant has 256
 
 
-class FolderShelf:
-    """Several processes may share it, on one host or over a file system that keeps its word about fsync."""
+class FilesystemStore:
+    """Several processes may share the folder, on one host or over a file system that honours fsync."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sound: set[Path] = set()  # folders that this process knows to outlast a crash
+        self._synced: set[Path] = set()  # folders that this process has synchronised
 
     async def put(self, name: str, pieces: Iterable[bytes]) -> None:
-        await _in_thread(lambda: self._write(name, pieces, os.replace))
+        await _run(lambda: self._write(name, pieces, os.replace))
 
     async def create(self, name: str, contents: bytes) -> bool:
         try:
-            await _in_thread(lambda: self._write(name, [contents], os.link))
+            await _run(lambda: self._write(name, [contents], os.link))
         except FileExistsError:
             return False
         return True
 
     async def get(self, name: str) -> AsyncGenerator[bytes, None]:
-        file = await _in_thread(lambda: os.open(self._folder / name, os.O_RDONLY))
+        file = await _run(lambda: os.open(self._folder / name, os.O_RDONLY))
         try:
-            while piece := await _in_thread(lambda: os.read(file, READ)):
+            while piece := await _run(lambda: os.read(file, READ)):
                 yield piece
         finally:
             os.close(file)
 
     async def has(self, name: str) -> bool:
-        return await _in_thread((self._folder / name).is_file)
+        return await _run((self._folder / name).is_file)
 
     async def remove(self, name: str) -> None:
         path = self._folder / name
@@ -65,11 +64,11 @@ class FolderShelf:
             except (FileNotFoundError, NotADirectoryError):
                 return
 
-        await _in_thread(unlink)
+        await _run(unlink)
 
-    async def items(self) -> AsyncGenerator[Item, None]:
+    async def blobs(self) -> AsyncGenerator[Blob, None]:
         walk = self._walk()
-        while batch := await _in_thread(lambda: list(islice(walk, BATCH))):
+        while batch := await _run(lambda: list(islice(walk, BATCH))):
             for item in batch:
                 yield item
 
@@ -89,17 +88,17 @@ class FolderShelf:
                 os.close(file)
             place(part, path)
         finally:
-            with suppress(OSError):  # it is renamed, or of no use
+            with suppress(OSError):  # it was renamed, or the write failed
                 part.unlink()
         _synchronise(path.parent)
 
     def _prepare(self, folder: Path) -> None:
-        """Make a folder of ours that outlasts a crash.
+        """Create a folder that survives a crash.
 
-        One that is there already may be somebody's who has not synchronised it yet, or died or failed before: it is
-        synchronised when this process first uses it.
+        Another process may have created the folder and crashed before its fsync, so this process synchronises the
+        folder when it first uses it.
         """
-        if folder in self._sound and folder.is_dir():
+        if folder in self._synced and folder.is_dir():
             return
         if folder == self._folder:
             _make_folder(folder)
@@ -108,43 +107,43 @@ class FolderShelf:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
             _synchronise(folder.parent)
-        if len(self._sound) >= MAX_SOUND:
-            self._sound.clear()
-        self._sound.add(folder)
+        if len(self._synced) >= MAX_SYNCED:
+            self._synced.clear()
+        self._synced.add(folder)
 
-    def _walk(self) -> Iterator[Item]:
+    def _walk(self) -> Iterator[Blob]:
         for folder, folders, files in os.walk(self._folder, onerror=_raise):
             if folder == str(self._folder) and PARTS in folders:
                 folders.remove(PARTS)
                 self._tidy()
             for file in files:
                 path = Path(folder) / file
-                with suppress(FileNotFoundError):  # removed since we looked
+                with suppress(FileNotFoundError):  # removed meanwhile
                     found = path.stat()
                     moment = datetime.fromtimestamp(found.st_mtime, UTC)
-                    yield Item(path.relative_to(self._folder).as_posix(), found.st_size, moment)
+                    yield Blob(path.relative_to(self._folder).as_posix(), found.st_size, moment)
 
     def _tidy(self) -> None:
-        """Remove what a crash kept from being renamed."""
+        """Remove writes that a crash interrupted."""
         for part in (self._folder / PARTS).iterdir():
             with suppress(FileNotFoundError):
                 if part.stat().st_mtime < time.time() - ABANDONED:
                     part.unlink()
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def _run(work: Callable[[], T]) -> T:
     try:
         return await finish_in_thread(work)
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
         raise StorageUnavailable(
-            f"The quarantine's folder cannot be used ({error.strerror}).", retry_after=RETRY_AFTER
+            f"Cannot use the quarantine folder: {error.strerror}.", retry_after=RETRY_AFTER
         ) from error
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that outlasts a crash, with those above it."""
+    """Create a folder and its parents so that they survive a crash."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

@@ -8,10 +8,10 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.figures import FigureStore, QuarantineFigures
-from mailwarden.quarantine.folder import FolderShelf
-from mailwarden.quarantine.held import Days
-from mailwarden.quarantine.keeping import Keeping
+from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.model import RetentionDays
+from mailwarden.quarantine.retention import QuarantineMetrics, RetentionStore
+from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -21,29 +21,29 @@ from tests.integration.held_messages import RAW, finished
 ALL = Scope.deployment()
 
 
-async def test_what_is_held_and_which_release_waits_is_told(database_url: str, tmp_path: Path):
+async def test_metrics_of_held_messages_and_waiting_releases(database_url: str, tmp_path: Path):
     database, metrics = Database(database_url), Metrics()
-    store, figures = QuarantineStore(database), FigureStore(database)
-    gauges = QuarantineFigures(figures, metrics)
+    store, retention = QuarantineStore(database), RetentionStore(database)
+    gauges = QuarantineMetrics(retention, metrics)
     north, south = [(await TenantStore(database).create(ALL, name)).uid for name in ("North", "South")]
-    keeping = Keeping(Vault(FolderShelf(tmp_path), KeyRing.of(b"k" * 64)), store, Days())
-    kept = [await keeping.keep(finished(tenant), Spooled.of(RAW)) for tenant in (north, north, south)]
+    writer = QuarantineWriter(Vault(FilesystemStore(tmp_path), KeyRing.of(b"k" * 64)), store, RetentionDays())
+    kept = [await writer.hold(finished(tenant), Spooled.of(RAW)) for tenant in (north, north, south)]
 
-    async def told() -> dict[str, float]:
+    async def values() -> dict[str, float]:
         await gauges.measure()
         names = ("messages", "bytes", "release_waiting_seconds")
         return {name: metrics.registry.get_sample_value(f"mailwarden_quarantine_{name}") or 0.0 for name in names}
 
-    assert await told() == {"messages": 3, "bytes": 3 * len(RAW), "release_waiting_seconds": 0}
-    await store.ask_release(ALL, kept[0], None, Actor("test"))
+    assert await values() == {"messages": 3, "bytes": 3 * len(RAW), "release_waiting_seconds": 0}
+    await store.request_release(ALL, kept[0], None, Actor("test"))
     async with database.connection() as connection:
         await connection.execute(
             "UPDATE quarantine_recipients SET changed_at = now() - $1::interval", timedelta(hours=1)
         )
-    assert 3600 <= (await told())["release_waiting_seconds"] < 3700
+    assert 3600 <= (await values())["release_waiting_seconds"] < 3700
     await store.delete(ALL, kept[1], None, Actor("test"))
-    assert (await told())["messages"] == 2
+    assert (await values())["messages"] == 2
 
-    of_south = await figures.measure(Scope.of(south))
+    of_south = await retention.totals(Scope.of(south))
     assert (of_south.messages, of_south.waiting_seconds) == (1, 0)
     await database.close()
