@@ -1,6 +1,6 @@
 """Sends messages through guard's own processing, put together as guard puts itself together, with the rig's engines.
 
-guard is built by its own `built_house` from the configuration that `mailwarden init` writes: engines, killable
+guard is built by its own `open_context` from the configuration that `mailwarden init` writes: engines, killable
 workers, lists, database. Left out are only the doors (abby, HTTPS and admission), which see no message's content;
 in return every finding comes back whole. Nothing is stored, so that no message changes what is thought of the next.
 """
@@ -19,9 +19,9 @@ from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
 from evaluate.rivals import BareRspamd, SpamAssassin, has_spamassassin
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.guard.app import built_house
+from mailwarden.guard.app import open_context
 from mailwarden.guard.config import PATH, GuardConfig
-from mailwarden.guard.house import House
+from mailwarden.guard.context import GuardContext
 from mailwarden.guard.processing import GuardRequest
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.ggrid import new_ggrid
@@ -72,11 +72,11 @@ def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Sca
 
 
 async def _scan(folder: Path, posts: Iterable[Posted], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
-    async with built_house(read(folder / PATH, GuardConfig), folder, Metrics()) as (_, house):
-        return await side_by_side(posts, lambda posted: _scan_one(house, posted, rivals), meter.step)
+    async with open_context(read(folder / PATH, GuardConfig), folder, Metrics()) as (_, context):
+        return await side_by_side(posts, lambda posted: _scan_one(context, posted, rivals), meter.step)
 
 
-async def _scan_one(house: House, posted: Posted, rivals: tuple[Ask, Ask]) -> Scanned:
+async def _scan_one(context: GuardContext, posted: Posted, rivals: tuple[Ask, Ask]) -> Scanned:
     request = GuardRequest(
         ggrid=new_ggrid(),
         source="evaluate",
@@ -88,7 +88,7 @@ async def _scan_one(house: House, posted: Posted, rivals: tuple[Ask, Ask]) -> Sc
     )
     evidence, subject, problem = Evidence(()), "", ""
     try:
-        finished = await house.processing.process(request)
+        finished = await context.processing.process(request)
         evidence, subject = finished.evidence, finished.summary.subject
     except Exception as error:  # whatever it is would be a 500 at the door, and is counted as one
         problem = f"{type(error).__name__}: {error}"[:300]

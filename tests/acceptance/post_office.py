@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.result_headers import ResultSeal
 from rig.engines import Engines
 from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix

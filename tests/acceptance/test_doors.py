@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.result_headers import ResultSeal
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope, wait_until

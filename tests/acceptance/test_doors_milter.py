@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.result_headers import ResultSeal
 from rig.folders import remove_folder, temporary_folder
 from rig.ports import free_port
 from rig.postfix import Postfix

@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.sources.rspamd_api import read_envelope
-from mailwarden.guard.sources.stalwart_message import envelope_of, read_request, rebuild
+from mailwarden.guard.sources.stalwart_hook import envelope_of, read_request, rebuild
 from tests.samples.stalwart import hook_call
 
 NAMES = st.sampled_from(["From", "Rcpt", "IP", "Helo", "Shm", "Flags", "User"])

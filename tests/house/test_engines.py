@@ -14,8 +14,8 @@ from tests.house.tree import SOURCE, name_of, parsed, python_files
 HOME = SOURCE / "analysis" / "engines"
 NAMES = re.compile("rspamd|clamav|clamd", re.IGNORECASE)
 # The scan source `rspamdApi` answers clients of Rspamd: its protocol has that name, whichever engine is asked.
-SOURCE_NAMES = re.compile(r"rspamd_?api|rspamd_answer", re.IGNORECASE)
-PROTOCOL = {"guard/sources/rspamd_api.py", "guard/sources/rspamd_answer.py", "guard/doors_config.py"}
+SOURCE_NAMES = re.compile(r"rspamd_?api", re.IGNORECASE)
+PROTOCOL = {"guard/sources/rspamd_api.py", "guard/config.py"}
 # The document that explains every key of the configuration is made from these texts.
 DESCRIBED = {"guard/config.py": "answers clients of Rspamd"}
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import StorageUnavailable
-from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.delivery import Delivery, Part
 from mailwarden.guard.smtp.next_hop import NextHop, NotTaken

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.cli.main import main
-from mailwarden.guard import engines as guard_engines
-from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.jobs import engine_watch as guard_engines
+from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.evidence import FailureKind
 from mailwarden.serving.front_door import Call, FrontDoor, Route
 from mailwarden.serving.port import open_port

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.guard.relationship import KNOWN_AGE, Relationship
+from mailwarden.guard.sender_history import KNOWN_AGE, SenderHistoryReporter
 from mailwarden.history import senders
 from mailwarden.history.maintenance import SENDER_DAYS, Retention
 from mailwarden.history.opening import open_history
@@ -69,7 +69,7 @@ async def count_messages(store: SenderStore, sender: str, messages: int, days: i
 
 async def names(store: SenderStore, sender: str) -> list[str]:
     envelope, summary = Envelope(sender, (BOB,)), MessageSummary(1, "", from_address=sender)
-    report = await Relationship(SenderHistory(store)).report(TENANT, envelope, summary)
+    report = await SenderHistoryReporter(SenderHistory(store)).report(TENANT, envelope, summary)
     assert report.status is Status.FINISHED
     assert not report.required
     return [finding.name for finding in report.findings]

@@ -21,8 +21,7 @@ from mailwarden.errors import (
     Overloaded,
     TenantForbidden,
 )
-from mailwarden.guard.sources.progress import answer_with_progress
-from mailwarden.guard.sources.rest_api import read_handover
+from mailwarden.guard.sources.rest_api import answer_with_progress, read_handover
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope

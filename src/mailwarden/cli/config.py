@@ -7,7 +7,7 @@ from pathlib import Path
 from mailwarden.abby import config as abby
 from mailwarden.cli.command import Command, add_config_option
 from mailwarden.guard import config as guard
-from mailwarden.guard.own_rules import rule_mistakes
+from mailwarden.guard.yara_config import rule_mistakes
 from mailwarden.settings.document import NotADocument, load
 from mailwarden.settings.reader import Mistake, Mistakes, line_of, read
 

@@ -25,9 +25,8 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
 from mailwarden.guard.config import PATH as GUARD_PATH
-from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.digest_mail import DigestWriter, Unwritable
-from mailwarden.guard.quarantine_config import DigestSettings
+from mailwarden.guard.config import DigestSettings, GuardConfig
+from mailwarden.guard.jobs.digests import DigestWriter, Unwritable
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListStore
 from mailwarden.model.outcome import Verdict

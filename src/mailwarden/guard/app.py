@@ -25,17 +25,17 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ScanningDisabled
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.comparison import Comparison
 from mailwarden.guard.config import PATH, GuardConfig
-from mailwarden.guard.engines import EngineWatch
-from mailwarden.guard.house import House
-from mailwarden.guard.learning import Learning
-from mailwarden.guard.own_rules import check_rules, rules_folder
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.jobs.engine_watch import EngineWatch
+from mailwarden.guard.jobs.learning import Learning
+from mailwarden.guard.list_lookup import ListLookup
 from mailwarden.guard.processing import Processing
-from mailwarden.guard.relationship import Relationship
-from mailwarden.guard.smtp.source import assembled_smtp
-from mailwarden.guard.sources.door_assembly import assembled_doors
+from mailwarden.guard.sender_history import SenderHistoryReporter
+from mailwarden.guard.smtp.source import open_smtp
+from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
+from mailwarden.guard.yara_config import check_rules, rules_folder
 from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.opening import open_history
 from mailwarden.history.senders import SenderHistory
@@ -67,13 +67,13 @@ DISABLED_SECONDS = 300  # until a caller tries again: an operator has to change 
 log = get_logger(__name__)
 
 
-def _rest_api(house: House) -> Handler:
-    timeout = house.config.analysis_timeout / 1000
-    return RestApi(house.admission, house.processing, house.spool, timeout).submit
+def _rest_api(context: GuardContext) -> Handler:
+    timeout = context.config.analysis_timeout / 1000
+    return RestApi(context.admission, context.processing, context.spool, timeout).submit
 
 
 # The scan sources that take HTTP: the configuration key, the path, and what answers there when it is enabled.
-SOURCES: tuple[tuple[str, str, Callable[[House], Handler]], ...] = (("rest_api", SUBMIT_PATH, _rest_api),)
+SOURCES: tuple[tuple[str, str, Callable[[GuardContext], Handler]], ...] = (("rest_api", SUBMIT_PATH, _rest_api),)
 
 
 class Guard:
@@ -138,24 +138,26 @@ def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
 
 
 @asynccontextmanager
-async def built_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
+async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
     """Start everything guard needs, and the doors to it."""
     metrics = Metrics()
-    async with built_house(config, folder, metrics) as (guard, house):
+    async with open_context(config, folder, metrics) as (guard, context):
         settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
         async with (
-            _known_tenants(house),
-            assembled_smtp(house, guard.name) as close_smtp,
-            assembled_doors(house) as close_doors,
+            _tenants_updated(context),
+            open_smtp(context, guard.name) as close_smtp,
+            open_http_sources(context) as close,
         ):
-            guard.closers = (close_smtp, close_doors)
+            guard.closers = (close_smtp, close)
             clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
-            routes = _routes(house, guard, metrics, settings)
+            routes = _routes(context, guard, metrics, settings)
             yield guard, FrontDoor(routes, metrics, clients=clients, max_head=MAX_HEAD)
 
 
 @asynccontextmanager
-async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> AsyncIterator[tuple[Guard, House]]:
+async def open_context(
+    config: GuardConfig, folder: Path, metrics: Metrics
+) -> AsyncIterator[tuple[Guard, GuardContext]]:
     """Start everything behind the doors; end it in the opposite order."""
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size, logs=True)
@@ -197,8 +199,8 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         processing = Processing(
             guard=guard.name,
             collector=Collector(workers, engines),
-            relationship=Relationship(senders),
-            comparison=Comparison(ActingLists(lists), Clearance(workers, engines)),
+            sender_history=SenderHistoryReporter(senders),
+            list_lookup=ListLookup(ActingLists(lists), Clearance(workers, engines)),
             learning=learning,
             policy=load_policy(),
             history=history,
@@ -207,7 +209,7 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
         )
         yield (
             guard,
-            House(
+            GuardContext(
                 config=config,
                 folder=folder,
                 admission=admission,
@@ -221,15 +223,15 @@ async def built_house(config: GuardConfig, folder: Path, metrics: Metrics) -> As
 
 
 @asynccontextmanager
-async def _known_tenants(house: House) -> AsyncIterator[None]:
+async def _tenants_updated(context: GuardContext) -> AsyncIterator[None]:
     """Keep the tenants up to date, where a source has to find them by the recipients; abby names them otherwise."""
-    sources = house.config.scan_sources
+    sources = context.config.scan_sources
     if sources.smtp is not None or sources.rspamd_api is not None or sources.stalwart_hook is not None:
-        await house.tenants.start()
+        await context.tenants.start()
     try:
         yield
     finally:
-        await house.tenants.stop()
+        await context.tenants.stop()
 
 
 async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> WorkerPool:
@@ -291,7 +293,7 @@ async def _fed_lists(
     return replica
 
 
-def _routes(house: House, guard: Guard, metrics: Metrics, settings: bytes) -> list[Route]:
+def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: bytes) -> list[Route]:
     async def show_configuration(_: Call) -> web.StreamResponse:
         return web.Response(body=settings, content_type="application/json")
 
@@ -305,8 +307,8 @@ def _routes(house: House, guard: Guard, metrics: Metrics, settings: bytes) -> li
         Route("GET", "/metrics", show_metrics, quiet=True),
     ]
     for key, path, source in SOURCES:
-        enabled = getattr(house.config.scan_sources, key) is not None
-        routes.append(Route("POST", path, source(house) if enabled else refuse_disabled, quiet=enabled))
+        enabled = getattr(context.config.scan_sources, key) is not None
+        routes.append(Route("POST", path, source(context) if enabled else refuse_disabled, quiet=enabled))
     return routes
 
 
@@ -318,7 +320,7 @@ def _patience(config: GuardConfig) -> Patience:
 async def _serve(config: GuardConfig, folder: Path) -> None:
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     tls = ServerTls(lambda: server_context(*files))
-    async with built_guard(config, folder) as (guard, door):
+    async with open_guard(config, folder) as (guard, door):
         settle_memory()
         await serve_until_stopped(
             door,

@@ -1,21 +1,175 @@
 """guard's configuration: `guard/core/guard.yml`."""
 
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal, Union
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
-from mailwarden.guard.doors_config import RspamdApi, StalwartHook
-from mailwarden.guard.quarantine_config import GuardQuarantine
-from mailwarden.guard.smtp.config import Smtp
+from mailwarden.guard.smtp.config import Smtp, is_inside
+from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
 
+MIN_SECRET = 16
+
+Connections = Annotated[
+    int, Meta(ge=1, le=100_000, description="Concurrent connections; guard asks further clients to retry.")
+]
+Public = Annotated[
+    bool, Meta(description="Allows a `listen.host` that is neither loopback nor private; needs the secret.")
+]
+WithoutSecret = Annotated[
+    bool,
+    Meta(
+        description="Allows clients without a secret: every process of this host, and with a private address every "
+        "host of that network, can then submit messages and read verdicts."
+    ),
+]
+BodyTimeout = Annotated[
+    int, Meta(ge=1, le=3_600_000, description="Longest wait for the next bytes of a message, in milliseconds.")
+]
+
+
+# Both stand in messages of ours as they are written here.
+_SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+_LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 PATH = "guard/core/guard.yml"
+
+
+class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 11433
+
+
+class RspamdApi(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that answers clients of Rspamd; see docs/integrations.md."""
+
+    listen: Annotated[RspamdApiListen, Meta(description="Listener for Rspamd clients, plain HTTP.")] = RspamdApiListen()
+    public: Public = False
+    allow_without_secret: WithoutSecret = False
+    password: Annotated[
+        str, Meta(description="Value of the header `Password`; required without `allowWithoutSecret`.")
+    ] = ""
+    quarantine_as: Annotated[
+        Literal["reject", "add header", "discard"],
+        Meta(description="Action for the decision quarantine; the client stores nothing, so `reject` is the default."),
+    ] = "reject"
+    max_connections: Connections = 200
+    body_timeout: BodyTimeout = 30_000
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _mistakes(self, "password", self.password)
+
+
+class StalwartHookListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 11480
+
+
+class StalwartHook(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that answers Stalwart's MTA hooks; see docs/integrations.md."""
+
+    listen: Annotated[StalwartHookListen, Meta(description="Listener for Stalwart, plain HTTP.")] = StalwartHookListen()
+    public: Public = False
+    allow_without_secret: WithoutSecret = False
+    token: Annotated[str, Meta(description="Bearer token of the hook; required without `allowWithoutSecret`.")] = ""
+    quarantine_as: Annotated[
+        Literal["reject", "quarantine", "discard"],
+        Meta(description="Action for the decision quarantine; Stalwart's own `quarantine` delivers with a mark."),
+    ] = "reject"
+    max_connections: Connections = 200
+    body_timeout: BodyTimeout = 30_000
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from _mistakes(self, "token", self.token)
+
+
+def _mistakes(source: RspamdApi | StalwartHook, key: str, secret: str) -> Iterator[tuple[str, str]]:
+    listen, public = source.listen, source.public
+    if not secret and not public and not source.allow_without_secret:
+        yield key, "is needed; without one `allowWithoutSecret: true` lets every process that reaches the port ask"
+    if not public and not is_inside(listen.host):
+        problem = (
+            f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and whoever "
+            f"reaches this port is believed; `public: true` and a {key} allow it all the same"
+        )
+        yield "listen", problem
+    if public and not secret:
+        yield key, "is needed where `public: true` lets others than this host and private networks ask"
+    if secret and (len(secret) < MIN_SECRET or any(not "!" <= character <= "~" for character in secret)):
+        yield key, f"must be {MIN_SECRET} or more printable ASCII characters without blanks: it goes into a header"
+
+
+class DigestSettings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The daily digest; only recipients of tenants that want it get one."""
+
+    sender: Annotated[str, Meta(max_length=320, description="Sender address of digests.")]
+    link: Annotated[
+        str,
+        Meta(max_length=500, description="abby's address for recipients, the start of every link: `https://…`."),
+    ]
+    hour: Annotated[int, Meta(ge=0, le=23, description="Hour at which digests are sent, UTC.")] = 7
+    link_days: Annotated[int, Meta(ge=1, le=90, description="Days for which links of a digest are valid.")] = 7
+    max_messages: Annotated[
+        int, Meta(ge=1, le=500, description="Messages listed in one digest; further ones are counted.")
+    ] = 50
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not _SENDER.fullmatch(self.sender):
+            yield "sender", f"`{self.sender}` is not a plain address"
+        if not _LINK.fullmatch(self.link) or not _has_host(self.link):
+            yield "link", f"`{self.link}` is not https://host or https://host:port"
+
+
+class GuardQuarantine(Quarantine, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The quarantine of the scan source `smtp`; see docs/quarantine.md."""
+
+    retention_days: Annotated[
+        Count, Meta(description="Days to keep held messages, unless the tenant has its own value.")
+    ] = 30
+    malware_retention_days: Annotated[Count, Meta(description="The same for malware.")] = 14
+    release_to: Annotated[
+        str,
+        Meta(
+            description="`host:port` that receives released messages; `nextHop` if empty. A guard behind it accepts "
+            "them by their release token."
+        ),
+    ] = ""
+    digest: Annotated[
+        DigestSettings | None,
+        Meta(description="The daily digest of held messages for recipients; unset: no digest."),
+    ] = None
+
+    @property
+    def days(self) -> RetentionDays:
+        return RetentionDays(self.retention_days, {"malware": self.malware_retention_days})
+
+    @property
+    def release_address(self) -> tuple[str, int] | None:
+        """Return where released messages go, or None where that is the next hop."""
+        if not self.release_to:
+            return None
+        host, _, port = self.release_to.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from Quarantine.mistakes(self)  # a reader asks with what it could read so far
+        host, _, port = self.release_to.rpartition(":")
+        if self.release_to and (not host or not port.isdigit() or not 0 < int(port) < 65536):
+            yield "releaseTo", f"`{self.release_to}` is not host:port"
+
+
+def _has_host(link: str) -> bool:
+    try:
+        parts = urlsplit(link)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
 
 if TYPE_CHECKING:
     AnySettings = EngineSettings

@@ -13,9 +13,9 @@ from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Observer, Question, ignore
 from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
-from mailwarden.guard.comparison import Compared, Comparison
-from mailwarden.guard.learning import Learning
-from mailwarden.guard.relationship import Relationship
+from mailwarden.guard.jobs.learning import Learning
+from mailwarden.guard.list_lookup import ListLookup, ListLookupResult
+from mailwarden.guard.sender_history import SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
@@ -55,7 +55,7 @@ class Examined(Struct, frozen=True):
     """A guard request that is judged and decided for one tenant, and not yet stored."""
 
     finished: FinishedRequest
-    compared: Compared
+    compared: ListLookupResult
     stored: bool
 
 
@@ -76,8 +76,8 @@ class Processing:
         *,
         guard: str,
         collector: Collector,
-        relationship: Relationship,
-        comparison: Comparison,
+        sender_history: SenderHistoryReporter,
+        list_lookup: ListLookup,
         learning: Learning | None,
         policy: Policy,
         history: HistoryWriter,
@@ -86,8 +86,8 @@ class Processing:
     ) -> None:
         self._guard = guard
         self._collector = collector
-        self._relationship = relationship
-        self._comparison = comparison
+        self._sender_history = sender_history
+        self._list_lookup = list_lookup
         self._learning = learning
         self._policy = policy
         self._history = history
@@ -108,7 +108,7 @@ class Processing:
         until = time.monotonic() + request.deadline
 
         # Look: every analyzer says what it noticed, or that it could not finish.
-        wanted = await self._comparison.prepare([group.tenant for group in request.groups])
+        wanted = await self._list_lookup.prepare([group.tenant for group in request.groups])
         collected = await self._collector.collect_for(
             [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
             Question(request.raw, request.envelope, flow=request.flow),
@@ -133,12 +133,12 @@ class Processing:
 
         # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
         ambiguous = collected.evidence.has(AMBIGUOUS_SENDER)
-        report = await self._relationship.report(tenant, envelope, collected.summary, ambiguous_sender=ambiguous)
+        report = await self._sender_history.report(tenant, envelope, collected.summary, ambiguous_sender=ambiguous)
         collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
         observe(report)
 
         # Compare: which entries of the lists act on the message. Of rivals only the winner does.
-        compared = self._comparison.compare(tenant, envelope, collected, case.wanted)
+        compared = self._list_lookup.compare(tenant, envelope, collected, case.wanted)
         evidence = compared.evidence
         observe(evidence.reports[-1])
 
@@ -148,7 +148,7 @@ class Processing:
 
         # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
         patience = case.until - time.monotonic()
-        rest = await self._comparison.without_allowed_files(request.raw, compared, patience)
+        rest = await self._list_lookup.without_allowed_files(request.raw, compared, patience)
         eased = judge(rest.evidence, policy) if rest else None
         ruling = decide(
             judgement,
@@ -187,7 +187,7 @@ class Processing:
         """Remember it: off the hot path, so that a slow or absent database costs no scan."""
         if examined.stored:
             self._history.save(examined.finished)
-            self._comparison.count(examined.compared)
+            self._list_lookup.count(examined.compared)
         self._count(examined.finished)
 
     def _count(self, finished: FinishedRequest) -> None:

@@ -16,9 +16,8 @@ from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.tenants import TenantStore, Wishes
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.guard.digest_mail import DigestWriter
-from mailwarden.guard.digests import Digests
-from mailwarden.guard.quarantine_config import DigestSettings
+from mailwarden.guard.config import DigestSettings
+from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope

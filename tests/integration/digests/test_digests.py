@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mailwarden.errors import TenantForbidden
-from mailwarden.guard.digests import TRIES
+from mailwarden.guard.jobs.digests import TRIES
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.digest import DigestJob

@@ -11,7 +11,7 @@ from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.engines.rspamd import RspamdEngine
 from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.learning import Learning
+from mailwarden.guard.jobs.learning import Learning
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.reports import Kind

@@ -10,7 +10,7 @@ from mailwarden.errors import (
     EngineUnavailable,
     LessonNotFound,
 )
-from mailwarden.guard.learning import TRUSTED, Learning
+from mailwarden.guard.jobs.learning import TRUSTED, Learning
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingState, learner_of
 from mailwarden.learning.service import ReportService

@@ -12,7 +12,7 @@ from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Announce, Diagnosis, EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.guard import config as guard_config
-from mailwarden.guard.engines import EngineWatch
+from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.settings.reader import Mistakes, read

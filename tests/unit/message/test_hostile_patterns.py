@@ -9,7 +9,7 @@ from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, ur
 from mailwarden.analysis.files import encoded, formats, mails, qr_codes, rtf
 from mailwarden.analysis.links import hosts, redirects, targets
 from mailwarden.analysis.text import passwords, renderings
-from mailwarden.guard import delivery_headers
+from mailwarden.guard import result_headers as delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
 from mailwarden.message import charsets, decoding, headers, html_links, media, preview, structure

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from mailwarden.errors import MailwardenError
-from mailwarden.guard.delivery_headers import Cleaned, ResultSeal, clean
+from mailwarden.guard.result_headers import Cleaned, ResultSeal, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import Connection, NextHop, NotTaken
 from mailwarden.model.outcome import Decision

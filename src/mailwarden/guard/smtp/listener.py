@@ -45,7 +45,7 @@ class SmtpListener:
         self._server = await open_port(lambda: SmtpConnection(self), listen)
         log.info("listening", host=listen.host, port=self.port, source=self.receiver.name)
 
-    def close_doors(self) -> None:
+    def close(self) -> None:
         """Accept no new message: idle clients get 421, and messages in hand are finished."""
         if self.receiver.stopping:
             return
@@ -57,8 +57,8 @@ class SmtpListener:
             connection.leave()
 
     async def stop(self, grace: float) -> None:
-        """Wait for the messages in hand until the grace period is over, counted from `close_doors`."""
-        self.close_doors()
+        """Wait for the messages in hand until the grace period is over, counted from `close`."""
+        self.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(self._stopped_at + grace - time.monotonic(), 0.0)):
                 await self._empty.wait()

@@ -15,10 +15,10 @@ from mailwarden.access.directory import TenantDirectory, grouped
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.house import House
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.jobs.quarantine import start_quarantine
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
-from mailwarden.guard.quarantine import start_quarantine
+from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Refusal
 from mailwarden.guard.smtp.config import Smtp as Settings
 from mailwarden.guard.smtp.delivery import PATIENCE, UNDECIDED, Delivery, Part, answered, settle
@@ -137,9 +137,9 @@ def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
 
 
 @asynccontextmanager
-async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[], None]]:
+async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable[[], None]]:
     """Listen for Postfix until the block ends, where the configuration says so; yield what closes the doors."""
-    config = house.config
+    config = context.config
     settings = config.scan_sources.smtp
     if settings is None:
         yield lambda: None
@@ -148,21 +148,21 @@ async def assembled_smtp(house: House, guard: str) -> AsyncIterator[Callable[[],
     async with AsyncExitStack() as stack:
         hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
         stack.callback(hop.close)
-        key = read_ring(house.folder / config.contents.key, "contents.key")
-        writer = start_quarantine(house, key=key, hop=hop, stack=stack)
+        key = read_ring(context.folder / config.contents.key, "contents.key")
+        writer = start_quarantine(context, key=key, hop=hop, stack=stack)
         source = Smtp(
             settings,
-            admission=house.admission,
-            processing=house.processing,
-            tenants=house.tenants,
-            delivery=Delivery(hop, ResultSeal(key), writer, house.metrics),
+            admission=context.admission,
+            processing=context.processing,
+            tenants=context.tenants,
+            delivery=Delivery(hop, ResultSeal(key), writer, context.metrics),
             tokens=ReleaseTokens(
-                ReleaseTokenSigner(key), ReleaseTokenStore(house.database), PATIENCE * hop.timeout + CLAIM_MARGIN
+                ReleaseTokenSigner(key), ReleaseTokenStore(context.database), PATIENCE * hop.timeout + CLAIM_MARGIN
             ),
-            spool=house.spool,
+            spool=context.spool,
             analysis_timeout=patience,
         )
-        listener = SmtpListener(source, name, patience, house.metrics)
+        listener = SmtpListener(source, name, patience, context.metrics)
         stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
         await listener.start()
-        yield listener.close_doors
+        yield listener.close

@@ -1,9 +1,12 @@
-"""The scan source `restApi`: takes from abby the same upload that abby took from its caller, and answers the result.
+"""The scan source `restApi`: receives messages from abby, and streams the progress of an analysis if abby asks for it.
 
-Security: only abby may call; the listener asks for a certificate of the deployment's own authority.
+With progress, guard writes one line as each analyzer finishes, and the result as the last line. It writes nothing
+before the first analyzer has finished, so that a rejection still has its own status and abby can ask another guard.
+Later errors are a last line of their own: a truncated answer is never taken for a result.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -11,16 +14,21 @@ from uuid import UUID
 import msgspec
 import structlog
 from aiohttp import web
+from msgspec import Raw
 
-from mailwarden.errors import BadRequest
+from mailwarden.analysis.pipeline.collector import Observer
+from mailwarden.errors import BadRequest, InternalError, MailwardenError
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.processing import GuardRequest, Processing
-from mailwarden.guard.sources.progress import answer_with_progress
-from mailwarden.guard.sources.result import result_of
+from mailwarden.history.records import encode
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Report
+from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.front_door import Call, finish_headers
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
+from mailwarden.telemetry.chore import end_tasks
+from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
@@ -32,11 +40,76 @@ from mailwarden.wire.guard import (
     read_groups,
 )
 from mailwarden.wire.parameters import envelope_of, read_parameters
+from mailwarden.wire.progress import MEDIA_TYPE, AnalysisDone, AnalysisFailed, ProgressLine, done_by, write_line
+from mailwarden.wire.scanning import MessageAnalysisResult
 
+WRITE_SECONDS = 10.0  # abby reads at once or is gone; the place in processing is not kept for it
+log = get_logger(__name__)
+Work = Callable[[Observer], Awaitable[FinishedRequest]]
 BODY_TIMEOUT_MS = 30_000
 MAX_HEAD = 655_360  # abby names the tenants of 1,000 recipients in headers
 MAX_HEADERS = 128
 _YES_OR_NO = {"yes": True, "no": False}
+
+
+def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
+    return MessageAnalysisResult(
+        ggrid=finished.ggrid,
+        created=finished.created,
+        completed=finished.completed,
+        decision=finished.ruling.decision,
+        verdict=finished.judgement.verdict,
+        tags=finished.tags,
+    )
+
+
+async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
+    """Do the work, and tell of it line by line."""
+    response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
+    reports: asyncio.Queue[Report | None] = asyncio.Queue()
+
+    async def run() -> FinishedRequest:
+        try:
+            return await work(reports.put_nowait)
+        finally:
+            reports.put_nowait(None)
+
+    working = asyncio.create_task(run(), name="watched analysis")
+    try:
+        while (report := await reports.get()) is not None:
+            await _tell(call, response, done_by(report))
+        await _tell(call, response, await _last_line(working, response))
+        await response.write_eof()
+    finally:
+        await end_tasks(working)
+    return response
+
+
+async def _last_line(working: asyncio.Task[FinishedRequest], response: web.StreamResponse) -> ProgressLine:
+    """Return how it ended; before the first line an error is raised, to be answered with its own status."""
+    try:
+        finished = await working
+    except MailwardenError as error:
+        if not response.prepared:
+            raise
+        return AnalysisFailed(error.code, error.message, error.retry_after)
+    except Exception:
+        if not response.prepared:
+            raise
+        log.exception("watched_analysis_failed")
+        return AnalysisFailed(InternalError.code, "Something went wrong on our side; guard's log has it.")
+    return AnalysisDone(result_of(finished), Raw(encode(finished)))
+
+
+async def _tell(call: Call, response: web.StreamResponse, line: ProgressLine) -> None:
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            if not response.prepared:
+                finish_headers(response, call.request_id, call.request.path, call.headers)
+                await response.prepare(call.request)
+            await response.write(write_line(line))
+    except TimeoutError:
+        raise ConnectionResetError("The caller stopped reading.") from None
 
 
 class Handover(msgspec.Struct, frozen=True):
@@ -71,7 +144,7 @@ class RestApi:
                     ggrid=handover.ggrid,
                     source=self.name,
                     envelope=envelope,
-                    groups=share_out(handover.groups, envelope),
+                    groups=group_recipients(handover.groups, envelope),
                     raw=upload.email,
                     deadline=min(handover.deadline, self._analysis_timeout),
                     stored=handover.stored,
@@ -95,7 +168,7 @@ def read_handover(headers: Mapping[str, str], groups: Sequence[str]) -> Handover
         raise _not_from_abby(error) from None
 
 
-def share_out(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
+def group_recipients(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
     """Return the envelope's recipients by tenant, as abby says."""
     try:
         return groups_of(records, envelope.recipients)

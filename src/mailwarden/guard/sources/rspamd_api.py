@@ -1,40 +1,175 @@
-"""The scan source `rspamdApi`: answers `/checkv2` as Rspamd does, so that its clients can ask here without a change.
+"""The scan source `rspamdApi`: answers the clients of Rspamd at `/checkv2`.
 
-Security: whoever reaches the port is believed about the envelope; it is loopback or private, or has a password. A
-message is taken from the body alone: the headers by which Rspamd is pointed at files and shared memory are refused.
-On Overloaded, EngineUnavailable, ShuttingDown and whatever else may pass the client is told `soft reject`, with status
-200: some clients look at nothing but the answer's fields, and take one without an action for a good message.
+Security: guard trusts the envelope that a client sends. The listener is on a loopback or private address, or the client
+needs the password. Overloaded, EngineUnavailable, ShuttingDown and any other temporary error become `soft reject` with
+status 200: clients that see another status deliver the message.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct, field
 
 from mailwarden.errors import BadRequest, MailwardenError
-from mailwarden.guard.doors_config import RspamdApi as Settings
-from mailwarden.guard.sources.door import Interior, check_body_head, check_secret, make_envelope, receive_body
-from mailwarden.guard.sources.milter_folds import mend_folds
-from mailwarden.guard.sources.result_fields import result_fields
-from mailwarden.guard.sources.rspamd_answer import CheckAnswer, make_answer, make_later
+from mailwarden.guard.config import RspamdApi as Settings
+from mailwarden.guard.result_headers import OWN, result_fields
+from mailwarden.guard.sources.http_source import (
+    HttpSourceContext,
+    check_body_head,
+    check_secret,
+    make_envelope,
+    receive_body,
+)
+from mailwarden.guard.sources.per_tenant_scan import Answer, ScanAnswer, sentence_of
 from mailwarden.model.envelope import Envelope
+from mailwarden.model.judgement import Reason
+from mailwarden.model.place import shown_place
+from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY
 
+_BARE_FOLD = re.compile(rb"(?<!\r)\n(?=[ \t])")
+
+
+REQUIRED_SCORE = 15.0  # Rspamd's usual score to reject at: 100 points, which convict
+MARK_SCORE = 7.5  # 50 points, which make a message suspicious
+STEP = 0.01
+MAX_OPTIONS = 5
+POINTS = 100
+_NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
+ACTIONS: Mapping[Answer, str] = {
+    Answer.PASS: "no action",
+    Answer.MARK: "add header",
+    Answer.HOLD: "quarantine",
+    Answer.DISCARD: "discard",
+    Answer.REFUSE: "reject",
+    Answer.LATER: "soft reject",
+}
 ELSEWHERE = ("File", "Path", "Shm", "Key")
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
 LATER = "The message could not be looked at now; try again later"
 
 
+async def repair_folds(raw: Spooled, spool: Path) -> Spooled:
+    """Return the message with whole line ends in its header block; it takes the place of the one given."""
+    head = next(raw.chunks(CHUNK), b"")
+    end = head.find(b"\r\n\r\n")
+    block = head[: max(end, 0)]
+    mended = _BARE_FOLD.sub(b"\r\n", block)
+    if mended == block:
+        return raw
+    writer = SpoolWriter(spool)
+    try:
+        await writer.write(mended)
+        async for chunk in raw.window(end, raw.size - end).stream():
+            await writer.write(chunk)
+        return await writer.finish()
+    finally:
+        writer.discard()
+        raw.close()
+
+
+class Symbol(Struct, frozen=True):
+    name: str
+    score: float
+    metric_score: float
+    description: str
+    options: tuple[str, ...] = ()
+
+
+class AddedHeader(Struct, frozen=True):
+    value: str
+    order: int = 1  # below the Received line that Postfix writes itself, and above all that came
+
+
+class Milter(Struct, frozen=True):
+    add_headers: dict[str, AddedHeader] = {}
+    remove_headers: dict[str, int] = {}
+
+
+class CheckAnswer(Struct, frozen=True):
+    action: str
+    score: float = 0.0
+    required_score: float = REQUIRED_SCORE
+    is_skipped: bool = False
+    is_spam: bool = False  # Rspamd's proxy reads it when it translates for clients of the older protocol
+    thresholds: dict[str, float] = field(default_factory=lambda: {"reject": REQUIRED_SCORE, "add header": MARK_SCORE})
+    symbols: dict[str, Symbol] = {}
+    messages: dict[str, str] = {}
+    urls: tuple[str, ...] = ()
+    emails: tuple[str, ...] = ()
+    message_id: str = field(default="undef", name="message-id")
+    time_real: float = 0.0
+    milter: Milter = Milter()
+
+
+def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> CheckAnswer:
+    """Return the answer for a message that was judged; `fields` are the result fields from top to bottom."""
+    finished, answer = answered.leading, answered.answer
+    symbols = {symbol.name: symbol for symbol in _symbols(finished.judgement.reasons)}
+    found = sum(symbol.score for symbol in symbols.values())
+    score = round(_fit(found, answer), 2)
+    verdict = f"MW_VERDICT_{finished.judgement.verdict.upper()}"
+    rest = round(score - found, 2)
+    symbols[verdict] = Symbol(verdict, rest, rest, finished.judgement.summary, finished.tags)
+    told = answer in (Answer.REFUSE, Answer.LATER)
+    return CheckAnswer(
+        action=ACTIONS[answer],
+        score=score,
+        is_spam=score >= REQUIRED_SCORE,
+        symbols=symbols,
+        messages={"smtp_message": sentence_of(finished)} if told else {},
+        message_id=finished.summary.message_id.strip("<>") or "undef",
+        time_real=_seconds(finished),
+        # Each is put above the one before: the last of ours goes in first.
+        milter=Milter(
+            add_headers={name: AddedHeader(value) for name, value in reversed(fields)},
+            remove_headers=dict.fromkeys(OWN, 0),
+        ),
+    )
+
+
+def make_later(sentence: str) -> CheckAnswer:
+    """Return the answer for a message that could not be taken now: its sender comes again."""
+    return CheckAnswer(action=ACTIONS[Answer.LATER], messages={"smtp_message": sentence})
+
+
+def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
+    by_rule: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        by_rule.setdefault(reason.rule, []).append(reason)
+    for rule, spoken in by_rule.items():
+        score = round(sum(reason.weight for reason in spoken) * REQUIRED_SCORE / POINTS, 2)
+        places = tuple(text for text in dict.fromkeys(shown_place(each.place) for each in spoken) if text)[:MAX_OPTIONS]
+        name = f"MW_{_NOT_IN_NAMES.sub('_', rule.upper())}"
+        yield Symbol(name, score, score, spoken[0].summary, places)
+
+
+def _fit(score: float, answer: Answer) -> float:
+    """Return the score within what the action means; allow lists and block lists know no points."""
+    if answer in (Answer.REFUSE, Answer.DISCARD):
+        return max(score, REQUIRED_SCORE)
+    if answer in (Answer.MARK, Answer.HOLD):
+        return min(max(score, MARK_SCORE), REQUIRED_SCORE - STEP)
+    return min(score, MARK_SCORE - STEP)
+
+
+def _seconds(finished: FinishedRequest) -> float:
+    return round((finished.completed - finished.created).total_seconds(), 3)
+
+
 class RspamdApi:
     name = "rspamdApi"
 
-    def __init__(self, settings: Settings, inside: Interior) -> None:
+    def __init__(self, settings: Settings, context: HttpSourceContext) -> None:
         self._settings = settings
-        self._inside = inside
+        self._context = context
 
     def routes(self) -> list[Route]:
         return [
@@ -50,16 +185,16 @@ class RspamdApi:
         check_secret(self._settings.password, request.headers.get("Password"), "Password")
         check_body_head(request)
         envelope = read_envelope(request)
-        async with self._inside.admission.admitted(request.content_length or MAX_BODY):
-            raw = await receive_body(request, self._inside.spool, self._settings.body_timeout)
+        async with self._context.admission.admitted(request.content_length or MAX_BODY):
+            raw = await receive_body(request, self._context.spool, self._settings.body_timeout)
             if "milter" in request.headers.get("Flags", "").split(","):
-                raw = await mend_folds(raw, self._inside.spool)
+                raw = await repair_folds(raw, self._context.spool)
             try:
-                appraisal = await self._inside.appraiser.appraise(envelope, raw)
-                fields = await result_fields(self._inside.seal, appraisal.leading, raw)
+                answered = await self._context.scanner.scan(envelope, raw)
+                fields = await result_fields(self._context.seal, answered.leading, raw)
             finally:
                 raw.close()
-        return _respond(make_answer(appraisal, fields))
+        return _respond(make_answer(answered, fields))
 
 
 async def answer_ping(_: Call) -> web.StreamResponse:

@@ -1,31 +1,161 @@
-"""The scan source `stalwartHook`: answers Stalwart's MTA hooks at the stage `data`, and lets every other stage pass.
+"""The scan source `stalwartHook`: answers Stalwart's MTA hooks at the stage `data`, and accepts every other stage.
 
-Security: whoever reaches the port is believed about the envelope; it is loopback or private, or has a token. On
-Overloaded, EngineUnavailable, ShuttingDown and whatever else may pass Stalwart is told to answer 451, in an answer
-with status 200: a hook that only fails lets mail through where `tempFailOnError` is off.
+Stalwart sends the header fields as pairs, each value as it stood in the message with its leading space and its line
+end, and the body as one string. It has already replaced bytes that are not UTF-8 (U+FFFD), so guard judges a message in
+another 8-bit charset as Stalwart shows it.
+
+Security: reads hostile bytes. Header fields and recipients are bounded before they become objects; a field that would
+end the header block or begin another field is rejected. guard trusts the envelope that Stalwart sends. The listener is
+on a loopback or private address, or Stalwart needs the token. Overloaded, EngineUnavailable, ShuttingDown and any other
+temporary error become the reply 451 with HTTP status 200: a hook that fails lets mail through if `tempFailOnError` is
+off.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
-from mailwarden.errors import MailwardenError, SchemaViolation
-from mailwarden.guard.doors_config import StalwartHook as Settings
-from mailwarden.guard.sources.appraisal import Answer, Appraisal, sentence_of
-from mailwarden.guard.sources.door import Interior, check_body_head, check_secret, receive_body
-from mailwarden.guard.sources.result_fields import result_fields
-from mailwarden.guard.sources.stalwart_message import HookRequest, envelope_of, read_request, rebuild
+from mailwarden.errors import InvalidJson, MailwardenError, PayloadTooLarge, SchemaViolation
+from mailwarden.guard.config import StalwartHook as Settings
+from mailwarden.guard.result_headers import result_fields
+from mailwarden.guard.sources.http_source import (
+    HttpSourceContext,
+    check_body_head,
+    check_secret,
+    make_envelope,
+    receive_body,
+)
+from mailwarden.guard.sources.per_tenant_scan import Answer, ScanAnswer, sentence_of
+from mailwarden.model.envelope import Envelope
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY
 
+T = TypeVar("T")
+
+MAX_FIELDS = 2_097_152  # bytes of JSON
+MAX_RECIPIENTS = 1_048_576  # bytes of JSON
+MAX_FORGED = 200
+PROTOCOL = 1
+OWN_PREFIX = "x-mailwarden-"
+_BROKEN_LINE = re.compile(r"\n(?![ \t]|\Z)")
+
+
 STAGES = ("connect", "ehlo", "auth", "mail", "rcpt", "data")
 COPIES = 3  # the JSON, its strings, and the message made of them are in memory together
 LATER = "The message could not be looked at now; try again later"
+ACTIONS = {
+    Answer.PASS: "accept",
+    Answer.MARK: "accept",
+    Answer.HOLD: "quarantine",
+    Answer.DISCARD: "discard",
+    Answer.REFUSE: "reject",
+    Answer.LATER: "reject",
+}
+
+
+class Client(Struct, frozen=True):
+    ip: str = ""
+    helo: str | None = None
+    ehlo: str | None = None  # so Stalwart's documentation calls it
+
+
+class Protocol(Struct, frozen=True):
+    version: int = PROTOCOL
+
+
+class Context(Struct, frozen=True):
+    stage: str
+    client: Client = Client()
+    protocol: Protocol = Protocol()
+
+
+class Address(Struct, frozen=True):
+    address: str
+
+
+class HookEnvelope(Struct, frozen=True):
+    sender: Address = field(name="from")
+    to: Raw = Raw(b"[]")
+
+
+class HookMessage(Struct, frozen=True):
+    headers: Raw
+    contents: str
+    size: int = 0
+
+
+class HookRequest(Struct, frozen=True):
+    """One call of a hook; fields that are not needed here are passed over."""
+
+    context: Context
+    envelope: HookEnvelope | None = None
+    message: HookMessage | None = None
+
+
+class Rebuilt(Struct, frozen=True):
+    """The message, and the names of fields in it that only we may write."""
+
+    content: bytes
+    forged: Sequence[str]
+
+
+def read_request(raw: bytes) -> HookRequest:
+    request = _decode(raw, HookRequest)
+    if request.context.protocol.version != PROTOCOL:
+        raise SchemaViolation(f"The protocol's version must be {PROTOCOL}.")
+    return request
+
+
+def envelope_of(request: HookRequest) -> Envelope:
+    """Return the envelope; a call about a message must have one."""
+    if request.envelope is None:
+        raise SchemaViolation("The envelope is missing.")
+    if len(request.envelope.to) > MAX_RECIPIENTS:
+        raise PayloadTooLarge(f"The recipients are larger than {MAX_RECIPIENTS} bytes.")
+    recipients = [each.address for each in _decode(request.envelope.to, tuple[Address, ...])]
+    client = request.context.client
+    return make_envelope(request.envelope.sender.address, recipients, client.ip, client.helo or client.ehlo)
+
+
+def rebuild(message: HookMessage) -> Rebuilt:
+    """Return the message as it came, as far as it can be told."""
+    if len(message.headers) > MAX_FIELDS:
+        raise PayloadTooLarge(f"The header fields are larger than {MAX_FIELDS} bytes.")
+    fields = _decode(message.headers, tuple[tuple[str, str], ...])
+    lines = [_line(name, value) for name, value in fields]
+    forged = [name for name, _ in fields if name.lower().startswith(OWN_PREFIX)]
+    if len(forged) > MAX_FORGED:
+        raise SchemaViolation(f"The message has more than {MAX_FORGED} fields that only Mailwarden may write.")
+    return Rebuilt("".join((*lines, "\r\n", message.contents)).encode("utf-8"), forged)
+
+
+def _line(name: str, value: str) -> str:
+    """Return one field; a line that is none comes as a name with its line end, and without a value."""
+    if name.endswith("\n") and not value:
+        line = name
+    elif value.endswith("\n"):
+        line = f"{name}:{value}"
+    else:
+        line = f"{name}: {value}\r\n"
+    if not name.strip("\r\n") or ":" in name or _BROKEN_LINE.search(line):
+        raise SchemaViolation("A header field cannot be read.")
+    return line
+
+
+def _decode(raw: bytes | Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise SchemaViolation(f"The hook's call cannot be read: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidJson("The body is not JSON.") from None
 
 
 class SmtpReply(Struct, frozen=True, omit_defaults=True):
@@ -51,22 +181,14 @@ class HookAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 PASSED = HookAnswer("accept")
-ACTIONS = {
-    Answer.PASS: "accept",
-    Answer.MARK: "accept",
-    Answer.HOLD: "quarantine",
-    Answer.DISCARD: "discard",
-    Answer.REFUSE: "reject",
-    Answer.LATER: "reject",
-}
 
 
 class StalwartHook:
     name = "stalwartHook"
 
-    def __init__(self, settings: Settings, inside: Interior) -> None:
+    def __init__(self, settings: Settings, context: HttpSourceContext) -> None:
         self._settings = settings
-        self._inside = inside
+        self._context = context
 
     def routes(self) -> list[Route]:
         return [Route("POST", path, self.answer, quiet=True) for path in ("/", "/mta-hook")]
@@ -78,8 +200,8 @@ class StalwartHook:
         check_secret(self._settings.token, token.strip() if scheme.lower() == "bearer" else None, "Bearer")
         check_body_head(request)
         size = request.content_length or MAX_BODY
-        async with self._inside.admission.admitted(size * COPIES):
-            body = await receive_body(request, self._inside.spool, self._settings.body_timeout)
+        async with self._context.admission.admitted(size * COPIES):
+            body = await receive_body(request, self._context.spool, self._settings.body_timeout)
             try:
                 hooked = read_request(body.data())
             finally:
@@ -96,14 +218,14 @@ class StalwartHook:
         rebuilt = rebuild(hooked.message)
         raw = await self._spooled(rebuilt.content)
         try:
-            appraisal = await self._inside.appraiser.appraise(envelope, raw)
-            fields = await result_fields(self._inside.seal, appraisal.leading, raw)
+            answered = await self._context.scanner.scan(envelope, raw)
+            fields = await result_fields(self._context.seal, answered.leading, raw)
         finally:
             raw.close()
-        return make_answer(appraisal, fields, rebuilt.forged)
+        return make_answer(answered, fields, rebuilt.forged)
 
     async def _spooled(self, content: bytes) -> Spooled:
-        writer = SpoolWriter(self._inside.spool)
+        writer = SpoolWriter(self._context.spool)
         try:
             await writer.write(content)
             return await writer.finish()
@@ -111,15 +233,15 @@ class StalwartHook:
             writer.discard()
 
 
-def make_answer(appraisal: Appraisal, fields: Sequence[tuple[str, str]], forged: Sequence[str]) -> HookAnswer:
+def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]], forged: Sequence[str]) -> HookAnswer:
     """Return the answer for a message that was judged; `fields` are the result fields from top to bottom."""
-    match appraisal.answer:
+    match answered.answer:
         case Answer.REFUSE:
-            return _refuse(550, "5.7.1", sentence_of(appraisal.leading))
+            return _refuse(550, "5.7.1", sentence_of(answered.leading))
         case Answer.LATER:
-            return _refuse(451, "4.7.1", sentence_of(appraisal.leading))
+            return _refuse(451, "4.7.1", sentence_of(answered.leading))
         case Answer.DISCARD:
-            return HookAnswer(ACTIONS[appraisal.answer])
+            return HookAnswer(ACTIONS[answered.answer])
         case answer:
             return HookAnswer(ACTIONS[answer], modifications=tuple(_modifications(fields, forged)))
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.comparison import Compared
-from mailwarden.guard.delivery_headers import ResultSeal
+from mailwarden.guard.list_lookup import ListLookupResult
 from mailwarden.guard.processing import Examined, GuardRequest
+from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Recipient, Sender
 from mailwarden.guard.smtp.config import Smtp as Settings
 from mailwarden.guard.smtp.delivery import Delivery
@@ -40,7 +40,7 @@ class Judge:
         for group in request.groups:
             finished = finished_request(group.tenant, request.ggrid)
             ruling = replace(finished.ruling, decision=next(self._decisions))
-            examined.append(Examined(replace(finished, ruling=ruling), cast("Compared", None), stored=True))
+            examined.append(Examined(replace(finished, ruling=ruling), cast("ListLookupResult", None), stored=True))
         return examined
 
     def keep(self, examined: Examined) -> None:

@@ -3,10 +3,9 @@
 from contextlib import AsyncExitStack
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.digest_mail import DigestWriter
-from mailwarden.guard.digests import Digests
-from mailwarden.guard.house import House
-from mailwarden.guard.releases import ReleaseInjector, ReleaseLessons
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.jobs.digests import Digests, DigestWriter
+from mailwarden.guard.jobs.releases import ReleaseInjector, ReleaseTraining
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
@@ -21,13 +20,13 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
 
 
-def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> QuarantineWriter:
+def start_quarantine(context: GuardContext, *, key: KeyRing, hop: NextHop, stack: AsyncExitStack) -> QuarantineWriter:
     """Return the writer; releases, digests and retention run until the stack is closed."""
-    settings, database = house.config.quarantine, house.database
-    vault, releases = open_vault(settings, house.folder, key), ReleaseStore(database)
+    settings, database = context.config.quarantine, context.database
+    vault, releases = open_vault(settings, context.folder, key), ReleaseStore(database)
     if settings.digest is not None:
         writer = DigestWriter(settings.digest, DigestLinkSigner(key))
-        digests = Digests(DigestStore(database), writer, hop, house.tenants, settings.digest, metrics=house.metrics)
+        digests = Digests(DigestStore(database), writer, hop, context.tenants, settings.digest, metrics=context.metrics)
         stack.push_async_callback(digests.stop)
         digests.start()
     signer = None
@@ -41,12 +40,12 @@ def start_quarantine(house: House, *, key: KeyRing, hop: NextHop, stack: AsyncEx
         vault,
         releases,
         ReleaseInjector(hop, signer),
-        spool=house.spool,
-        listener=ReleaseLessons(teaching),
+        spool=context.spool,
+        listener=ReleaseTraining(teaching),
     )
     retention_store = RetentionStore(database)
     retention = QuarantineRetention(vault, retention_store, releases, settings.days)
-    totals = QuarantineMetrics(retention_store, house.metrics)
+    totals = QuarantineMetrics(retention_store, context.metrics)
     for chore in (releasing, retention, totals):
         stack.push_async_callback(chore.stop)
         chore.start()

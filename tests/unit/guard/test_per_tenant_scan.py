@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Overloaded, PayloadTooLarge
-from mailwarden.guard.delivery_headers import ResultSeal
 from mailwarden.guard.processing import Examined, GuardRequest
+from mailwarden.guard.result_headers import OWN, ResultSeal, result_fields
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.appraisal import Answer, Appraisal, Appraiser, answer_to, join
-from mailwarden.guard.sources.result_fields import OWN, result_fields
-from mailwarden.guard.sources.rspamd_answer import make_answer
+from mailwarden.guard.sources.per_tenant_scan import Answer, PerTenantScan, ScanAnswer, answer_to, join
+from mailwarden.guard.sources.rspamd_api import make_answer
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.judgement import Reason
 from mailwarden.model.outcome import Decision, Verdict
@@ -71,11 +70,11 @@ async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undeci
     outcomes: list[Decision | Exception], told: list[Decision]
 ) -> None:
     judge, tenants = Judge(outcomes), Tenants()
-    appraiser = Appraiser(
+    appraiser = PerTenantScan(
         "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", tenants), patience=1.0, quarantine_as="reject"
     )
     with suppress(EngineUnavailable):
-        await appraiser.appraise(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)
+        await appraiser.scan(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)
     assert judge.kept == told
 
 
@@ -128,7 +127,7 @@ def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answe
     request = finished(D)
     request = replace(request, judgement=replace(request.judgement, reasons=reasons))
 
-    made = make_answer(Appraisal(answer, request), [])
+    made = make_answer(ScanAnswer(answer, request), [])
 
     assert (made.action, made.is_skipped, made.required_score) == (action, False, 15.0)
     assert low <= made.score <= high
@@ -156,7 +155,7 @@ def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision,
 async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:
     seal, request = ResultSeal(KeyRing.of(b"k" * 32)), finished(D)
     fields = await result_fields(seal, request, RAW)
-    made = make_answer(Appraisal(Answer.PASS, request), fields)
+    made = make_answer(ScanAnswer(Answer.PASS, request), fields)
 
     message = RAW.data().replace(b"X-Mailwarden-Verdict: clean\r\n", b"")
     for name, added in made.milter.add_headers.items():  # as Postfix does with a milter's: below its own first line
@@ -202,13 +201,13 @@ def test_what_may_pass_is_451_over_the_hook() -> None:
     ],
 )
 def test_what_the_hook_is_told(answer, action, status) -> None:
-    made = stalwart_hook.make_answer(Appraisal(answer, finished(D)), [("A", "1"), ("B", "2")], [])
+    made = stalwart_hook.make_answer(ScanAnswer(answer, finished(D)), [("A", "1"), ("B", "2")], [])
     assert (made.action, made.response.status if made.response else None) == (action, status)
     assert [each.name for each in made.modifications] == (["A", "B"] if action in ("accept", "quarantine") else [])
 
 
 def test_forged_fields_are_taken_out_first_and_the_order_is_turned() -> None:
-    made = stalwart_hook.make_answer(Appraisal(Answer.PASS, finished(D)), [("A", "1"), ("B", "2")], ["X-Mailwarden-Z"])
+    made = stalwart_hook.make_answer(ScanAnswer(Answer.PASS, finished(D)), [("A", "1"), ("B", "2")], ["X-Mailwarden-Z"])
     assert msgspec.to_builtins(made.modifications) == (
         {"type": "deleteHeader", "name": "X-Mailwarden-Z", "index": 1},
         {"type": "addHeader", "name": "B", "value": "2"},

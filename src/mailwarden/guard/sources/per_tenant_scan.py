@@ -41,14 +41,14 @@ QUARANTINE_AS: Mapping[str, Answer] = {
 }
 
 
-class Appraisal(Struct, frozen=True):
+class ScanAnswer(Struct, frozen=True):
     """The one answer, and what of its reasons recipients of every tenant may read."""
 
     answer: Answer
     leading: FinishedRequest
 
 
-class Appraiser:
+class PerTenantScan:
     def __init__(
         self, source: str, *, processing: Processing, tenants: TenantDirectory, patience: float, quarantine_as: str
     ) -> None:
@@ -58,7 +58,7 @@ class Appraiser:
         self._patience = patience
         self._quarantine_as = QUARANTINE_AS[quarantine_as]
 
-    async def appraise(self, envelope: Envelope, raw: Spooled) -> Appraisal:
+    async def scan(self, envelope: Envelope, raw: Spooled) -> ScanAnswer:
         """Judge the message for each tenant, and return the one answer."""
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
@@ -73,15 +73,15 @@ class Appraiser:
             session_open=True,
         )
         examined = settle_together(await self._processing.examine(request))
-        appraisal = join([each.finished for each in examined], self._quarantine_as)
+        answered = join([each.finished for each in examined], self._quarantine_as)
         for each in examined:
             # A message that comes again is remembered for what was undecided alone: nothing happens to the rest of it.
-            if appraisal.answer is not Answer.LATER or each.finished.ruling.decision is Decision.UNDECIDED:
+            if answered.answer is not Answer.LATER or each.finished.ruling.decision is Decision.UNDECIDED:
                 self._processing.keep(each)
-        return appraisal
+        return answered
 
 
-def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> Appraisal:
+def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> ScanAnswer:
     """Return the strictest answer; what is to vanish for some of the recipients only is refused for all of them."""
     answers = [answer_to(part, quarantine_as) for part in parts]
     strictest = max(answers)
@@ -89,7 +89,7 @@ def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> Appraisal:
     if strictest is Answer.DISCARD and set(answers) != {Answer.DISCARD}:
         strictest = Answer.REFUSE
     ordered = [parts[leading], *parts[:leading], *parts[leading + 1 :]]
-    return Appraisal(strictest, public_answer_of(ordered))
+    return ScanAnswer(strictest, public_answer_of(ordered))
 
 
 def answer_to(finished: FinishedRequest, quarantine_as: Answer) -> Answer:

@@ -1,18 +1,18 @@
-"""The header fields that say what became of a message, signed; and those that others forged, taken out.
+"""The signed header fields that carry the result of a scan; forged ones are removed.
 
-The fields stand on top of the message, the signature last of them. It covers what the others say and every byte that
-stands below it, so that whatever MTAs put above does no harm and whatever is changed below is noticed.
+The fields stand on top of the message, the signature last. The signature covers the other result fields and every byte
+below it: fields that MTAs add above do no harm, and changes below are detected.
 
-Security: reads the header block of hostile messages. Nothing but fields of our own names is taken out; every other
-byte is passed on as it came.
+Security: reads the header block of hostile messages. Only fields with our own names are removed; every other byte is
+passed on unchanged.
 """
 
 import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 from msgspec import Struct
@@ -21,12 +21,24 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import Mac
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
+from mailwarden.quarantine.release_token import HEADER as BYPASS
 from mailwarden.serving.spool import Spooled
 
 MAX_LINE = 76
 # A field of ours with its folded lines, wherever it begins a line; a space before the colon is an old way to write it.
 _OWN = re.compile(rb"(?im)^x-mailwarden-[^\r\n]*(?:\r\n[ \t][^\r\n]*)*(?:\r\n(?![ \t])|\Z)")
 _FIELD = re.compile(rb"(?im)^x-mailwarden-([a-z]+): ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])")
+
+
+# What only we may write: a client takes out whatever a message brings under these names.
+OWN = (
+    "X-Mailwarden-Ggrid",
+    "X-Mailwarden-Verdict",
+    "X-Mailwarden-Decision",
+    "X-Mailwarden-Tags",
+    "X-Mailwarden-Signature",
+    BYPASS,
+)
 
 
 class Result(Struct, frozen=True):
@@ -145,3 +157,12 @@ def _fold(name: str, words: Iterable[str]) -> str:
         else:
             lines.append(f"\t{word}")
     return "\r\n".join(lines)
+
+
+async def result_fields(seal: ResultSeal, finished: FinishedRequest, raw: Spooled) -> Sequence[tuple[str, str]]:
+    """Return the fields from top to bottom; the signature speaks of the message as it was given, without ours."""
+    crlf = b"\r\n" in next(raw.chunks(), b"")
+    message = clean(raw) if crlf else Cleaned(b"", raw, 0)
+    written = seal.fields(finished, await message.digest(), datetime.now(UTC)).decode("ascii")
+    fields = written.removesuffix("\r\n").replace("\r\n\t", " ").split("\r\n")
+    return [(name, value.strip()) for name, _, value in (field.partition(":") for field in fields)]

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from mailwarden.crypto.keyring import read_ring
-from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.doors_config import RspamdApi as RspamdApiSettings
-from mailwarden.guard.doors_config import StalwartHook as StalwartHookSettings
-from mailwarden.guard.house import House
+from mailwarden.guard.config import RspamdApi as RspamdApiSettings
+from mailwarden.guard.config import StalwartHook as StalwartHookSettings
+from mailwarden.guard.context import GuardContext
+from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.appraisal import Appraiser
-from mailwarden.guard.sources.door import MAX_HEAD, MAX_HEADERS, Interior
+from mailwarden.guard.sources.http_source import MAX_HEAD, MAX_HEADERS, HttpSourceContext
+from mailwarden.guard.sources.per_tenant_scan import PerTenantScan
 from mailwarden.guard.sources.rspamd_api import RspamdApi
 from mailwarden.guard.sources.stalwart_hook import StalwartHook
 from mailwarden.serving.front_door import ErrorAnswer, FrontDoor
@@ -20,9 +20,9 @@ from mailwarden.serving.server import Limits, serving
 class Doors:
     """Builds each door from what they share."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._seal = ResultSeal(read_ring(house.folder / house.config.contents.key, "contents.key"))
+    def __init__(self, context: GuardContext) -> None:
+        self._context = context
+        self._seal = ResultSeal(read_ring(context.folder / context.config.contents.key, "contents.key"))
         self.open: list[FrontDoor] = []
 
     def rspamd_api(self, settings: RspamdApiSettings) -> FrontDoor:
@@ -35,18 +35,22 @@ class Doors:
 
     def _door(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> FrontDoor:
         door = FrontDoor(
-            source.routes(), self._house.metrics, meters=meters, max_head=MAX_HEAD, answer_for=answer_error
+            source.routes(), self._context.metrics, meters=meters, max_head=MAX_HEAD, answer_for=answer_error
         )
         self.open.append(door)
         return door
 
-    def _interior(self, source: str, quarantine_as: str) -> Interior:
-        house = self._house
-        patience = house.config.analysis_timeout / 1000
-        appraiser = Appraiser(
-            source, processing=house.processing, tenants=house.tenants, patience=patience, quarantine_as=quarantine_as
+    def _interior(self, source: str, quarantine_as: str) -> HttpSourceContext:
+        context = self._context
+        patience = context.config.analysis_timeout / 1000
+        scanner = PerTenantScan(
+            source,
+            processing=context.processing,
+            tenants=context.tenants,
+            patience=patience,
+            quarantine_as=quarantine_as,
         )
-        return Interior(house.admission, appraiser, self._seal, house.spool)
+        return HttpSourceContext(context.admission, scanner, self._seal, context.spool)
 
     def close(self) -> None:
         """Take no new message; those in hand are finished."""
@@ -55,13 +59,13 @@ class Doors:
 
 
 @asynccontextmanager
-async def assembled_doors(house: House) -> AsyncIterator[Callable[[], None]]:
+async def open_http_sources(context: GuardContext) -> AsyncIterator[Callable[[], None]]:
     """Listen until the block ends, where the configuration says so; yield what closes the doors."""
-    asked, hooked = house.config.scan_sources.rspamd_api, house.config.scan_sources.stalwart_hook
+    asked, hooked = context.config.scan_sources.rspamd_api, context.config.scan_sources.stalwart_hook
     if asked is None and hooked is None:
         yield lambda: None
         return
-    doors, grace = Doors(house), house.config.shutdown_grace_period
+    doors, grace = Doors(context), context.config.shutdown_grace_period
     async with AsyncExitStack() as stack:
         if asked is not None:
             await stack.enter_async_context(_serving(doors.rspamd_api(asked), asked, grace))

@@ -11,7 +11,7 @@ import pytest
 
 from mailwarden.abby.guard_client import Handover, headers_for
 from mailwarden.errors import BadRequest
-from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, read_handover, share_out
+from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, group_recipients, read_handover
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
 from mailwarden.wire.guard import DEADLINE_HEADER, GROUPS_HEADER
@@ -26,7 +26,7 @@ def handed(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> t
 
 
 def arrived(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> tuple[RecipientGroup, ...]:
-    return share_out(read_handover(*handed(groups, recipients)).groups, Envelope("", recipients))
+    return group_recipients(read_handover(*handed(groups, recipients)).groups, Envelope("", recipients))
 
 
 @pytest.mark.parametrize("profile", Profile)
@@ -101,4 +101,4 @@ def test_what_no_abby_sends_is_refused(pieces):
 def test_every_recipient_has_exactly_one_group(records):
     headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
     with pytest.raises(BadRequest):
-        share_out(read_handover(headers, packed(records)).groups, Envelope("", (ANN, BOB)))
+        group_recipients(read_handover(headers, packed(records)).groups, Envelope("", (ANN, BOB)))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from uuid import uuid4
 
 from mailwarden.errors import MessageNotFound
-from mailwarden.guard.delivery_headers import Cleaned, clean
+from mailwarden.guard.result_headers import Cleaned, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
 from mailwarden.learning.contents import MessageCollector
@@ -70,7 +70,7 @@ class ReleaseInjector:
         await self._hop.send(connection, _stream(field, cleaned))
 
 
-class ReleaseLessons:
+class ReleaseTraining:
     """Somebody who has a message released says that it is fine."""
 
     def __init__(self, teaching: ReportService) -> None:

@@ -12,8 +12,8 @@ from aiohttp import web
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import BadRequest, EmptyEmail, InvalidCredentials, Unauthenticated, UnsupportedMediaType
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.delivery_headers import ResultSeal
-from mailwarden.guard.sources.appraisal import Appraiser
+from mailwarden.guard.result_headers import ResultSeal
+from mailwarden.guard.sources.per_tenant_scan import PerTenantScan
 from mailwarden.model.envelope import Envelope
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
@@ -25,11 +25,11 @@ NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
-class Interior:
+class HttpSourceContext:
     """What stands behind a door, whatever is spoken at it."""
 
     admission: Admission
-    appraiser: Appraiser
+    scanner: PerTenantScan
     seal: ResultSeal
     spool: Path
 

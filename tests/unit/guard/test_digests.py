@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.digest_mail import DigestWriter, Unwritable
-from mailwarden.guard.quarantine_config import DigestSettings
+from mailwarden.guard.config import DigestSettings
+from mailwarden.guard.jobs.digests import DigestWriter, Unwritable
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.digest import Digest, DigestLinkSigner, HeldForRecipient
 from mailwarden.quarantine.model import HeldMessage, State

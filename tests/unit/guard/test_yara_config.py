@@ -7,7 +7,7 @@ from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.cli.config import check
 from mailwarden.guard.config import PATH, GuardConfig, Yara
-from mailwarden.guard.own_rules import check_rules, rule_mistakes, rules_folder
+from mailwarden.guard.yara_config import check_rules, rule_mistakes, rules_folder
 from mailwarden.settings.reader import Mistakes
 
 RULE = 'rule needle { meta: verdict = "malware" strings: $a = "needle" condition: $a }'

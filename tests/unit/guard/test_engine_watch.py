@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings, moment_of, read_version
-from mailwarden.guard.engines import EngineWatch, state_of
+from mailwarden.guard.jobs.engine_watch import EngineWatch, state_of
 from mailwarden.model.evidence import FailureKind
 
 CLAMAV = ClamavEngine("clamav", ClamavSettings("tcp:127.0.0.1:1"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.guard.sources.milter_folds import mend_folds
+from mailwarden.guard.sources.rspamd_api import repair_folds
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
 
@@ -18,14 +18,14 @@ from mailwarden.serving.spool import Spooled, SpoolWriter
     ],
 )
 async def test_only_folds_of_the_header_block_are_mended(tmp_path, given, mended) -> None:
-    assert (await mend_folds(Spooled.of(given), tmp_path)).data() == mended
+    assert (await repair_folds(Spooled.of(given), tmp_path)).data() == mended
 
 
 async def test_a_spooled_message_is_mended_too(tmp_path) -> None:
     writer = SpoolWriter(tmp_path)
     await writer.write(b"A: a\n b\r\n\r\n")
     await writer.write(b"x\n y\r\n" * 400_000)
-    mended = await mend_folds(await writer.finish(), tmp_path)
+    mended = await repair_folds(await writer.finish(), tmp_path)
     assert not mended.in_memory
     assert mended.data() == b"A: a\r\n b\r\n\r\n" + b"x\n y\r\n" * 400_000
     mended.close()

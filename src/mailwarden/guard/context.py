@@ -12,7 +12,7 @@ from mailwarden.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class GuardContext:
     config: GuardConfig
     folder: Path
     admission: Admission

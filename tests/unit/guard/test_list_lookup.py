@@ -6,7 +6,7 @@ from mailwarden.analysis.engines.rspamd import linked_hosts
 from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
 from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
-from mailwarden.guard.comparison import Comparison
+from mailwarden.guard.list_lookup import ListLookup
 from mailwarden.lists.findings import without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists
 from mailwarden.lists.matching import Match
@@ -29,8 +29,8 @@ COLLECTED = Collected(
 )
 
 
-def comparison(*entries: Match, loaded: bool = True) -> Comparison:
-    return Comparison(ActingLists(Shelf(*entries, loaded=loaded)), Clearance(WorkerPool(0, 0, Patience()), ()))
+def comparison(*entries: Match, loaded: bool = True) -> ListLookup:
+    return ListLookup(ActingLists(Shelf(*entries, loaded=loaded)), Clearance(WorkerPool(0, 0, Patience()), ()))
 
 
 async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_clean():
@@ -128,7 +128,7 @@ def test_a_finding_stays_if_others_of_its_name_are_left_out(omitted, stays):
 
 async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_made_ready(monkeypatch):
     shelf = Shelf(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
-    lists = Comparison(ActingLists(shelf), Clearance(WorkerPool(0, 0, Patience()), ()))
+    lists = ListLookup(ActingLists(shelf), Clearance(WorkerPool(0, 0, Patience()), ()))
     monkeypatch.setattr("mailwarden.lists.impersonation._FRESH", 0.0)
     await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.acting == ()

@@ -22,7 +22,7 @@ from mailwarden.model.listing import Listing
 from mailwarden.model.sightings import Sight, Sightings
 
 
-class Compared(Struct, frozen=True):
+class ListLookupResult(Struct, frozen=True):
     """One message with what the lists say of it."""
 
     envelope: Envelope
@@ -31,14 +31,14 @@ class Compared(Struct, frozen=True):
     evidence: Evidence
 
 
-class Eased(Struct, frozen=True):
+class WithoutAllowedFiles(Struct, frozen=True):
     """The evidence as it would be without allowed files, and those files if the engines clear the rest."""
 
     evidence: Evidence
     cleared_files: frozenset[str]
 
 
-class Comparison:
+class ListLookup:
     def __init__(self, lists: ActingLists, clearance: Clearance) -> None:
         self._lists = lists
         self._clearance = clearance
@@ -54,7 +54,9 @@ class Comparison:
             return EVERYTHING
         return tuple(sight for sight in Sight if sight in wanted)
 
-    def compare(self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Sight, ...]) -> Compared:
+    def compare(
+        self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Sight, ...]
+    ) -> ListLookupResult:
         """Return what the lists say, and the evidence with it; `wanted` is what the message was looked through for."""
         started = time.perf_counter()
         sightings = collected.sightings
@@ -63,19 +65,21 @@ class Comparison:
             listing = self._lists.look_up(tenant, seen, collected.evidence)
         except StorageUnavailable as error:
             report = failed_report(error.message, _milliseconds(started))
-            return Compared(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
+            return ListLookupResult(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
         domain = domain_of(collected.summary.from_address)
         if domain and collected.evidence.has(UNVERIFIED_SENDER) and self._lists.protects(tenant, domain):
             listing = replace(listing, protected_sender=domain)
         reports = without_allowed_links(collected.evidence, listing, sightings).reports
         evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
-        return Compared(envelope, sightings, listing, evidence)
+        return ListLookupResult(envelope, sightings, listing, evidence)
 
-    def count(self, compared: Compared) -> None:
+    def count(self, compared: ListLookupResult) -> None:
         """Count the entries that acted, so that a list tells which of its entries are still of use."""
         self._lists.count(compared.listing)
 
-    async def without_allowed_files(self, raw: RawMessage, compared: Compared, deadline: float) -> Eased | None:
+    async def without_allowed_files(
+        self, raw: RawMessage, compared: ListLookupResult, deadline: float
+    ) -> WithoutAllowedFiles | None:
         """Return the evidence as it would be without allowed files, or None if there are none.
 
         An engine's findings about the message go only if it reports the same of those files and clears the rest.
@@ -86,7 +90,7 @@ class Comparison:
         accused = any(report.convicts_files and report.findings for report in evidence.reports)
         clear = accused and await self._clearance.is_given(raw, compared.envelope, evidence, allowed, deadline)
         rest = without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
-        return Eased(rest, allowed if clear else frozenset())
+        return WithoutAllowedFiles(rest, allowed if clear else frozenset())
 
 
 def _milliseconds(started: float) -> float:

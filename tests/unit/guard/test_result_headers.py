@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.delivery_headers import ResultSeal, clean
+from mailwarden.guard.result_headers import ResultSeal, clean
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from tests.samples.finished import finished_request

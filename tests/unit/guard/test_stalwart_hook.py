@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mailwarden.errors import BadRequest, InvalidJson, MailwardenError, PayloadTooLarge, SchemaViolation
-from mailwarden.guard.sources.stalwart_message import envelope_of, read_request, rebuild
+from mailwarden.guard.sources.stalwart_hook import envelope_of, read_request, rebuild
 from tests.samples.stalwart import hook_call
 
 MESSAGE = (

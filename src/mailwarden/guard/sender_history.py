@@ -11,14 +11,14 @@ from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.place import area
 from mailwarden.model.summary import MessageSummary
 
-RELATIONSHIP = "relationship"
+ANALYZER = "relationship"
 # A memory younger or emptier than this has heard from nobody, which says nothing about a sender.
 RIPE_DAYS, RIPE_MESSAGES = 7, 200
 KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
 KNOWN_AGE = 14  # days since the first of them: an address that was made for an attack is seldom kept so long
 
 
-class Relationship:
+class SenderHistoryReporter:
     def __init__(self, senders: SenderHistory) -> None:
         self._senders = senders
 
@@ -32,9 +32,9 @@ class Relationship:
         )
         took = round((time.perf_counter() - started) * 1000, 3)
         if known is None:
-            return Report(RELATIONSHIP, required=False, status=Status.SKIPPED, milliseconds=took)
+            return Report(ANALYZER, required=False, status=Status.SKIPPED, milliseconds=took)
         found = tuple(findings_of(known, summary.from_address))
-        return Report(RELATIONSHIP, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
+        return Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
 
 
 def findings_of(known: KnownSender, sender: str) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Background jobs of guard: learning, releases, digests, retention and the state of the engines."""
