@@ -16,7 +16,7 @@ from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
-from mailwarden.policy.hindsight import Hindsight
+from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.policy.rules import load_policy
 
 RUNS = 20
@@ -44,14 +44,16 @@ def entries() -> Mapping[str, tuple[str, Draw]]:
     }
 
 
-async def measure(hindsight: Hindsight, scope: ListScope, name: str, draw: Draw, runs: int) -> tuple[list[float], str]:
+async def measure(
+    estimator: ImpactEstimator, scope: ListScope, name: str, draw: Draw, runs: int
+) -> tuple[list[float], str]:
     """Return the milliseconds of each run, and what the last one looked at."""
     chosen = random.Random(1)
     times, note = [], ""
     for _ in range(runs):
         entry = find_list(name).normalise(draw(chosen))
         began = time.perf_counter()
-        impact = await hindsight.look_back(scope, name, [entry])
+        impact = await estimator.estimate(scope, name, [entry])
         times.append((time.perf_counter() - began) * 1000)
         note = f"looked at {impact.looked_at:,} of {impact.total:,}" + (" sampled" if impact.is_sampled else "")
     return times, note
@@ -59,12 +61,12 @@ async def measure(hindsight: Hindsight, scope: ListScope, name: str, draw: Draw,
 
 async def run(url: str, runs: int) -> Sequence[float]:
     database = Database(url)
-    hindsight = Hindsight(open_history(database), EntryStore(database), load_policy())
+    estimator = ImpactEstimator(open_history(database), EntryStore(database), load_policy())
     every: list[float] = []
     try:
         for place, scope in {"deployment": ListScope(), "tenant of 60 %": ListScope(LARGE)}.items():
             for what, (name, draw) in entries().items():
-                times, note = await measure(hindsight, scope, name, draw, runs)
+                times, note = await measure(estimator, scope, name, draw, runs)
                 every += times
                 p50 = statistics.median(times)
                 print(f"{place:15} {what:28} p50 {p50:6.0f} ms  p95 {p95(times):6.0f} ms  {note}", flush=True)

@@ -6,7 +6,7 @@ from math import inf
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import CONVICTIONS
-from mailwarden.policy.rule import CONVICTION
+from mailwarden.policy.rules import CONVICTION
 
 # What argues for another verdict than the weightiest one counts by this part, so that ties are told apart.
 SHARE = 0.25

@@ -6,9 +6,7 @@ from evaluate.trial import Judged
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.policy.profiles import ProfileFile
-from mailwarden.policy.rule import Rule, Severity
-from mailwarden.policy.rules import FOLDER, make_policy
+from mailwarden.policy.rules import FOLDER, ProfileFile, Rule, Severity, make_policy
 from mailwarden.settings.reader import read
 
 SUBSETS = {"ham": "list-x", "phishing": "pot", "spam": "list-dead", "malformed": "torture"}

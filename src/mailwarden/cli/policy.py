@@ -8,7 +8,7 @@ decisions only, without control characters. `test` examines samples in a worker 
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -30,16 +30,57 @@ from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.place import shorten
 from mailwarden.model.scope import Scope
-from mailwarden.model.shown_text import shorten
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.difference import Difference, Point, RuleChange, Stored, compare, stored_of
-from mailwarden.policy.expectation import Expectation
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.policy.rejudge import Difference, Point, RuleChange, Stored, compare, stored_of
+from mailwarden.policy.rules import Policy, load_policy, tag_problems
 from mailwarden.policy.weights import read_weights, reweigh
 from mailwarden.settings.reader import Mistake, Mistakes, read
+
+
+class SampleEnvelope(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What the border MTA saw; without addresses, those of the headers are taken."""
+
+    sender: str | None = None
+    recipients: tuple[str, ...] = ()
+    remote_address: str | None = None
+    helo: str | None = None
+
+
+class Expectation(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The verdict and the decision that are right, and the tags that must and must not be there."""
+
+    verdict: Verdict | tuple[Verdict, ...] = ()
+    decision: Decision | tuple[Decision, ...] = ()
+    expect: tuple[str, ...] = ()
+    refuse: tuple[str, ...] = ()
+    profile: Profile = Profile.BALANCED
+    envelope: SampleEnvelope = SampleEnvelope()
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not (self.verdict or self.decision or self.expect or self.refuse):
+            yield "verdict", "nothing is expected: say a verdict, a decision, or tags to expect or refuse"
+        for key, tags in (("expect", self.expect), ("refuse", self.refuse)):
+            for tag in tags:
+                yield from ((key, problem) for problem in tag_problems(tag))
+        for tag in set(self.expect) & set(self.refuse):
+            yield "refuse", f"`{tag}` is expected and refused"
+
+    def complaints(self, verdict: Verdict, decision: Decision, tags: Collection[str]) -> Iterator[str]:
+        """Say what is not as expected, each in a few words."""
+        if self.verdict and verdict not in _several(self.verdict):
+            yield f"verdict {verdict}, not {' or '.join(_several(self.verdict))}"
+        if self.decision and decision not in _several(self.decision):
+            yield f"decision {decision}, not {' or '.join(_several(self.decision))}"
+        yield from (f"without {tag}" for tag in self.expect if tag not in tags)
+        yield from (f"with {tag}" for tag in self.refuse if tag in tags)
+
+
+def _several(wanted: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (wanted,) if isinstance(wanted, str) else wanted
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,8 +229,10 @@ def render(difference: Difference) -> str:
         )
     if len(changes) > MAX_SHOWN:
         lines.append(f"  and {len(changes) - MAX_SHOWN:,} more; -o json has them all")
-    if difference.untold:
-        lines.append(f"{difference.untold:,} cannot be judged: they need an engine's result without an allowed file.")
+    if difference.undetermined:
+        lines.append(
+            f"{difference.undetermined:,} cannot be judged: they need an engine's result without an allowed file."
+        )
     return "\n".join(lines)
 
 
@@ -210,7 +253,7 @@ def _rule_changes(rules: Iterable[RuleChange]) -> str:
 def _difference_json(difference: Difference) -> str:
     record = {
         "lookedAt": difference.looked_at,
-        "untold": difference.untold,
+        "untold": difference.undetermined,
         "verdicts": _pairs(difference.verdicts),
         "decisions": _pairs(difference.decisions),
         "changes": [

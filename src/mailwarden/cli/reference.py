@@ -8,7 +8,7 @@ from mailwarden.cli.init import render, shipped_values
 from mailwarden.console.permissions import roles_page
 from mailwarden.guard import config as guard
 from mailwarden.lists.reference import lists_page
-from mailwarden.policy.pages import verdicts_and_tags
+from mailwarden.policy.catalogue import verdicts_and_tags
 from mailwarden.settings.reference import table_of
 
 _MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"

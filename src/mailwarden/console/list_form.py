@@ -18,7 +18,7 @@ from mailwarden.lists.checking import Checker
 from mailwarden.lists.files import FORMS, Row
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import ListDesk, Lists
-from mailwarden.policy.hindsight import Hindsight
+from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import MAX_COMMENT
 
 LISTS = "/console/lists"
@@ -178,4 +178,4 @@ class ListServices(Struct, frozen=True):
     lists: Lists
     desk: ListDesk
     checker: Checker
-    hindsight: Hindsight
+    impact_estimator: ImpactEstimator

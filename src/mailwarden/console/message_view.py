@@ -16,9 +16,8 @@ from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import LinkSummary, PartSummary
-from mailwarden.policy.counterfactual import Counterfactual, what_would_change
-from mailwarden.policy.rule import CONVICTION, SUSPICION
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.rejudge import Counterfactual, what_would_change
+from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.wire.explanation import explanation_of
 
 HEADINGS: Mapping[str, str] = {

@@ -14,12 +14,12 @@ from mailwarden.analysis.analyzer import RawMessage
 from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
 from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.errors import StorageUnavailable
-from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
 
 
 class ListLookupResult(Struct, frozen=True):

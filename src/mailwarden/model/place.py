@@ -5,7 +5,15 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.model.shown_text import shorten
+
+def shorten(text: str, length: int) -> str:
+    """Return at most `length` printable characters of a text, on one line."""
+    text = text[: 4 * length]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
+    text = text.strip()
+    return text if len(text) <= length else text[: length - 1] + "…"
+
 
 _NAME = 255  # characters of a file name that are recorded; the end says what the file is
 _TEXT = 1_000

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from mailwarden.model.evidence import Fact, Report, Status
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.shown_text import shorten
+from mailwarden.model.place import shorten
 
 FACT_LENGTH = 80
 SENTENCE_LENGTH = 240

@@ -13,8 +13,7 @@ from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import place_text
 from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence
-from mailwarden.policy.rule import CONVICTION, SUSPICION, Rule
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, Rule
 
 REASONS_PER_RULE = 5
 INCOMPLETE_TAG = "analysis.incomplete"

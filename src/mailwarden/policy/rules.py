@@ -1,20 +1,216 @@
-"""Reads the policy: rules, tags and profiles, checked together, every mistake reported with its place."""
+"""Reads the policy: rules, tags and profiles, checked together; each mistake is reported with its place."""
 
 import functools
+import hashlib
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import Profile
-from mailwarden.policy.compiled import read_compiled
-from mailwarden.policy.profiles import ProfileFile, VerdictRow
-from mailwarden.policy.rule import Rule, RuleFile
+from mailwarden.policy.explain import template_problems
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 FOLDER = Path(__file__).parent
+
+
+class VerdictRow(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    meaning: Annotated[str, Meta(min_length=1)]
+    balanced: Decision
+    strict: Decision
+    monitor: Decision
+
+    def decision(self, profile: Profile) -> Decision:
+        decisions = {Profile.BALANCED: self.balanced, Profile.STRICT: self.strict, Profile.MONITOR: self.monitor}
+        return decisions[profile]
+
+
+class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    verdicts: dict[str, VerdictRow]
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Refuse a table with a gap, and the three decisions that no profile may make."""
+        for verdict in Verdict:
+            if verdict not in self.verdicts:
+                yield "verdicts", f"says nothing about `{verdict}`"
+        for name in self.verdicts.keys() - set(Verdict):
+            yield "verdicts", f"`{name}` is no verdict"
+        for name, row in self.verdicts.items():
+            for profile in Profile:
+                decision = row.decision(profile)
+                if name == Verdict.MALWARE and decision is Decision.DELIVER:
+                    yield "verdicts", f"{name}, {profile}: malware is never delivered"
+                if decision is Decision.DROP:
+                    yield "verdicts", f"{name}, {profile}: drop is never a default"
+                if (name == Verdict.UNKNOWN) != (decision is Decision.UNDECIDED):
+                    yield "verdicts", f"{name}, {profile}: `undecided` and `unknown` belong together"
+
+
+NAMESPACES = frozenset(
+    {"threat", "auth", "sender", "url", "file", "content", "engine", "list", "policy", "analysis", "flow"}
+)
+TAG_FORM = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
+NAME_FORM = TAG_FORM  # findings and rules are named as tags are: `analyzer.what`
+TECHNIQUE_FORM = re.compile(r"^T\d{4}(\.\d{3})?$")
+CONVICTION = 100
+SUSPICION = 50
+
+Text = Annotated[str, Meta(min_length=1, max_length=600)]
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """These findings argue for that verdict with this weight, and are told to people in this sentence.
+
+    The summary is the body of a sentence, without its capital letter and full stop, because it is read both alone
+    and after the verdict ("Malware: the attachment ...").
+    """
+
+    id: Text
+    name: Text
+    description: Text
+    when: str | tuple[str, ...]
+    verdict: Verdict
+    weight: Annotated[int, Meta(ge=-CONVICTION, le=CONVICTION)]
+    summary: Text
+    severity: Severity
+    false_positives: Text
+    unless: tuple[str, ...] = ()
+    tag: str = ""
+    technique: str = ""
+    counts: Literal["once", "each"] = "once"
+    cap: Annotated[int, Meta(ge=1, le=CONVICTION)] = CONVICTION
+    forces_quarantine: bool = False
+    # The verdict is at least `suspicious`: no tenant may lower the weight; one that raises it to a conviction has the
+    # message quarantined.
+    at_least_suspicious: bool = False
+    joins_leading: bool = False  # it tells good from bad and not which bad: it counts with what leads without it
+    # Analyzers, tags or rules that bring its verdict `cap` points at most together; with a weight of its own it takes
+    # so much from what they bring, and from nothing else.
+    restrains: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Return the findings that must all be there."""
+        return (self.when,) if isinstance(self.when, str) else self.when
+
+    def is_restrained_by(self, other: "Rule") -> bool:
+        """Tell whether the other rule names this one, its tag or its analyzer."""
+        names = other.restrains
+        return self.verdict is other.verdict and (
+            self.id in names or self.id.partition(".")[0] in names or bool(self.tag and self.tag in names)
+        )
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not NAME_FORM.match(self.id):
+            yield "id", f"`{self.id}` must look like analyzer.what"
+        if not self.needs:
+            yield "when", "must name at least one finding"
+        for key, names in (("when", self.needs), ("unless", self.unless)):
+            for name in names:
+                if not NAME_FORM.match(name):
+                    yield key, f"`{name}` must look like analyzer.what"
+        if self.tag:
+            yield from (("tag", problem) for problem in tag_problems(self.tag))
+        if self.technique and not TECHNIQUE_FORM.match(self.technique):
+            yield "technique", f"`{self.technique}` must be a MITRE ATT&CK technique such as T1566.001"
+        yield from verdict_mistakes(self)
+        yield from (("summary", problem) for problem in template_problems(self.summary))
+
+
+class RuleFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The rules about one analyzer's findings, and a sentence for each tag that they introduce."""
+
+    rules: tuple[Rule, ...]
+    tags: dict[str, Text] = {}
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        for tag in self.tags:
+            yield from (("tags", problem) for problem in tag_problems(tag))
+
+
+def tag_problems(tag: str) -> Iterator[str]:
+    """Say what keeps a text from being a public tag."""
+    if not TAG_FORM.match(tag):
+        yield f"`{tag}` must look like namespace.name in lower case"
+    elif tag.partition(".")[0] not in NAMESPACES:
+        yield f"`{tag}` has an unknown namespace; known are {', '.join(sorted(NAMESPACES))}"
+
+
+def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Say what does not go together with the verdict that a rule argues for."""
+    if rule.verdict in (Verdict.CLEAN, Verdict.UNKNOWN):
+        yield "verdict", f"no rule can argue for `{rule.verdict}`: it is what remains"
+    if rule.weight < 0 and rule.verdict is Verdict.MALWARE:
+        yield "weight", "nothing eases malware: must not be negative"
+    if rule.forces_quarantine and rule.verdict is not Verdict.SUSPICIOUS:
+        yield "forcesQuarantine", "belongs to rules that argue for `suspicious`; a conviction needs no force"
+    if rule.at_least_suspicious and (rule.verdict is not Verdict.SUSPICIOUS or rule.weight < SUSPICION):
+        yield "atLeastSuspicious", f"belongs to rules that argue for `suspicious` with at least {SUSPICION} points"
+    if rule.joins_leading and rule.verdict is not Verdict.SPAM:
+        yield "joinsLeading", "belongs to rules that argue for `spam`, where nothing else leads"
+    if rule.restrains and (rule.verdict in (Verdict.MALWARE, Verdict.BLOCKED) or rule.weight > 0 or rule.joins_leading):
+        yield "restrains", "belongs to rules that ease or weigh nothing; nothing restrains `malware` or `blocked`"
+    if rule.counts == "each" and rule.weight < 0:
+        yield "counts", "easing evidence counts once"
+
+
+COMPILED_FILE = FOLDER / "__pycache__" / "policy.json"
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """What a policy is made of, checked when it was compiled."""
+
+    digest: str
+    rules: tuple[Rule, ...]
+    tags: Mapping[str, str]
+    verdicts: Mapping[Verdict, VerdictRow]
+
+
+def read_compiled(file: Path = COMPILED_FILE) -> Pieces | None:
+    """Return what was compiled from the shipped files as they are now, if there is such a file."""
+    try:
+        pieces = msgspec.json.decode(file.read_bytes(), type=Pieces)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return pieces if pieces.digest == digest() else None
+
+
+def write_compiled(
+    rules: tuple[Rule, ...], tags: Mapping[str, str], verdicts: Mapping[Verdict, VerdictRow], file: Path = COMPILED_FILE
+) -> None:
+    file.parent.mkdir(exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(Pieces(digest(), rules, tags, verdicts)))
+    part.replace(file)
+
+
+def digest() -> str:
+    """Return the digest of the rules and of the code that reads them."""
+    made = hashlib.sha256()
+    for path in _sources():
+        raw = path.read_bytes()
+        made.update(f"{path.name} {len(raw)}\n".encode() + raw)
+    return made.hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    yield from sorted((FOLDER / "rules").glob("*.yml"))
+    for name in ("tags.yml", "profiles.yml", "rules.py"):
+        yield FOLDER / name
 
 
 class Policy(Struct, frozen=True):
@@ -124,3 +320,8 @@ def _mistake(path: Path, text: str, problem: str) -> Mistake:
     lines = path.read_text(encoding="utf-8").splitlines()
     line = max((number for number, content in enumerate(lines, 1) if text in content), default=1)
     return Mistake(str(path), line, "", problem)
+
+
+if __name__ == "__main__":
+    _policy = read_policy(FOLDER)
+    write_compiled(_policy.rules, _policy.tags, _policy.verdicts)

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from mailwarden.model.outcome import Verdict
-from mailwarden.policy.rule import CONVICTION, Rule
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.rules import CONVICTION, Policy, Rule
 
 _SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
 

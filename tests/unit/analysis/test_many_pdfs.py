@@ -10,12 +10,12 @@ import pytest
 from mailwarden.analysis.files.pdf.document import PdfClock
 from mailwarden.analysis.finding_limits import OF_A_KIND
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
-from mailwarden.lists.findings import without_allowed_files
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.sightings import Sight, SightedFile
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import without_allowed_files
 from mailwarden.policy.rules import load_policy
 
 SAMPLES = Path(__file__).parents[2] / "analyzers" / "pdf"

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from mailwarden.lists.findings import report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
@@ -15,6 +14,7 @@ from mailwarden.model.summary import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import report_of, without_allowed_files, without_allowed_links
 from mailwarden.policy.rules import load_policy
 from tests.unit.lists.shelf import TENANT, Shelf
 

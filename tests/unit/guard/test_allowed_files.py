@@ -7,13 +7,13 @@ import pytest
 from mailwarden.analysis.finding_limits import OF_A_KIND, few_of_each_kind
 from mailwarden.analysis.pipeline.collector import Examination
 from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
-from mailwarden.lists.findings import without_allowed_files
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.sightings import Sight
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import without_allowed_files
 from tests.unit.guard.listing_case import FILE, POLICY
 
 SAMPLES = Path(__file__).parents[2] / "analyzers"

@@ -7,7 +7,6 @@ from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
 from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
 from mailwarden.guard.list_lookup import ListLookup
-from mailwarden.lists.findings import without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
@@ -18,6 +17,7 @@ from mailwarden.model.place import Place
 from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import without_allowed_links
 from tests.unit.guard.listing_case import POLICY, SENDER
 from tests.unit.lists.shelf import TENANT, Shelf, listed
 

@@ -6,7 +6,6 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.lists.findings import report_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -16,9 +15,10 @@ from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.counterfactual import nearest_verdict, what_would_change
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import report_of
+from mailwarden.policy.rejudge import nearest_verdict, what_would_change
 from mailwarden.policy.rules import Policy
 
 TENANT = uuid4()

@@ -5,12 +5,12 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.lists.findings import failed_report
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.difference import Point, RuleChange, Side, Stored, compare, stored_of
+from mailwarden.policy.list_effects import failed_report
+from mailwarden.policy.rejudge import Point, RuleChange, Side, Stored, compare, stored_of
 from mailwarden.policy.weights import read_weights, reweigh
 from tests.samples.judged import policy_of
 from tests.unit.policy.conftest import evidence, finished
@@ -27,7 +27,7 @@ def stored(*names: str, name: str = "a") -> Stored:
 def test_the_same_policy_changes_nothing():
     messages = [stored("html.form", "html.link"), stored("html.picture"), stored()]
     found = compare(messages, Point(POLICY), Point(POLICY))
-    assert (found.looked_at, found.changes, found.untold) == (3, (), 0)
+    assert (found.looked_at, found.changes, found.undetermined) == (3, (), 0)
     assert found.verdicts == {Verdict.PHISHING: (1, 1), Verdict.CLEAN: (2, 2)}
     assert found.decisions == {Decision.DELIVER: (2, 2), Decision.QUARANTINE: (1, 1)}
 

@@ -15,9 +15,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import CONVICTIONS, REASONS_PER_RULE, judge
-from mailwarden.policy.profiles import VerdictRow
-from mailwarden.policy.rule import TAG_FORM, Rule, Severity
-from mailwarden.policy.rules import Policy, load_policy, make_policy
+from mailwarden.policy.rules import TAG_FORM, Policy, Rule, Severity, VerdictRow, load_policy, make_policy
 from tests.unit.policy.conftest import evidence, failed, finished
 
 SHIPPED = load_policy()

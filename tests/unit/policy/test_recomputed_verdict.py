@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from mailwarden.analysis.engines import clamav, rspamd
 from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
-from mailwarden.lists.findings import failed_report, report_of
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place
 from mailwarden.policy.judge import judge
+from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy
 from mailwarden.settings.document import load
 from tests.samples.finished import finished_request

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.lists.findings import report_of, without_allowed_files
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
@@ -16,11 +15,20 @@ from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.summary import MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
-from mailwarden.policy.counterfactual import what_would_change
 from mailwarden.policy.decide import decide
-from mailwarden.policy.difference import Point, compare, stored_of
 from mailwarden.policy.judge import judge
-from mailwarden.policy.retrial import Edit, Retrial, judge_again, sightings_of, without_lists
+from mailwarden.policy.list_effects import report_of, without_allowed_files
+from mailwarden.policy.rejudge import (
+    Edit,
+    Point,
+    RejudgedMessage,
+    compare,
+    judge_again,
+    sightings_of,
+    stored_of,
+    what_would_change,
+    without_lists,
+)
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.shared_answer import settle
 from tests.unit.lists.shelf import TENANT
@@ -99,7 +107,7 @@ def test_the_recorded_inputs_lead_to_the_recorded_decision(request_):
 def test_a_new_entry_bounces_a_delivered_message_if_the_session_was_open(session_open, decision):
     request = finished(session_open=session_open)
     assert request.ruling.decision is Decision.DELIVER
-    outcome = Retrial(request, Edit("ip-block", frozenset({"192.0.2.7"}), TENANT)).judge(POLICY, ())
+    outcome = RejudgedMessage(request, Edit("ip-block", frozenset({"192.0.2.7"}), TENANT)).judge(POLICY, ())
     assert (outcome.verdict_after, outcome.decision_after) == (Verdict.BLOCKED, decision)
 
 
@@ -115,8 +123,8 @@ def test_an_engine_that_cleared_a_file_clears_it_with_further_files_too():
 
 def test_a_file_that_nobody_allowed_then_is_left_to_the_engine():
     request = finished(MALWARE)
-    outcome = Retrial(request, Edit("file-hash-allow", frozenset({FILE}), TENANT)).judge(POLICY, ())
-    assert outcome.untold
+    outcome = RejudgedMessage(request, Edit("file-hash-allow", frozenset({FILE}), TENANT)).judge(POLICY, ())
+    assert outcome.undetermined
 
 
 def test_a_bounce_that_other_recipients_do_not_share_stays_quarantine():
@@ -132,21 +140,23 @@ def test_entries_with_the_same_beginning_are_different_entries():
     long = "north.example/" + "a" * 300
     listing = Listing(acting=(ListHit("url-block", long, TENANT, value=f"http://{long}"),))
     request = finished(listing=listing)
-    assert Retrial(request, Edit("url-block", frozenset({long}), TENANT, adds=False)).met
-    assert not Retrial(request, Edit("url-block", frozenset({f"{long}b"}), TENANT, adds=False)).met
+    assert RejudgedMessage(request, Edit("url-block", frozenset({long}), TENANT, adds=False)).met
+    assert not RejudgedMessage(request, Edit("url-block", frozenset({f"{long}b"}), TENANT, adds=False)).met
 
 
 def test_more_entries_than_are_recorded_leave_the_outcome_open():
     hits = tuple(ListHit("attachment-block", f".a{number}", TENANT, value="x") for number in range(RECORDED + 1))
     request = finished(listing=Listing(acting=hits))
     assert len(request.listing.acting) == RECORDED
-    outcome = Retrial(request, Edit("attachment-block", frozenset({".a1"}), TENANT, adds=False)).judge(POLICY, ())
-    assert outcome.untold
+    outcome = RejudgedMessage(request, Edit("attachment-block", frozenset({".a1"}), TENANT, adds=False)).judge(
+        POLICY, ()
+    )
+    assert outcome.undetermined
 
 
 def test_a_protected_sender_is_still_one_without_an_entry():
     listing = Listing(acting=BLOCKED.acting, protected_sender="north.example")
     request = finished(Finding("dns.unverified-sender", area("From"), {"domain": "north.example"}), listing=listing)
-    outcome = Retrial(request, Edit("ip-block", frozenset({"192.0.2.7"}), TENANT, adds=False)).judge(POLICY, ())
+    outcome = RejudgedMessage(request, Edit("ip-block", frozenset({"192.0.2.7"}), TENANT, adds=False)).judge(POLICY, ())
     expected = finished(*request.evidence.reports[0].findings, listing=replace(listing, acting=()))
     assert (outcome.verdict_after, outcome.decision_after) == (expected.judgement.verdict, expected.ruling.decision)

@@ -8,8 +8,7 @@ from mailwarden.errors import ConfigurationError
 from mailwarden.model.judgement import Judgement
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import RECOGNISED_BULK, judge
-from mailwarden.policy.rule import CONVICTION, Rule
-from mailwarden.policy.rules import Policy, load_policy, make_policy
+from mailwarden.policy.rules import CONVICTION, Policy, Rule, load_policy, make_policy
 from mailwarden.policy.weights import for_tenant
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED, rule

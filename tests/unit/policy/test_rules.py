@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.policy.catalogue import catalogue
+from mailwarden.policy.catalogue import catalogue, verdicts_and_tags
 from mailwarden.policy.explain import FACT_LENGTH, fill, sentence, show
-from mailwarden.policy.pages import verdicts_and_tags
-from mailwarden.policy.rule import NAMESPACES, TAG_FORM
-from mailwarden.policy.rules import FOLDER, load_policy
+from mailwarden.policy.rules import FOLDER, NAMESPACES, TAG_FORM, load_policy
 
 SHIPPED = load_policy()
 

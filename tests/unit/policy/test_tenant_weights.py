@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
-from mailwarden.policy.counterfactual import what_would_change
-from mailwarden.policy.difference import Point, compare, stored_of
 from mailwarden.policy.judge import judge
+from mailwarden.policy.rejudge import Point, compare, stored_of, what_would_change
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.weights import bounds_of, for_tenant, tenant_problems
 from tests.unit.policy.conftest import finished

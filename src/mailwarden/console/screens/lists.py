@@ -42,7 +42,7 @@ from mailwarden.lists.checking import READINGS, Checked
 from mailwarden.lists.files import ALL_COLUMNS, Row, cells_of
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import MAX_ENTRIES, MAX_IMPORT, Preview
-from mailwarden.policy.hindsight import Impact
+from mailwarden.policy.impact import Impact
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry
 
@@ -184,7 +184,7 @@ class ListEditsScreen:
     def __init__(self, services: ListServices) -> None:
         self._lists = services.lists
         self._desk = services.desk
-        self._hindsight = services.hindsight
+        self._impact_estimator = services.impact_estimator
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -269,7 +269,7 @@ class ListEditsScreen:
 
     async def _look_back(self, target: ScopedList, entries: Sequence[str], *, adds: bool) -> Impact:
         name = target.definition.name
-        return await self._hindsight.look_back(target.scope, name, entries, adds=adds)
+        return await self._impact_estimator.estimate(target.scope, name, entries, adds=adds)
 
 
 def _form(

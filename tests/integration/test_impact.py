@@ -21,11 +21,11 @@ from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.policy import hindsight as hindsight_file
-from mailwarden.policy.hindsight import Hindsight
+from mailwarden.policy import impact as impact_module
+from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import ListEntryInput
 from tests.unit.lists.shelf import TENANT, listed
-from tests.unit.policy.test_retrial import ENTRIES, POLICY, Sample
+from tests.unit.policy.test_rejudge import ENTRIES, POLICY, Sample
 
 ACTOR = Actor("user:ada")
 
@@ -38,11 +38,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def hindsight(database: Database, monkeypatch: pytest.MonkeyPatch) -> Hindsight:
+def estimator(database: Database, monkeypatch: pytest.MonkeyPatch) -> ImpactEstimator:
     # How long it may take is another test's matter: a busy machine changes no answer here.
     for name in ("COUNT_SECONDS", "READ_SECONDS", "ASK_SECONDS", "JUDGE_SECONDS"):
-        monkeypatch.setattr(hindsight_file, name, 60.0)
-    return Hindsight(open_history(database), EntryStore(database), POLICY)
+        monkeypatch.setattr(impact_module, name, 60.0)
+    return ImpactEstimator(open_history(database), EntryStore(database), POLICY)
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def _of_tenant(listing: Listing, tenant: UUID) -> Listing:
 
 @pytest.mark.parametrize(("name", "entries"), ENTRIES, ids=[name for name, _ in ENTRIES])
 async def test_the_messages_that_an_entry_meets_are_found(
-    name: str, entries: tuple[str, ...], database: Database, hindsight: Hindsight, acme: UUID
+    name: str, entries: tuple[str, ...], database: Database, estimator: ImpactEstimator, acme: UUID
 ) -> None:
     chance = random.Random(name)
     samples = [Sample(chance) for _ in range(120)]
     await keep(database, acme, *(sample.processed() for sample in samples))
     for text in entries:
         match = listed(name, text)
-        impact = await hindsight.look_back(ListScope(acme), name, [match.entry])
+        impact = await estimator.estimate(ListScope(acme), name, [match.entry])
         after = [sample.processed(match) for sample in samples]
         touched = [
             each
@@ -89,50 +89,50 @@ async def test_the_messages_that_an_entry_meets_are_found(
 
 
 async def test_a_deletion_looks_for_the_entry_that_would_have_won_instead(
-    database: Database, hindsight: Hindsight, acme: UUID
+    database: Database, estimator: ImpactEstimator, acme: UUID
 ) -> None:
     sample = Sample(random.Random(3))
     sender = sample.summary.from_address
     block = Match("sender-block", sender, TENANT)
     await keep(database, acme, sample.processed(block))
     lists = Lists(ListStore(database, database))
-    gone = await hindsight.look_back(ListScope(acme), "sender-block", [sender], adds=False)
+    gone = await estimator.estimate(ListScope(acme), "sender-block", [sender], adds=False)
     assert (gone.touched, gone.before) == (1, {Decision.QUARANTINE: 1})
     domain = sender.partition("@")[2]
     for scope in (ListScope(acme), ListScope()):
         await lists.add_entries(scope, "sender-block", [ListEntryInput(domain), ListEntryInput(sender)], ACTOR)
-    still = await hindsight.look_back(ListScope(acme), "sender-block", [sender], adds=False)
+    still = await estimator.estimate(ListScope(acme), "sender-block", [sender], adds=False)
     assert (still.touched, still.changed) == (1, 0)
     assert still.after == {Decision.QUARANTINE: 1}
     # An entry of the deployment did not act: the tenant's did.
-    assert (await hindsight.look_back(ListScope(), "sender-block", [sender], adds=False)).touched == 0
+    assert (await estimator.estimate(ListScope(), "sender-block", [sender], adds=False)).touched == 0
 
 
 async def test_a_tenant_looks_back_at_its_own_messages_alone(
-    database: Database, hindsight: Hindsight, acme: UUID
+    database: Database, estimator: ImpactEstimator, acme: UUID
 ) -> None:
     other = (await TenantStore(database).create(Scope.deployment(), "other")).uid
     sample = Sample(random.Random(5))
     for tenant in (acme, other, other):
         await keep(database, tenant, sample.processed())
     entry = sample.summary.from_address
-    assert (await hindsight.look_back(ListScope(acme), "sender-block", [entry])).touched == 1
-    assert (await hindsight.look_back(ListScope(), "sender-block", [entry])).touched == 3
+    assert (await estimator.estimate(ListScope(acme), "sender-block", [entry])).touched == 1
+    assert (await estimator.estimate(ListScope(), "sender-block", [entry])).touched == 3
 
 
 async def test_more_messages_than_can_be_judged_are_sampled_and_said(
-    database: Database, hindsight: Hindsight, acme: UUID, monkeypatch: pytest.MonkeyPatch
+    database: Database, estimator: ImpactEstimator, acme: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = Sample(random.Random(5))
     await keep(database, acme, *(sample.processed() for _ in range(30)))
-    monkeypatch.setattr(hindsight_file, "MAX_JUDGED", 10)
-    impact = await hindsight.look_back(ListScope(acme), "sender-block", [sample.summary.from_address])
+    monkeypatch.setattr(impact_module, "MAX_JUDGED", 10)
+    impact = await estimator.estimate(ListScope(acme), "sender-block", [sample.summary.from_address])
     assert (impact.looked_at, impact.total, impact.is_sampled) == (10, 30, True)
 
 
-async def test_what_history_cannot_tell_is_said(hindsight: Hindsight, acme: UUID) -> None:
-    impact = await hindsight.look_back(ListScope(acme), "file-hash-block", ["a" * 32])
+async def test_what_history_cannot_tell_is_said(estimator: ImpactEstimator, acme: UUID) -> None:
+    impact = await estimator.estimate(ListScope(acme), "file-hash-block", ["a" * 32])
     assert impact.looked_at == 0
     assert any("SHA-256 alone" in note for note in impact.notes)
-    assert (await hindsight.look_back(ListScope(acme), "attachment-block", [".exe"])).notes
-    assert (await hindsight.look_back(ListScope(acme), "url-allow", ["a.example"], adds=False)).notes
+    assert (await estimator.estimate(ListScope(acme), "attachment-block", [".exe"])).notes
+    assert (await estimator.estimate(ListScope(acme), "url-allow", ["a.example"], adds=False)).notes

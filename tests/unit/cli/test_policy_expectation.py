@@ -2,8 +2,8 @@
 
 import pytest
 
+from mailwarden.cli.policy import Expectation
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.policy.expectation import Expectation
 from mailwarden.settings.reader import Mistakes, read
 
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.lists.findings import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
@@ -19,9 +18,10 @@ from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import HopSummary, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.hindsight import ASKED_WHEN_ADDED
+from mailwarden.policy.impact import ASKED_WHEN_ADDED
 from mailwarden.policy.judge import judge
-from mailwarden.policy.retrial import Edit, Outcome, Retrial
+from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
+from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import load_policy
 from tests.unit.lists.shelf import TENANT, Shelf, listed
 
@@ -126,15 +126,15 @@ def some_entry(chance: random.Random, names: Sequence[str] = ()) -> Match:
     return listed(name, chance.choice(entries), everywhere=chance.random() < 0.5)
 
 
-def retried(request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool) -> Outcome:
+def rejudged(request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool) -> Outcome:
     edit = Edit(match.list_name, frozenset({match.entry}), match.tenant, adds)
     asked = not adds or match.list_name in ASKED_WHEN_ADDED
     others = [each for each in others if asked and each.list_name in edit.affected]
-    return Retrial(request, edit).judge(POLICY, others)
+    return RejudgedMessage(request, edit).judge(POLICY, others)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_adding_an_entry_in_hindsight_is_processing_with_it(seed: int) -> None:
+def test_judging_again_with_an_entry_equals_processing(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(60):
         sample = Sample(chance)
@@ -143,21 +143,21 @@ def test_adding_an_entry_in_hindsight_is_processing_with_it(seed: int) -> None:
         if match in entries:
             continue
         before, after = sample.processed(*entries), sample.processed(*entries, match)
-        outcome = retried(before, match, entries, adds=True)
+        outcome = rejudged(before, match, entries, adds=True)
         assert (outcome.verdict, outcome.decision) == (before.judgement.verdict, before.ruling.decision)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, (match, entries, sample.summary)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_deleting_an_entry_in_hindsight_is_processing_without_it(seed: int) -> None:
+def test_judging_again_without_an_entry_equals_processing(seed: int) -> None:
     chance = random.Random(1_000 + seed)
     for _ in range(60):
         sample = Sample(chance)
         match = some_entry(chance, [name for name, _ in ENTRIES if name != "url-allow"])
         entries = [each for each in (some_entry(chance) for _ in range(chance.randint(0, 4))) if each != match]
         before, after = sample.processed(*entries, match), sample.processed(*entries)
-        outcome = retried(before, match, entries, adds=False)
+        outcome = rejudged(before, match, entries, adds=False)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, (match, entries, sample.summary)
 
@@ -167,12 +167,12 @@ def test_a_message_whose_lists_could_not_be_asked_stays_untold() -> None:
     request = sample.processed()
     failed = Evidence((*sample.evidence.reports, failed_report("The lists are away.", 0.1)))
     request = type(request)(**{**{f: getattr(request, f) for f in request.__struct_fields__}, "evidence": failed})
-    outcome = retried(request, listed("sender-block", "north.example"), (), adds=True)
-    assert outcome.untold
+    outcome = rejudged(request, listed("sender-block", "north.example"), (), adds=True)
+    assert outcome.undetermined
     assert not outcome.differs
 
 
 def test_an_entry_of_another_tenant_is_another_entry() -> None:
     edit = Edit("sender-block", frozenset({"north.example"}), UUID(int=9), adds=False)
     request = Sample(random.Random(2)).processed(listed("sender-block", "north.example"))
-    assert not Retrial(request, edit).met
+    assert not RejudgedMessage(request, edit).met

@@ -1,4 +1,4 @@
-"""Hindsight over real messages: what history keeps of them is enough to tell what an entry does."""
+"""ImpactEstimator over real messages: what history keeps of them is enough to tell what an entry does."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.tenant import Profile
 from tests.unit.lists.shelf import listed
-from tests.unit.policy.test_retrial import Sample, retried
+from tests.unit.policy.test_rejudge import Sample, rejudged
 
 MESSAGES = sorted(Path("tests/analyzers").glob("*/*.eml"))
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example", "ceo@south.example"), "192.0.2.7")
@@ -60,12 +60,12 @@ def entries_for(sample: RealSample) -> Iterator[Match]:
 
 
 @pytest.mark.parametrize("path", MESSAGES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_hindsight_of_a_message_is_processing_it(path: Path) -> None:
+def test_judging_again_equals_processing(path: Path) -> None:
     sample = RealSample(path)
     before = sample.processed()
     for match in entries_for(sample):
         after = sample.processed(match)
-        outcome = retried(before, match, (), adds=True)
+        outcome = rejudged(before, match, (), adds=True)
         expected = after.judgement.verdict, after.ruling.decision
         assert (outcome.verdict_after, outcome.decision_after) == expected, match
 

@@ -1,31 +1,136 @@
-"""Hindsight: what a change of a list would have done to the messages of the last 30 days, answered from history.
-
-Messages that the entries may have met are found by what history is searched by, and each is judged once more with
-the entries in the lists, or out of them. Where there are more than can be judged in time, the newest are, and the
-answer says so.
-"""
+"""Estimates from history how a list change would have affected the messages of the last 30 days."""
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from typing import Protocol
 from uuid import UUID
 
 from msgspec import Struct
 
 from mailwarden.history.store import Count
+from mailwarden.history.terms import address_term, domain_term, hash_term, network_term, word_terms, words_of
 from mailwarden.lists.checking import met_by
 from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.kinds.networks import is_network
+from mailwarden.lists.kinds.people import person_of
 from mailwarden.lists.matching import Match
 from mailwarden.lists.scope import ListScope
+from mailwarden.message.urls import host_of
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.policy.reach import Reach, reach_of
-from mailwarden.policy.retrial import Edit, Outcome, Retrial
+from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import Policy
+
+MAX_ENTRIES = 500  # of one change; the terms of more would find half of history
+_LEAST = {4: 16, 6: 32}  # the shortest prefix that history keeps a term for
+_MOST_NETWORKS = 256
+
+_NAMED = ("sender-block", "sender-allow", "simulation-senders")
+_ALWAYS = {
+    "sender-block": "Of a message with several addresses in From only the first is kept.",
+    "ip-block": "Messages that a trusted relay handed on are looked for by the relay's address.",
+    "ip-allow": "Messages that a trusted relay handed on are looked for by the relay's address.",
+    "url-block": "History keeps the hosts of a message and some fifty of its links: other pages are not counted.",
+    "url-allow": "History keeps some fifty links of a message: findings about others stay as they were.",
+    "file-hash-block": "Files inside archives are not kept in history and not counted.",
+    "attachment-block": "Files inside archives are not kept in history and not counted.",
+    "file-hash-allow": "If an engine convicted the message, only the engine knows whether the file was the reason.",
+    "protected-people": "Names that are spelled with other accents are not counted.",
+    "trusted-relays": "The way of a message is followed as far as history keeps it, which is twenty hops.",
+}
+_DELETED = {
+    "url-allow": "Findings that this entry suppressed were not stored: such messages stay unchanged.",
+    "protected-domains": "Other protected domains that a sender looks like as well are not considered.",
+}
+
+
+class CandidateTerms(Struct, frozen=True):
+    """Where to look: messages that have one of the terms, or any where there are none; and what to say of it."""
+
+    terms: tuple[str, ...]
+    entries: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_blind(self) -> bool:
+        """Tell whether no term leads to the messages: then all of them are looked at, as many as time allows."""
+        return not self.terms
+
+
+def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> CandidateTerms:
+    """Return where to look for the messages that these entries, in stored form, may have met."""
+    notes = [_ALWAYS[list_name]] if list_name in _ALWAYS else []
+    if not adds and list_name in _DELETED:
+        notes.append(_DELETED[list_name])
+    chosen = tuple(entries[:MAX_ENTRIES])
+    if len(chosen) < len(entries):
+        notes.append(f"Only the first {MAX_ENTRIES} of {len(entries):,} entries were tried.")
+    if list_name == "file-hash-block" and any(len(entry) != 64 for entry in chosen):
+        notes.append("History stores SHA-256 only: matches of SHA-1 and MD5 are unknown.")
+        chosen = tuple(entry for entry in chosen if len(entry) == 64)
+    terms: dict[str, None] = {}
+    for entry in chosen:
+        found = _terms(list_name, entry, adds=adds)
+        if not found:
+            notes.append("Nothing leads from these entries to their messages, so the newest of all were looked at.")
+            return CandidateTerms((), chosen, tuple(dict.fromkeys(notes)))
+        terms.update(dict.fromkeys(found))
+    if list_name == "subject-block" and any(_edge_only(entry) for entry in chosen):
+        notes.append("Only subjects that hold these words whole were looked at.")
+    return CandidateTerms(tuple(terms), chosen, tuple(dict.fromkeys(notes)))
+
+
+def _terms(list_name: str, entry: str, *, adds: bool) -> tuple[str, ...]:
+    """Return terms of which every message that the entry met has one, or none where no term can tell."""
+    if list_name in ("ip-block", "ip-allow", "trusted-relays") or (list_name in _NAMED and is_network(entry)):
+        return _networks(entry)
+    if list_name in _NAMED:
+        return (address_term("from", entry) if "@" in entry else domain_term("from", entry.removeprefix("*.")),)
+    if list_name == "recipient-exempt":
+        return (address_term("to", entry) if "@" in entry else domain_term("to", entry),)
+    if list_name in ("url-block", "url-allow"):
+        return (domain_term("url", host_of(f"http://{entry.removeprefix('*.')}")),)
+    if list_name in ("file-hash-block", "file-hash-allow"):
+        return (hash_term(entry),)
+    if list_name == "lookalike-ignore":
+        return ("tag:sender.lookalike-domain",) if adds else ("tag:list.lookalike-ignore",)
+    if list_name == "protected-domains" and not adds:
+        return ("tag:sender.lookalike-domain",)
+    if list_name == "protected-people":
+        words = word_terms("name", person_of(entry).name)
+        return (max(words, key=len),) if words else ()
+    if list_name == "subject-block":
+        return _subject(entry)
+    return ()
+
+
+def _networks(entry: str) -> tuple[str, ...]:
+    network = ip_network(entry)
+    least = _LEAST[network.version]
+    if network.prefixlen >= least:
+        return (network_term(network),)
+    if 1 << (least - network.prefixlen) > _MOST_NETWORKS:
+        return ()
+    return tuple(map(network_term, network.subnets(new_prefix=least)))
+
+
+def _subject(entry: str) -> tuple[str, ...]:
+    """Return the longest word of a text; one at its edge may be a part of a word, so an inner one is better."""
+    if entry.startswith("/"):
+        return ()
+    words = words_of(entry)
+    chosen = words[1:-1] or words
+    return (f"subject:{max(chosen, key=len)}",) if chosen else ()
+
+
+def _edge_only(entry: str) -> bool:
+    return not entry.startswith("/") and len(words_of(entry)) < 3
+
 
 DAYS = 30
 MAX_JUDGED = 1_500
@@ -71,7 +176,7 @@ class Impact(Struct, frozen=True):
     after: Mapping[Decision, int]
     messages: tuple[ChangedMessage, ...]  # those whose verdict or decision changes, newest first
     unproved: int = 0
-    untold: int = 0
+    undetermined: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -80,7 +185,7 @@ class Impact(Struct, frozen=True):
         return not self.total_is_exact or self.looked_at < self.total
 
 
-class Hindsight:
+class ImpactEstimator:
     """Answers what changes of lists would have done."""
 
     def __init__(self, history: History, entries: EntryStore, policy: Policy) -> None:
@@ -88,7 +193,7 @@ class Hindsight:
         self._entries = entries
         self._policy = policy
 
-    async def look_back(
+    async def estimate(
         self,
         scope: ListScope,
         list_name: str,
@@ -99,7 +204,7 @@ class Hindsight:
         """Tell what these entries, in stored form, would have done; or what would have been without them."""
         began = time.monotonic()
         since = datetime.now(UTC) - timedelta(days=DAYS)
-        reach = reach_of(list_name, entries, adds=adds)
+        reach = candidate_terms(list_name, entries, adds=adds)
         edit = Edit(list_name, frozenset(reach.entries), scope.tenant, adds)
         if not reach.entries:
             return _nothing(since, reach.notes)
@@ -113,11 +218,11 @@ class Hindsight:
                 )
         except TimeoutError:
             return _nothing(since, (*reach.notes, "History did not answer in time: try again."), told=False)
-        trials = [Retrial(request, edit) for request in requests]
+        trials = [RejudgedMessage(request, edit) for request in requests]
         if not adds:
             trials = [trial for trial in trials if trial.met or trial.failed]
         others: Mapping[UUID | None, Sequence[Match]] = {}
-        left: Sequence[Retrial] = ()
+        left: Sequence[RejudgedMessage] = ()
         if trials and asks:
             others, asked = await self._others(edit, trials, began + ASK_SECONDS)
             left, trials = trials[asked:], trials[:asked]
@@ -128,7 +233,7 @@ class Hindsight:
 
     async def _judge(
         self,
-        trials: Sequence[Retrial],
+        trials: Sequence[RejudgedMessage],
         others: Mapping[UUID | None, Sequence[Match]],
         until: float,
     ) -> list[ChangedMessage]:
@@ -144,7 +249,7 @@ class Hindsight:
         return outcomes
 
     async def _others(
-        self, edit: Edit, trials: Sequence[Retrial], until: float
+        self, edit: Edit, trials: Sequence[RejudgedMessage], until: float
     ) -> tuple[Mapping[UUID | None, Sequence[Match]], int]:
         """Look up which other entries there are now that may act where these do not, or together with them.
 
@@ -178,7 +283,9 @@ class Hindsight:
         return found, asked_of
 
 
-def _told(since: datetime, reach: Reach, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]) -> Impact:
+def _told(
+    since: datetime, reach: CandidateTerms, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]
+) -> Impact:
     touched = [each for each in outcomes if each.outcome.touched]
     changed = [each for each in touched if each.outcome.differs]
     estimate = count.estimate if count.estimate > looked_at else 0
@@ -193,7 +300,7 @@ def _told(since: datetime, reach: Reach, count: Count, looked_at: int, outcomes:
         after=_counts(each.outcome.decision_after for each in touched),
         messages=tuple(changed[:MAX_SHOWN]),
         unproved=sum(each.outcome.unproved for each in outcomes),
-        untold=sum(each.outcome.untold for each in outcomes),
+        undetermined=sum(each.outcome.undetermined for each in outcomes),
         notes=reach.notes,
     )
 

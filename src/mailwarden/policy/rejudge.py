@@ -1,24 +1,20 @@
-"""Judges a finished guard request again from its recorded facts, also with other entries in the lists. Pure.
+"""Judges stored messages again: with other list entries, with another policy, or without some reasons. Pure."""
 
-Entries of lists that a change does not affect act as recorded. The list that changes, and its rival, are matched again
-against what history stores of the message; entries that matched something history does not store go on acting.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.findings import ANALYZER, report_of, without_allowed_files, without_allowed_links
 from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import RIVALS, Match
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
-from mailwarden.model.judgement import Judgement
+from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import Place
@@ -26,8 +22,16 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.tenant import Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.judge import judge
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
+from mailwarden.policy.list_effects import (
+    ANALYZER,
+    PROTECTED_SENDER,
+    finding_name,
+    report_of,
+    without_allowed_files,
+    without_allowed_links,
+)
+from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.policy.weights import for_tenant
 
 _BODIES = frozenset({"text/plain", "text/html"})
@@ -66,7 +70,7 @@ class Outcome(Struct, frozen=True):
     decision_after: Decision
     touched: bool = False  # the entry would have acted, or did
     unproved: bool = False  # it would have, had the sender been authenticated
-    untold: bool = False  # history does not hold what decides
+    undetermined: bool = False  # history does not hold what decides
 
     @property
     def differs(self) -> bool:
@@ -120,7 +124,7 @@ class SmallLists:
         """Be ready at once."""
 
 
-class Retrial:
+class RejudgedMessage:
     """One message that is judged once more."""
 
     def __init__(self, request: FinishedRequest, edit: Edit) -> None:
@@ -152,7 +156,7 @@ class Retrial:
         verdict, decision = self.request.judgement.verdict, self.request.ruling.decision
         same = Outcome(verdict, decision, verdict, decision)
         if self.failed:
-            return Outcome(verdict, decision, verdict, decision, untold=True)
+            return Outcome(verdict, decision, verdict, decision, undetermined=True)
         listing, found = self._listing(others)
         touched = self.met if not self._edit.adds else any(self._edit.concerns(hit) for hit in listing.acting)
         if not touched:
@@ -162,7 +166,7 @@ class Retrial:
         after = self._decided(policy, listing)
         unrecorded = self.request.listing.shortened and not self._edit.adds
         if before is None or after is None or unrecorded:
-            return Outcome(verdict, decision, verdict, decision, touched=True, untold=True)
+            return Outcome(verdict, decision, verdict, decision, touched=True, undetermined=True)
         if before == after:  # rules may have changed since: only what the entry changes is told
             after = verdict, decision
         return Outcome(verdict, decision, *after, touched=True)
@@ -306,3 +310,246 @@ def sightings_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Sighti
 def _relays_of(request: FinishedRequest) -> tuple[str, ...]:
     addresses = [hop.address for hop in request.summary.hops]
     return tuple(addresses[: addresses.index("")] if "" in addresses else addresses)
+
+
+MAX_TRIED = 20  # rules that are taken away by themselves; the weightiest come first
+
+
+class Without(Struct, frozen=True):
+    """What the message would be without some of its reasons; the decision is None where it cannot be told."""
+
+    reasons: tuple[Reason, ...]
+    verdict: Verdict
+    decision: Decision | None
+
+
+class Distance(Struct, frozen=True):
+    """How many points a verdict has, and from how many on it would be the verdict."""
+
+    verdict: Verdict
+    points: int
+    line: int
+
+    @property
+    def missing(self) -> int:
+        return self.line - self.points
+
+
+class Counterfactual(Struct, frozen=True):
+    """`alone` holds what a single rule decides; where none does, `together` holds the fewest that do."""
+
+    verdict: Verdict  # by the rules of now
+    decision: Decision | None
+    rules_changed: bool = False  # since the message was judged
+    alone: tuple[Without, ...] = ()
+    together: Without | None = None
+    nearest: Distance | None = None  # the worse verdict that is closest
+    entry: ListHit | None = None
+    without_entry: Decision | None = None
+
+
+class _Trial:
+    """One message, judged again with less."""
+
+    def __init__(self, request: FinishedRequest, policy: Policy) -> None:
+        self._request = request
+        self._policy = policy
+        self._needs = {rule.id: rule.needs[0] for rule in policy.rules}
+        self._rest = without_lists(request.evidence)
+
+    def judge(self, without: Iterable[str] = (), entry: ListHit | None = None) -> tuple[Judgement, Decision | None]:
+        """Judge without the findings that these rules need, and without an entry; the decision may be unknown."""
+        names = {self._needs[rule] for rule in without if rule in self._needs}
+        listing = self._request.listing
+        acting = tuple(hit for hit in listing.acting if finding_name(hit) not in names and not _is_same(hit, entry))
+        allowed = {hit.value for hit in acting if hit.list_name == "file-hash-allow"}
+        left = replace(listing, acting=acting, allowed_files=listing.allowed_files & allowed)
+        if PROTECTED_SENDER in names:
+            left = replace(left, protected_sender="")
+        rest = without_findings(self._rest, names)
+        return judge_again(self._request, self._policy, rest, left)
+
+
+def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactual:
+    policy = for_tenant(policy, request.weights)
+    trial = _Trial(request, policy)
+    judgement, decision = trial.judge()
+    if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
+        return Counterfactual(judgement.verdict, None, rules_changed=True)
+    # If the decision differs, the rules about decisions changed since, or only an engine could tell.
+    told = decision is not None and decision is request.ruling.decision
+    alone = tuple(_alone(trial, judgement, decision, told=told))
+    entry = request.ruling.entry
+    return Counterfactual(
+        verdict=judgement.verdict,
+        decision=decision if told else None,
+        alone=alone,
+        together=None if alone else _together(trial, judgement, told=told),
+        nearest=nearest_verdict(judgement),
+        entry=entry,
+        without_entry=trial.judge(entry=entry)[1] if entry and told else None,
+    )
+
+
+def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, told: bool) -> Iterator[Without]:
+    for rule, reasons in list(by_rule(judgement).items())[:MAX_TRIED]:
+        left, then = trial.judge((rule,))
+        if left.verdict is not judgement.verdict or (told and then not in (None, decision)):
+            yield Without(reasons, left.verdict, then if told else None)
+
+
+def _together(trial: _Trial, judgement: Judgement, *, told: bool) -> Without | None:
+    """Take the weightiest reasons away one after the other, until the verdict is another."""
+    taken: list[str] = []
+    reasons: list[Reason] = []
+    for rule, spoken in list(by_rule(judgement).items())[:MAX_TRIED]:
+        taken.append(rule)
+        reasons += spoken
+        left, then = trial.judge(taken)
+        if left.verdict is not judgement.verdict:
+            return Without(tuple(reasons), left.verdict, then if told else None)
+    return None
+
+
+def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
+    """Return whether two hits are of one entry."""
+    return entry is not None and (hit.list_name, hit.entry, hit.tenant) == (entry.list_name, entry.entry, entry.tenant)
+
+
+def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
+    """Return the reasons that speak against the message, by their rule, the weightiest rule first."""
+    found: dict[str, tuple[Reason, ...]] = {}
+    for reason in judgement.reasons:
+        found[reason.rule] = (*found.get(reason.rule, ()), reason)
+    weights = {rule: sum(reason.weight for reason in reasons) for rule, reasons in found.items()}
+    order = sorted((rule for rule in found if weights[rule] > 0), key=lambda rule: -weights[rule])
+    return {rule: found[rule] for rule in order}
+
+
+def nearest_verdict(judgement: Judgement) -> Distance | None:
+    """Return the verdict above the message's own that lacks the fewest points."""
+    points = judgement.points
+    above = CONVICTIONS if judgement.verdict not in CONVICTIONS else CONVICTIONS[: CONVICTIONS.index(judgement.verdict)]
+    found = [Distance(verdict, points.get(verdict, 0), CONVICTION) for verdict in above if points.get(verdict, 0) > 0]
+    if judgement.verdict in (Verdict.CLEAN, Verdict.BULK):
+        threat = sum(max(0, points.get(verdict, 0)) for verdict in THREATS)
+        if threat:
+            found.append(Distance(Verdict.SUSPICIOUS, threat, SUSPICION))
+    return min(found, key=lambda distance: distance.missing, default=None)
+
+
+def without_findings(evidence: Evidence, names: set[str]) -> Evidence:
+    return Evidence(
+        tuple(
+            replace(report, findings=tuple(finding for finding in report.findings if finding.name not in names))
+            if report.findings
+            else report
+            for report in evidence.reports
+        )
+    )
+
+
+MAX_RULES = 5  # told of one message; those that differ most
+
+
+class Stored(Struct, frozen=True):
+    """One message as it is kept: its evidence, and whose it was. With its request, the lists act as they did."""
+
+    name: str
+    evidence: Evidence
+    assignment: Assignment
+    request: FinishedRequest | None = None
+
+
+class Side(Struct, frozen=True):
+    verdict: Verdict
+    decision: Decision
+
+
+class RuleChange(Struct, frozen=True):
+    """What one rule weighs in a message, before and after; a rule that does not speak weighs 0."""
+
+    rule: str
+    before: int
+    after: int
+
+
+class Change(Struct, frozen=True):
+    name: str
+    before: Side
+    after: Side
+    rules: tuple[RuleChange, ...]
+
+
+class Difference(Struct, frozen=True):
+    """Counts of all messages by what they are and what happens to them, as (before, after), and what changes."""
+
+    looked_at: int
+    verdicts: Mapping[Verdict, tuple[int, int]]
+    decisions: Mapping[Decision, tuple[int, int]]
+    changes: tuple[Change, ...]
+    undetermined: int = 0  # where a file was cleared, and only an engine could tell what the rest is
+
+
+class Point(Struct, frozen=True):
+    """A policy, and a profile where it is not the tenant's own."""
+
+    policy: Policy
+    profile: Profile | None = None
+
+
+def stored_of(request: FinishedRequest) -> Stored:
+    assignment = Assignment(request.tenant, request.assigned_by, request.profile, request.weights)
+    return Stored(str(request.ggrid), request.evidence, assignment, request)
+
+
+def compare(messages: Iterable[Stored], before: Point, after: Point) -> Difference:
+    """Judge each message by both and return what differs."""
+    verdicts: tuple[Counter[Verdict], Counter[Verdict]] = Counter(), Counter()
+    decisions: tuple[Counter[Decision], Counter[Decision]] = Counter(), Counter()
+    changes = []
+    looked_at = undetermined = 0
+    for message in messages:
+        looked_at += 1
+        left, right = _judge(message, before), _judge(message, after)
+        if left is None or right is None:
+            undetermined += 1
+            continue
+        sides = [Side(judgement.verdict, decision) for judgement, decision in (left, right)]
+        for number, side in enumerate(sides):
+            verdicts[number][side.verdict] += 1
+            decisions[number][side.decision] += 1
+        if sides[0] != sides[1]:
+            changes.append(Change(message.name, sides[0], sides[1], _rules_between(left[0], right[0])))
+    return Difference(
+        looked_at,
+        {each: (verdicts[0][each], verdicts[1][each]) for each in Verdict if verdicts[0][each] or verdicts[1][each]},
+        {each: (decisions[0][each], decisions[1][each]) for each in Decision if any(side[each] for side in decisions)},
+        tuple(changes),
+        undetermined,
+    )
+
+
+def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
+    policy = for_tenant(point.policy, message.assignment.weights)
+    profile = point.profile or message.assignment.profile
+    if (request := message.request) is not None:
+        judgement, decision = judge_again(request, policy, without_lists(request.evidence), request.listing, profile)
+        return (judgement, decision) if decision else None
+    judgement = judge(message.evidence, policy)
+    return judgement, decide(judgement, replace(message.assignment, profile=profile), policy).decision
+
+
+def _rules_between(left: Judgement, right: Judgement) -> tuple[RuleChange, ...]:
+    """Return the rules that weigh differently, the greatest difference first."""
+    before, after = _weights(left), _weights(right)
+    found = [RuleChange(rule, before[rule], after[rule]) for rule in before.keys() | after.keys()]
+    differing = [each for each in found if each.before != each.after]
+    return tuple(sorted(differing, key=lambda each: (-abs(each.after - each.before), each.rule))[:MAX_RULES])
+
+
+def _weights(judgement: Judgement) -> Counter[str]:
+    weights: Counter[str] = Counter()
+    for reason in judgement.reasons:
+        weights[reason.rule] += reason.weight
+    return weights

@@ -2,9 +2,8 @@
 
 import pytest
 
-from mailwarden.policy import compiled
-from mailwarden.policy.compiled import read_compiled, write_compiled
-from mailwarden.policy.rules import FOLDER, load_policy, make_policy, read_policy
+from mailwarden.policy import rules
+from mailwarden.policy.rules import FOLDER, load_policy, make_policy, read_compiled, read_policy, write_compiled
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +25,20 @@ def test_what_was_compiled_from_other_files_is_passed_over(shipped, tmp_path, mo
     assert read_compiled(file) is None
     write_compiled(shipped.rules[:1], shipped.tags, shipped.verdicts, file)
     assert read_compiled(file) is not None
-    monkeypatch.setattr(compiled, "digest", lambda: "another")
+    monkeypatch.setattr(rules, "digest", lambda: "another")
     assert read_compiled(file) is None
 
 
 def test_the_digest_changes_with_every_file_that_is_read(tmp_path, monkeypatch):
-    sources = list(compiled._sources())
+    sources = list(rules._sources())
     assert {path.suffix for path in sources} == {".yml", ".py"}
     assert set(FOLDER.rglob("*.yml")) <= set(sources)
     copies = [tmp_path / path.name for path in sources]
     for path, copy in zip(sources, copies, strict=True):
         copy.write_bytes(path.read_bytes())
-    monkeypatch.setattr(compiled, "_sources", lambda: copies)
-    seen = {compiled.digest()}
+    monkeypatch.setattr(rules, "_sources", lambda: copies)
+    seen = {rules.digest()}
     for copy in copies:
         copy.write_bytes(copy.read_bytes() + b"\n")
-        seen.add(compiled.digest())
+        seen.add(rules.digest())
     assert len(seen) == len(copies) + 1
