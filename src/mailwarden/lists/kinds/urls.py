@@ -48,6 +48,7 @@ MAX_URL = 8_192  # what is longer in a message is cut there: its host and the st
 MAX_STEPS = 20  # of a path below which everything is meant
 _SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp):[/\\]*|[/\\]{2}", re.IGNORECASE)
 _OTHER_SCHEME = re.compile(r"[a-z][a-z0-9+-]*:(?!\d)", re.IGNORECASE)
+_NOT_WEB = re.compile(r"^\s*(?!h(?:tt|xx|\*\*)ps?:|ftp:|fxp:)[a-z][a-z0-9+-]*://", re.IGNORECASE)
 _HIDDEN_SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp) ?[\[({] ?:(?://)? ?[\])}] ?[/\\]*", re.IGNORECASE)
 _HIDING = frozenset({"hxxp", "hxxps", "h**p", "h**ps", "fxp"})
 _AUTHORITY_END = re.compile(r"(?<![\[({ ])[/?#](?![\])} ])")
@@ -128,7 +129,8 @@ def candidates_for_url(url: str) -> list[str]:
     A link is met by its page with and without its query, by each path above it, by its host, and by each `*.` above
     its host. An entry without a port means every port; a page is met whatever its query, scheme and fragment are.
     """
-    link = fold_url(url)
+    # An entry names a host, however a link gets there: `file://` and `smb://` are looked up as `http://`.
+    link = fold_url(_NOT_WEB.sub("http://", url, count=1))
     if link is None:
         return []
     host, port, path, query = link

@@ -156,3 +156,8 @@ def test_a_thousand_patterns_are_each_met():
     matcher = SubjectMatcher(entries)
     assert matcher.find("Re: CASE 731 closed") == ["/case 731 (open|closed)/i"]
     assert matcher.find("nothing of the kind") == []
+
+
+@pytest.mark.parametrize("url", ["file://files.example/a", "SMB://files.example/a", " ms-word://files.example/a"])
+def test_a_link_of_any_scheme_is_looked_up_by_its_host(url):
+    assert candidates_for_url(url) == candidates_for_url("http://files.example/a")
