@@ -218,7 +218,7 @@ class ListEditsScreen:
             return _refuse(request, target, list_form, error)
         impact = None
         if preview.fresh and preview.fits:
-            impact = await self._look_back(target, sorted(preview.fresh), adds=True)
+            impact = await self._estimate_impact(target, sorted(preview.fresh), adds=True)
         template = "lists/preview_part.html" if request.is_htmx else "lists/preview.html"
         values = {
             "target": target,
@@ -252,7 +252,7 @@ class ListEditsScreen:
         target = read_target(request)
         present = await self._desk.present(target.scope, target.definition.name, sorted({*_chosen(request)}))
         names = [each.entry for each in present]
-        impact = await self._look_back(target, names, adds=False) if names else None
+        impact = await self._estimate_impact(target, names, adds=False) if names else None
         values = {"target": target, "entries": present, "impact": impact}
         return request.render("lists/deletion.html", list_values(request, target.scope, values))
 
@@ -267,7 +267,7 @@ class ListEditsScreen:
             target.scope, name, list_form.text, list_form.file_format, comment=comment, expires=list_form.end
         )
 
-    async def _look_back(self, target: ScopedList, entries: Sequence[str], *, adds: bool) -> Impact:
+    async def _estimate_impact(self, target: ScopedList, entries: Sequence[str], *, adds: bool) -> Impact:
         name = target.definition.name
         return await self._impact_estimator.estimate(target.scope, name, entries, adds=adds)
 
