@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs the fast tests in a clean root of another Debian release, with the Python of that release.
+# Usage: rig/other_debian.sh SUITE     Example: rig/other_debian.sh trixie
+# Needs root and mmdebstrap. The packages come from the mirror that this host's apt is configured for.
+set -eu
+cd "$(dirname "$0")/.."
+suite=${1:?"which release? Example: rig/other_debian.sh trixie"}
+root=run/roots/$suite
+command -v mmdebstrap >/dev/null || {
+    echo "mmdebstrap is not installed. Run: apt-get install mmdebstrap" >&2
+    exit 1
+}
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -e security -e '^file:' | head -n 1)
+case $suite in bookworm) archive=libarchive13 ;; *) archive=libarchive13t64 ;; esac
+if [ ! -d "$root" ]; then
+    mkdir -p run/roots
+    echo "Creating a clean root of $suite in $root"
+    mmdebstrap --quiet --variant=apt --components=main \
+        --include="python3,python3-venv,libmagic1,$archive,libseccomp2,ca-certificates" \
+        "$suite" "$root.new" "$mirror"
+    mv "$root.new" "$root"
+fi
+version=$(chroot "$root" python3 -c 'import sys; print(f"{sys.version_info[0]}.{sys.version_info[1]}")')
+echo "Fetching the locked wheels for Python $version"
+.venv/bin/pip download --quiet --require-hashes --no-deps --only-binary :all: --implementation cp \
+    --python-version "$version" --platform manylinux_2_34_x86_64 --platform manylinux_2_28_x86_64 \
+    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_5_x86_64 \
+    --dest "$root/opt/wheels" -r requirements/develop.txt
+rm -rf "$root/opt/mailwarden"
+mkdir -p "$root/opt/mailwarden"
+git archive HEAD | tar -x -C "$root/opt/mailwarden"
+chroot "$root" sh -eu -c '
+    mount -t proc proc /proc 2>/dev/null || true
+    cd /opt/mailwarden
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --no-index --find-links /opt/wheels --require-hashes --no-deps -r requirements/develop.txt
+    .venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+    .venv/bin/python -m mailwarden.policy.compiled
+    .venv/bin/python --version
+    .venv/bin/pytest -q tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
+'
