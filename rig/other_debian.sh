@@ -16,7 +16,7 @@ if [ ! -d "$root" ]; then
     mkdir -p run/roots
     echo "Creating a clean root of $suite in $root"
     mmdebstrap --quiet --variant=apt --components=main \
-        --include="python3,python3-venv,libmagic1,$archive,libseccomp2,ca-certificates" \
+        --include="python3,python3-venv,libmagic1,$archive,libseccomp2,ca-certificates,git" \
         "$suite" "$root.new" "$mirror"
     mv "$root.new" "$root"
 fi
@@ -24,8 +24,7 @@ fi
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 rm -rf "$root/opt/mailwarden"
-mkdir -p "$root/opt/mailwarden"
-git archive HEAD | tar -x -C "$root/opt/mailwarden"
+git clone --quiet . "$root/opt/mailwarden"
 chroot "$root" sh -eu -c '
     mount -t proc proc /proc 2>/dev/null || true
     cd /opt/mailwarden
