@@ -25,8 +25,7 @@ cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 rm -rf "$root/opt/mailwarden"
 git clone --quiet . "$root/opt/mailwarden"
-chroot "$root" sh -eu -c '
-    mount -t proc proc /proc 2>/dev/null || true
+unshare --mount sh -eu -c 'mount --rbind /proc "$0/proc" && exec chroot "$0" sh -eu -c "$1"' "$root" '
     cd /opt/mailwarden
     python3 -m venv .venv
     .venv/bin/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt

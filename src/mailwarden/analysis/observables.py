@@ -17,12 +17,11 @@ from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
-from mailwarden.message.urls import host_of
+from mailwarden.message.urls import as_web_url, host_of
 from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 
 MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
-_WEB = frozenset({"http", "https", "ftp"})
 _ENDINGS = {
     PROGRAM: ".exe", SHORTCUT: ".lnk", DISK_IMAGE: ".iso", WEB_PAGE: ".html", "pdf": ".pdf", "zip": ".zip",
     "rar": ".rar", "7z": ".7z", "gzip": ".gz", "cab": ".cab", "rtf": ".rtf",
@@ -78,14 +77,7 @@ def _links_of(view: View) -> tuple[str, ...]:
         *view.labels,
         *(url for url, _ in view.document_links),
     )
-    return tuple(dict.fromkeys(_as_web(url) for url in found if host_of(url)))
-
-
-def _as_web(url: str) -> str:
-    """Return an address of any scheme as one of the web: an entry of a list names a host, whatever goes to it."""
-    scheme, slashes, rest = url.strip().partition("://")
-    is_other = bool(slashes) and scheme.isascii() and scheme.replace("-", "").isalnum() and scheme.lower() not in _WEB
-    return f"http://{rest}" if is_other else url
+    return tuple(dict.fromkeys(as_web_url(url) for url in found if host_of(url)))
 
 
 def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
