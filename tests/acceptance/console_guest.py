@@ -12,11 +12,9 @@ from uuid import UUID
 import requests
 from ruamel.yaml import YAML
 
-from mailwarden.access.people import Position, Role
-from mailwarden.access.place import Place
-from mailwarden.access.registry import build_registry
-from mailwarden.access.sessions import COOKIE
-from mailwarden.access.user_store import NewUser
+from mailwarden.access.login import build_registry
+from mailwarden.access.sessions import COOKIE, ClientOrigin
+from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
@@ -81,7 +79,7 @@ async def _enter(house: House, name: str, position: Position) -> tuple[str, str]
     database = Database(configuration["database"]["url"], 1)
     registry = build_registry(database, read_ring(folder / "secrets" / "pepper", "apiKeyPepper"))
     try:
-        scope, place = Scope.deployment(), Place(house.product.url, "127.0.0.1", "tests")
+        scope, place = Scope.deployment(), ClientOrigin(house.product.url, "127.0.0.1", "tests")
         user = await registry.users.create(scope, NewUser(name, position), Actor("tests"))
         visit, _ = registry.sessions.visit()
         session, cookie = await registry.sessions.log_in(visit, user, "tests", place)

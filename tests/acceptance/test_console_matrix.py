@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 import requests
 
-from mailwarden.access.people import Role
+from mailwarden.access.users import Role
 from mailwarden.console.app import build_pages
 from mailwarden.console.auth import PREFIX, BodyType, Page, PublicPage
 from mailwarden.console.permissions import may

@@ -12,8 +12,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
-from mailwarden.access.keys import Keys
+from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
@@ -141,7 +140,7 @@ async def make_key(
     database = Database(database_url, 1)
     try:
         wanted = NewKey(name, frozenset(scopes), frozenset(map(UUID, tenants)))
-        _, text = await Keys(KeyStore(database), pepper).create(EVERYTHING, wanted, Actor("test"))
+        _, text = await ApiKeys(KeyStore(database), pepper).create(EVERYTHING, wanted, Actor("test"))
         return text
     finally:
         await database.close()

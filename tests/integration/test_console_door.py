@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer, TestClient
 
-from mailwarden.access.people import Role, User
 from mailwarden.access.sessions import COOKIE
+from mailwarden.access.users import Role, User
 from mailwarden.console.assets import Assets
 from mailwarden.console.auth import BodyType, ConsoleAuth, Page, PublicPage
 from mailwarden.console.permissions import Permission

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
 from mailwarden.history.opening import open_history

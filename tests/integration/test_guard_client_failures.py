@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.guard_client import GuardClient, Handover, open_session
+from mailwarden.abby.guard_client import GuardClient, ScanRequest, open_session
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.errors import (
     AnalysisTimeout,
@@ -127,7 +127,7 @@ async def run(tmp_path):
             upload = await make_upload(message, tmp_path)
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
-            handover = Handover(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
+            handover = ScanRequest(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
             call = GuardClient(session, watch, Metrics()).submit(upload, handover, deadline)
             outcome: object
             try:

@@ -11,10 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
-from mailwarden.access.key_text import KeyTexts
-from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, Keys
-from mailwarden.access.pepper_store import PepperStore
+from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, ApiKeys, KeyScope, KeyStore, KeyTexts, NewKey, PepperStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing
@@ -59,8 +56,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def keys(database: Database, clock: Clock) -> Keys:
-    return Keys(KeyStore(database), PEPPER, clock)
+def keys(database: Database, clock: Clock) -> ApiKeys:
+    return ApiKeys(KeyStore(database), PEPPER, clock)
 
 
 @pytest.fixture
@@ -68,7 +65,7 @@ async def tenant(database: Database) -> UUID:
     return (await TenantStore(database).create(ALL, "acme")).uid
 
 
-async def test_a_key_is_known_by_its_text_and_stored_without_it(keys: Keys, database: Database) -> None:
+async def test_a_key_is_known_by_its_text_and_stored_without_it(keys: ApiKeys, database: Database) -> None:
     made, text = await keys.create(ALL, NewKey(" soar ", BOTH), ADA)
     assert (made.name, made.is_global, made.scopes, made.created_by) == (
         "soar",
@@ -82,9 +79,9 @@ async def test_a_key_is_known_by_its_text_and_stored_without_it(keys: Keys, data
         assert text.rpartition("_")[2] not in stored
 
 
-async def test_another_text_another_pepper_or_another_checksum_is_not_known(keys: Keys, database: Database) -> None:
+async def test_another_text_another_pepper_or_another_checksum_is_not_known(keys: ApiKeys, database: Database) -> None:
     _, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
-    other = Keys(KeyStore(database), KeyRing.of(b"q" * 32))
+    other = ApiKeys(KeyStore(database), KeyRing.of(b"q" * 32))
     with pytest.raises(InvalidCredentials):
         await other.authenticate(text, ANYWHERE)
     _, foreign = await keys.create(ALL, NewKey("other", BOTH), ADA)
@@ -103,7 +100,7 @@ async def test_another_text_another_pepper_or_another_checksum_is_not_known(keys
 
 
 async def test_a_revoked_key_is_refused_once_the_memory_of_it_is_over(
-    keys: Keys, database: Database, clock: Clock
+    keys: ApiKeys, database: Database, clock: Clock
 ) -> None:
     made, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
     await keys.authenticate(text, ANYWHERE)
@@ -116,18 +113,18 @@ async def test_a_revoked_key_is_refused_once_the_memory_of_it_is_over(
         await keys.authenticate(text, ANYWHERE)
 
 
-async def test_an_expired_key_is_refused_at_once(keys: Keys, database: Database) -> None:
+async def test_an_expired_key_is_refused_at_once(keys: ApiKeys, database: Database) -> None:
     _, text = await keys.create(ALL, NewKey("soar", BOTH, expires=datetime.now(UTC) + timedelta(seconds=60)), ADA)
     await keys.authenticate(text, ANYWHERE)
     async with database.connection() as connection:
         await connection.execute("UPDATE api_keys SET expires = now()")
     with pytest.raises(InvalidCredentials):
-        await Keys(KeyStore(database), PEPPER).authenticate(text, ANYWHERE)
+        await ApiKeys(KeyStore(database), PEPPER).authenticate(text, ANYWHERE)
     with pytest.raises(SchemaViolation):
         await keys.create(ALL, NewKey("late", BOTH, expires=datetime.now(UTC)), ADA)
 
 
-async def test_a_key_is_good_only_from_its_networks(keys: Keys) -> None:
+async def test_a_key_is_good_only_from_its_networks(keys: ApiKeys) -> None:
     wanted = NewKey("soar", BOTH, networks=(ip_network("192.0.2.0/24"), ip_network("2001:db8::/32")))
     _, text = await keys.create(ALL, wanted, ADA)
     for address in ("192.0.2.9", "::ffff:192.0.2.9", "2001:db8::1"):
@@ -137,7 +134,7 @@ async def test_a_key_is_good_only_from_its_networks(keys: Keys) -> None:
             await keys.authenticate(text, foreign)
 
 
-async def test_the_last_use_is_written_once_a_minute(keys: Keys, database: Database, clock: Clock) -> None:
+async def test_the_last_use_is_written_once_a_minute(keys: ApiKeys, database: Database, clock: Clock) -> None:
     made, text = await keys.create(ALL, NewKey("soar", BOTH), ADA)
     assert made.last_used is None
     await keys.authenticate(text, ANYWHERE)
@@ -155,7 +152,9 @@ async def test_the_last_use_is_written_once_a_minute(keys: Keys, database: Datab
     assert used >= first.last_used
 
 
-async def test_nobody_makes_or_sees_a_key_beyond_their_own_scope(keys: Keys, database: Database, tenant: UUID) -> None:
+async def test_nobody_makes_or_sees_a_key_beyond_their_own_scope(
+    keys: ApiKeys, database: Database, tenant: UUID
+) -> None:
     mine = Scope.of(tenant)
     with pytest.raises(GlobalScopeForbidden):
         await keys.create(mine, NewKey("soar", BOTH), ADA)
@@ -173,7 +172,7 @@ async def test_nobody_makes_or_sees_a_key_beyond_their_own_scope(keys: Keys, dat
     assert await store.revoke(mine, made.key_id, ADA)
 
 
-async def test_making_and_revoking_stand_in_the_audit(keys: Keys, database: Database, tenant: UUID) -> None:
+async def test_making_and_revoking_stand_in_the_audit(keys: ApiKeys, database: Database, tenant: UUID) -> None:
     made, text = await keys.create(ALL, NewKey("soar", BOTH, frozenset({tenant})), ADA)
     await KeyStore(database).revoke(ALL, made.key_id, ADA)
     revoked, created = await AuditStore(database).find(ALL, limit=2)
@@ -183,7 +182,7 @@ async def test_making_and_revoking_stand_in_the_audit(keys: Keys, database: Data
     assert text.rpartition("_")[2] not in str([created, revoked])
 
 
-async def test_a_key_needs_a_name_and_a_scope(keys: Keys) -> None:
+async def test_a_key_needs_a_name_and_a_scope(keys: ApiKeys) -> None:
     for name in ("", "a\nb", "x" * 101):
         with pytest.raises(SchemaViolation):
             await keys.create(ALL, NewKey(name, BOTH), ADA)
@@ -227,7 +226,7 @@ def test_the_command_makes_shows_and_revokes(
 
 
 async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(
-    keys: Keys, database: Database, tenant: UUID, clock: Clock
+    keys: ApiKeys, database: Database, tenant: UUID, clock: Clock
 ) -> None:
     wanted = NewKey("soar", BOTH, frozenset({tenant}), (ip_network("192.0.2.0/24"),), datetime.now(UTC) + timedelta(90))
     old, old_text = await keys.create(ALL, wanted, ADA)
@@ -251,7 +250,7 @@ async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(
     assert (deed.action, deed.subject, deed.tenant) == ("keys.rotate", old.key_id, tenant)
 
 
-async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: Keys, tenant: UUID) -> None:
+async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: ApiKeys, tenant: UUID) -> None:
     deployment, text = await keys.create(ALL, NewKey("all", BOTH), ADA)
     with pytest.raises(KeyNotFound):
         await keys.rotate(Scope.of(tenant), deployment.key_id, OVERLAP, ADA)
@@ -267,7 +266,7 @@ async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: Keys,
         await keys.rotate(ALL, new.key_id, timedelta(days=31), ADA)
 
 
-async def test_a_key_that_was_not_made_here_causes_no_query(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_was_not_made_here_causes_no_query(keys: ApiKeys, monkeypatch: pytest.MonkeyPatch) -> None:
     async def asked(*_: object) -> None:
         raise AssertionError("the database was asked")
 
@@ -277,7 +276,7 @@ async def test_a_key_that_was_not_made_here_causes_no_query(keys: Keys, monkeypa
         await keys.authenticate(foreign, ANYWHERE)
 
 
-async def test_a_key_that_rows_need_and_the_pepper_lacks_is_logged(keys: Keys, database: Database) -> None:
+async def test_a_key_that_rows_need_and_the_pepper_lacks_is_logged(keys: ApiKeys, database: Database) -> None:
     await keys.create(ALL, NewKey("all", BOTH), ADA)
     with capture_logs() as logged:
         await PepperStore(database).log_lost_keys(ALL, PEPPER)

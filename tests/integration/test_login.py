@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mailwarden.access import sessions
-from mailwarden.access.account import Account
-from mailwarden.access.login import Logins
+from mailwarden.access.accounts import Account
+from mailwarden.access.login import CONSOLE_SEAL, Logins, build_registry
 from mailwarden.access.passwords import Passwords
-from mailwarden.access.people import Position, Role
-from mailwarden.access.registry import CONSOLE_SEAL, build_registry
-from mailwarden.access.session_store import SessionStore
-from mailwarden.access.sessions import Notes, SessionLimits, Sessions
-from mailwarden.access.throttle import ADDRESS, NAME, Patience, ThrottleStore
+from mailwarden.access.rate_limits import PER_ADDRESS, PER_NAME, AttemptLimit, ThrottleStore
+from mailwarden.access.sessions import Notes, SessionLimits, Sessions, SessionStore
+from mailwarden.access.users import Position, Role
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
@@ -197,15 +195,15 @@ async def test_stored_visits_of_one_address_stay_few(office: Office) -> None:
 
 async def test_attempts_are_counted_before_they_are_made(office: Office) -> None:
     throttle = ThrottleStore(office.database)
-    tries = [throttle.take(("name:x", NAME)) for _ in range(50)]
+    tries = [throttle.take(("name:x", PER_NAME)) for _ in range(50)]
     done = await asyncio.gather(*tries, return_exceptions=True)
     refused = [each for each in done if isinstance(each, BaseException)]
-    assert len(done) - len(refused) == NAME.free
+    assert len(done) - len(refused) == PER_NAME.free
     assert all(isinstance(each, RateLimited) and (each.retry_after or 0) >= 1 for each in refused)
 
 
 async def test_a_wait_doubles_up_to_its_limit_ends_and_is_forgotten(office: Office) -> None:
-    throttle, patience = ThrottleStore(office.database), Patience(1, 4)
+    throttle, patience = ThrottleStore(office.database), AttemptLimit(1, 4)
     waits = []
     for _ in range(5):
         await throttle.take(("name:y", patience))
@@ -225,7 +223,7 @@ async def test_a_wait_doubles_up_to_its_limit_ends_and_is_forgotten(office: Offi
 
 async def test_guesses_at_many_names_from_one_address_are_slowed_down(office: Office) -> None:
     outcomes = []
-    for number in range(ADDRESS.free + 2):
+    for number in range(PER_ADDRESS.free + 2):
         visit, _ = office.registry.sessions.visit()
         with pytest.raises((LoginFailed, RateLimited)) as caught:
             await office.logins.check_password(visit, f"name{number}", PASSWORD, PLACE)
@@ -247,7 +245,7 @@ async def test_a_right_password_does_not_wash_an_address_clean(office: Office) -
 
 
 async def test_a_right_password_ends_no_wait_that_others_of_its_address_caused(office: Office) -> None:
-    throttle, patience = ThrottleStore(office.database), Patience(3, 900)
+    throttle, patience = ThrottleStore(office.database), AttemptLimit(3, 900)
     own = [(await throttle.take(("address:x", patience)))[0] for _ in range(2)]  # logins that are under way
     await throttle.take(("address:x", patience))  # a wrong guess, behind which a wait begins
     with pytest.raises(RateLimited):
@@ -259,7 +257,7 @@ async def test_a_right_password_ends_no_wait_that_others_of_its_address_caused(o
 
 
 async def test_a_right_password_leaves_no_wait_of_its_own(office: Office) -> None:
-    throttle, patience = ThrottleStore(office.database), Patience(1, 900)
+    throttle, patience = ThrottleStore(office.database), AttemptLimit(1, 900)
     for _ in range(3):
         (attempt,) = await throttle.take(("address:y", patience))
         await throttle.give_back(attempt)

@@ -7,11 +7,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from mailwarden.access.openid import OpenId
-from mailwarden.access.openid_provider import OpenIdSettings, Provider
-from mailwarden.access.people import Position, Role
+from mailwarden.access.openid import OpenId, OpenIdSettings, Provider
 from mailwarden.access.sessions import Session
 from mailwarden.access.tenants import TenantStore
+from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, ProviderUnreachable
 from tests.samples.openid import CLIENT, SECRET, SmallProvider

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mailwarden.access.account import Account
-from mailwarden.access.passkeys import MAX_ANSWER
-from mailwarden.access.people import Position, Role
-from mailwarden.access.place import Place
-from mailwarden.access.sessions import Session
+from mailwarden.access.accounts import Account
+from mailwarden.access.factors import MAX_ANSWER
+from mailwarden.access.sessions import ClientOrigin, Session
+from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, NameTaken, SchemaViolation
 from tests.samples.authenticator import PRESENT, VERIFIED, Authenticator
@@ -197,6 +196,6 @@ async def test_a_passkey_belongs_to_one_person(office: Office, stick: Authentica
 async def test_an_address_has_no_passkeys(office: Office) -> None:
     visit, _ = office.registry.sessions.visit()
     for site in ("https://127.0.0.1:9081", "https://[::1]:9081", "https://[::1", "https://"):
-        assert not Place(site).takes_passkeys
+        assert not ClientOrigin(site).takes_passkeys
         with pytest.raises(SchemaViolation):
-            await office.logins.offer_passkey(visit, Place(site))
+            await office.logins.offer_passkey(visit, ClientOrigin(site))

@@ -6,9 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.people import Position, Role
 from mailwarden.access.tenants import TenantStore
-from mailwarden.access.user_store import NewUser
+from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import (
     Forbidden,

@@ -10,9 +10,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from mailwarden.access.audit import AuditQuestion, AuditStore
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.access.audit import AuditFilter, AuditStore
+from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
 from mailwarden.model.actor import Actor
@@ -57,9 +56,9 @@ async def test_a_tenant_has_weights_of_its_own_until_they_are_forgotten(store: T
     weighed = await store.weigh(ALL, acme.uid, {"html.b": 5, "html.a": -3}, Actor("cli:root"))
     assert weighed.weights == {"html.a": -3, "html.b": 5}
     assert weighed in await store.list(ALL)
-    moved = await store.change(ALL, acme.uid, Wishes("acme two"), Actor("cli:root"))
+    moved = await store.change(ALL, acme.uid, TenantSettings("acme two"), Actor("cli:root"))
     assert moved.weights == weighed.weights
-    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditQuestion(action="tenants.weigh")))[0]
+    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.weigh")))[0]
     assert deed.details["after"] == {"weights": {"html.a": -3, "html.b": 5}}
     assert (await store.weigh(ALL, acme.uid, {}, Actor("cli:root"))).weights == {}
     with pytest.raises(GlobalScopeForbidden):
@@ -100,13 +99,13 @@ async def test_a_tenant_is_changed_as_a_whole_and_the_audit_has_before_and_after
     store: TenantStore, database: Database
 ) -> None:
     acme = await store.create(ALL, "acme", ["a.example", "b.example"])
-    wishes = Wishes("Acme Ltd", ["B.example", "c.example"], Profile.STRICT, 30)
+    wishes = TenantSettings("Acme Ltd", ["B.example", "c.example"], Profile.STRICT, 30)
     changed = await store.change(ALL, acme.uid, wishes, Actor("user:alice", "192.0.2.1", "r1"))
     assert changed in await store.list(ALL)
     assert (changed.name, changed.domains, changed.profile, changed.retention_days) == (
         "Acme Ltd", ("b.example", "c.example"), Profile.STRICT, 30,
     )  # fmt: skip
-    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditQuestion(action="tenants.change")))[0]
+    deed = (await AuditStore(database).find(Scope.of(acme.uid), AuditFilter(action="tenants.change")))[0]
     assert (deed.actor.name, deed.actor.address) == ("user:alice", "192.0.2.1")
     before, after = (cast("dict[str, object]", deed.details[name]) for name in ("before", "after"))
     assert (before["name"], before["domains"]) == ("acme", ["a.example", "b.example"])
@@ -116,15 +115,15 @@ async def test_a_tenant_is_changed_as_a_whole_and_the_audit_has_before_and_after
 async def test_a_change_that_takes_anothers_name_or_domain_changes_nothing(store: TenantStore) -> None:
     acme = await store.create(ALL, "acme", ["a.example"])
     await store.create(ALL, "other", ["b.example"])
-    for wishes, refusal in ((Wishes("OTHER"), NameTaken), (Wishes("acme", ["b.example"]), DomainTaken)):
+    for wishes, refusal in ((TenantSettings("OTHER"), NameTaken), (TenantSettings("acme", ["b.example"]), DomainTaken)):
         with pytest.raises(refusal):
             await store.change(ALL, acme.uid, wishes, Actor("user:alice"))
     with pytest.raises(SchemaViolation):
-        await store.change(ALL, acme.uid, Wishes("acme", retention_days=0), Actor("user:alice"))
+        await store.change(ALL, acme.uid, TenantSettings("acme", retention_days=0), Actor("user:alice"))
     with pytest.raises(GlobalScopeForbidden):
-        await store.change(Scope.of(acme.uid), acme.uid, Wishes("mine"), Actor("user:alice"))
+        await store.change(Scope.of(acme.uid), acme.uid, TenantSettings("mine"), Actor("user:alice"))
     with pytest.raises(TenantNotFound):
-        await store.change(ALL, uuid4(), Wishes("mine"), Actor("user:alice"))
+        await store.change(ALL, uuid4(), TenantSettings("mine"), Actor("user:alice"))
     assert acme in await store.list(ALL)
 
 
@@ -132,11 +131,11 @@ async def test_the_audit_is_asked_by_who_what_and_when_and_paged(store: TenantSt
     audit = AuditStore(database)
     for number in range(5):
         await store.create(ALL, f"t{number}", actor=Actor("user:alice" if number % 2 else "user:bob"))
-    assert [deed.subject for deed in await audit.find(ALL, AuditQuestion(actor="user:alice"))] == ["t3", "t1"]
-    first = await audit.find(ALL, AuditQuestion(action="tenants.create"), limit=2)
-    rest = await audit.find(ALL, AuditQuestion(action="tenants.create", before=first[-1].number))
+    assert [deed.subject for deed in await audit.find(ALL, AuditFilter(actor="user:alice"))] == ["t3", "t1"]
+    first = await audit.find(ALL, AuditFilter(action="tenants.create"), limit=2)
+    rest = await audit.find(ALL, AuditFilter(action="tenants.create", before=first[-1].number))
     assert [deed.subject for deed in (*first, *rest)] == ["t4", "t3", "t2", "t1", "t0"]
-    assert await audit.find(ALL, AuditQuestion(until=first[-1].moment - timedelta(days=1))) == []
+    assert await audit.find(ALL, AuditFilter(until=first[-1].moment - timedelta(days=1))) == []
     assert [deed async for page in audit.pages(ALL) for deed in page] == await audit.find(ALL)
     assert await audit.find(Scope.of(uuid4())) == []
 

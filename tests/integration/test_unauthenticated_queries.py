@@ -17,11 +17,10 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from mailwarden.abby.app import built_abby
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.key_text import KeyTexts
-from mailwarden.access.people import Position, Role
-from mailwarden.access.proven_token import ProvenTokens
-from mailwarden.access.registry import build_registry
-from mailwarden.access.sessions import COOKIE
+from mailwarden.access.keys import KeyTexts
+from mailwarden.access.login import build_registry
+from mailwarden.access.sessions import COOKIE, SignedTokens
+from mailwarden.access.users import Position, Role
 from mailwarden.cli.init import PEPPER
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing, read_ring
@@ -89,7 +88,7 @@ def token_for(path: str) -> str:
     if path.startswith("/held/"):
         return DigestLinkSigner(FOREIGN).token(DigestLink(uuid4(), 1, datetime.now(UTC) + timedelta(days=1)))
     if path.startswith("/console/setup/"):
-        return ProvenTokens(FOREIGN, b"mailwarden setup links 1").new()
+        return SignedTokens(FOREIGN, b"mailwarden setup links 1").new()
     return str(uuid4())
 
 
@@ -101,7 +100,7 @@ async def credentials(client: Client, database_url: str) -> list[tuple[dict[str,
     database = Database(database_url, 1)
     registry = build_registry(database, FOREIGN)
     visit, visiting = registry.sessions.visit()
-    stored = ProvenTokens(FOREIGN, b"mailwarden console cookies 1").new()
+    stored = SignedTokens(FOREIGN, b"mailwarden console cookies 1").new()
     registry.passwords.close()
     await database.close()
     _, key = KeyTexts(FOREIGN).new()

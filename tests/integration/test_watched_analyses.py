@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from mailwarden.abby.analyses import MAX_WATCHED, WatchedAnalyses
 from mailwarden.abby.guard_client import GuardClient, open_session
 from mailwarden.abby.guards import GuardWatch
+from mailwarden.abby.scanning import MAX_WATCHED, WatchedAnalyses
 from mailwarden.errors import (
     AnalysisTimeout,
     CoreError,

@@ -4,15 +4,12 @@ import time
 
 import pyotp
 
-from mailwarden.access.administration import Administration
-from mailwarden.access.login import Logins
-from mailwarden.access.one_time_codes import STEP_SECONDS
+from mailwarden.access.accounts import UserAdministration
+from mailwarden.access.factors import STEP_SECONDS
+from mailwarden.access.login import Logins, Registry, Setups, build_registry
 from mailwarden.access.passwords import Passwords
-from mailwarden.access.people import Position, User
-from mailwarden.access.place import Place
-from mailwarden.access.registry import Registry, build_registry
-from mailwarden.access.sessions import Session, SessionLimits
-from mailwarden.access.setups import Setups
+from mailwarden.access.sessions import ClientOrigin, Session, SessionLimits
+from mailwarden.access.users import Position, User
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
@@ -21,7 +18,7 @@ from mailwarden.model.scope import Scope
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")
 PEPPER = KeyRing.of(b"p" * 32)
-PLACE = Place("https://mail.example:9081", "192.0.2.7", "Testfox 1.0", "request-1")
+PLACE = ClientOrigin("https://mail.example:9081", "192.0.2.7", "Testfox 1.0", "request-1")
 PASSWORD = "correct horse battery"
 
 
@@ -48,7 +45,7 @@ class Office:
         self.registry: Registry = build_registry(database, pepper, limits, passwords=quick, now=self.clock)
         self.logins = Logins(self.registry)
         self.setups = Setups(self.registry, self.logins)
-        self.administration = Administration(self.registry)
+        self.administration = UserAdministration(self.registry)
         self.secrets: dict[str, str] = {}
 
     async def accept(self, token: str, name: str, password: str = PASSWORD) -> tuple[Session, str]:

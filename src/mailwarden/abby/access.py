@@ -12,9 +12,8 @@ from uuid import UUID
 from aiohttp import web
 
 from mailwarden.abby.config import StaticApiToken
-from mailwarden.access.key_store import ApiKey, KeyScope
-from mailwarden.access.keys import Keys
-from mailwarden.access.rates import Quota, SharedRateLimiter
+from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope
+from mailwarden.access.rate_limits import Quota, SharedRateLimiter
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
 from mailwarden.model.actor import Actor
@@ -92,7 +91,7 @@ class Access:
 class KeyAccess:
     """Asks for API keys, and for patience of those who call too often."""
 
-    def __init__(self, keys: Keys, rates: SharedRateLimiter) -> None:
+    def __init__(self, keys: ApiKeys, rates: SharedRateLimiter) -> None:
         self._keys = keys
         self._rates = rates
 

@@ -1,10 +1,12 @@
 """Puts abby together: the route table, who may call, the guards, the tenants, and the port it listens on."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import msgspec
 import uvloop
 from aiohttp import web
@@ -22,49 +24,48 @@ from mailwarden.abby.access import (
     KeyHandler,
     KnownHandler,
 )
-from mailwarden.abby.analyses import WatchedAnalyses
-from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.abby.deployment import AbbyDeployment
+from mailwarden.abby.config import PATH, AbbyConfig, ConsoleConfig
 from mailwarden.abby.guard_client import GuardClient, open_session
 from mailwarden.abby.guards import GuardWatch
-from mailwarden.abby.health import Health
-from mailwarden.abby.list_services import build_list_services
 from mailwarden.abby.lists import PREFIX as LISTS
 from mailwarden.abby.lists import ListApi
-from mailwarden.abby.messages import Messages
 from mailwarden.abby.openapi import describe
-from mailwarden.abby.organisation import offer_organisation
 from mailwarden.abby.quarantine import QuarantineApi
 from mailwarden.abby.reports import ReportApi
-from mailwarden.abby.scanning import Scanning
-from mailwarden.abby.self_service import SelfServiceDesk
-from mailwarden.abby.status import ColourMemory, Status
+from mailwarden.abby.scanning import Messages, Scanning, WatchedAnalyses
+from mailwarden.abby.status import AbbyDeployment, ColourMemory, Health, Status
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.directory import TenantDirectory
 from mailwarden.access.idempotency import IdempotencyStore
-from mailwarden.access.key_store import KeyScope, KeyStore
-from mailwarden.access.keys import Keys
-from mailwarden.access.pepper_store import PepperStore
-from mailwarden.access.rates import LeaseStore, SharedRateLimiter
-from mailwarden.access.registry import build_registry
+from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, PepperStore
+from mailwarden.access.login import build_registry
+from mailwarden.access.openid import OpenIdSettings, Provider
+from mailwarden.access.rate_limits import LeaseStore, SharedRateLimiter
 from mailwarden.access.sessions import SessionLimits
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenants import TenantDirectory, TenantStore
+from mailwarden.access.users import Role
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
+from mailwarden.console.list_form import ListServices
 from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
+from mailwarden.errors import ConfigurationError
 from mailwarden.history.opening import open_history
 from mailwarden.learning.contents import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.lists.service import Expiry, Lists
+from mailwarden.lists.change_log import ChangeStore
+from mailwarden.lists.checking import Checker
+from mailwarden.lists.entry_store import EntryStore
+from mailwarden.lists.service import Expiry, ListDesk, Lists
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
+from mailwarden.lists.undo import UndoStore
 from mailwarden.model.scope import Scope
 from mailwarden.policy.catalogue import catalogue
-from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
+from mailwarden.policy.impact import History, ImpactEstimator
+from mailwarden.policy.rules import Policy, load_policy
+from mailwarden.quarantine.digest import DigestLinkService, DigestLinkSigner, DigestStore
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
@@ -125,12 +126,12 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
         lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
         stack.callback(lost_keys.cancel)
-        keys = Keys(KeyStore(database), pepper)
+        keys = ApiKeys(KeyStore(database), pepper)
         limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
         registry = build_registry(database, pepper, limits)
         stack.callback(registry.passwords.close)
         visitors = VisitorSessions(registry, config.console.public_url)
-        await offer_organisation(stack, visitors, config.console, folder)
+        await offer_openid_login(stack, visitors, config.console, folder)
         key = read_ring(folder / config.contents.key, "contents.key")
         seal = ContentsSeal(key)
         by_ggrid = open_history(database)
@@ -159,7 +160,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
         console = Services(
             teaching=teaching,
             quarantine=quarantine,
-            self_service=SelfServiceDesk(DigestLinkSigner(key), DigestStore(database)),
+            self_service=DigestLinkService(DigestLinkSigner(key), DigestStore(database)),
             sessions=registry.sessions,
             visitors=visitors,
             keys=keys,
@@ -264,3 +265,47 @@ def run_abby(folder: Path) -> int:
     require_known_answers("abby", BASIC, CRYPTOGRAPHY, PASSWORDS)
     uvloop.run(_serve(config, folder.resolve()))
     return 0
+
+
+OPENID_CALLBACK = "/console/login/openid/callback"
+MAX_PROVIDER_CONNECTIONS = 8
+
+
+async def offer_openid_login(
+    stack: AsyncExitStack, visitors: VisitorSessions, config: ConsoleConfig, folder: Path
+) -> None:
+    """Let the visitors send people to the provider; what that needs ends with the stack."""
+    wanted = config.open_id_connect
+    if wanted is None:
+        return
+    settings = OpenIdSettings(
+        issuer=wanted.issuer,
+        client_id=wanted.client_id,
+        client_secret=_read_secret(folder / wanted.client_secret_file),
+        roles={value: Role(role) for value, role in wanted.roles.items()},
+        redirect=config.public_url + OPENID_CALLBACK,
+        role_claim=wanted.role_claim,
+        tenants_claim=wanted.tenants_claim,
+        scopes=wanted.scopes,
+    )
+    trust = ssl.create_default_context(cafile=str(folder / wanted.ca) if wanted.ca else None)
+    connector = aiohttp.TCPConnector(ssl=trust, limit=MAX_PROVIDER_CONNECTIONS)
+    http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
+    visitors.offer_openid(settings, Provider(settings, http), wanted.title)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigurationError(f"console.openIdConnect.clientSecretFile: {path} cannot be read ({reason}).") from None
+    if not secret:
+        raise ConfigurationError(f"console.openIdConnect.clientSecretFile: {path} is empty.")
+    return secret
+
+
+def build_list_services(store: ListStore, database: Database, history: History, policy: Policy) -> ListServices:
+    entries = EntryStore(database)
+    desk = ListDesk(store, entries, ChangeStore(database), UndoStore(database))
+    return ListServices(Lists(store), desk, Checker(entries), ImpactEstimator(history, entries, policy))

@@ -1,33 +1,32 @@
-"""Brings a message to a guard and its result back: the least loaded first, the next where one refuses or dies.
-
-A refusal costs the guard nothing, so all guards may be asked. A guard that took the message and did not answer may
-have died of it, so at most two are given one message. Every attempt carries the same ggrid: history keeps one row.
-"""
+"""What a guard's answer means: a result, a refusal, a death, or one line of an analysis that is being watched."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ssl import SSLContext
 from typing import TypeVar
 from uuid import UUID
 
 import aiohttp
+import msgspec
 from aiohttp import hdrs
 from msgspec import Struct
 
-from mailwarden.abby.guard_answers import (
-    Died,
-    ProgressReader,
-    Refused,
-    blamed,
-    pause_in,
-    read_answer,
-    result_in,
-    worst_of,
-)
 from mailwarden.abby.guards import Guard, GuardWatch
-from mailwarden.errors import AnalysisTimeout, CoreUnreachable, MailwardenError
+from mailwarden.errors import (
+    AnalysisTimeout,
+    CoreError,
+    CoreUnreachable,
+    EngineUnavailable,
+    Forbidden,
+    MailwardenError,
+    Overloaded,
+    ScanningDisabled,
+    ShuttingDown,
+)
+from mailwarden.history.records import decode
+from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.uploads import Upload
@@ -43,8 +42,166 @@ from mailwarden.wire.guard import (
     SUBMIT_PATH,
     write_groups,
 )
-from mailwarden.wire.progress import AnalyzerDone
-from mailwarden.wire.scanning import MessageAnalysisResult
+from mailwarden.wire.progress import MAX_LINE, AnalysisDone, AnalysisFailed, AnalyzerDone, read_line
+from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
+
+MAX_ANSWER = 1_048_576
+MAX_LINES = 100  # there are a dozen analyzers
+DISABLED = "Scanning is disabled: no guard has scanSources.restApi in guard.yml. An operator has to enable it."
+REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
+
+# What guards refuse with, the one to answer first: the fuller the truth for the caller, the higher.
+_REFUSALS: Mapping[str, type[MailwardenError]] = {
+    error.code: error for error in (Overloaded, EngineUnavailable, ScanningDisabled, ShuttingDown)
+}
+
+_DECISIONS = frozenset(Decision)
+_VERDICTS = frozenset(Verdict)
+
+_decode_result = msgspec.json.Decoder(MessageAnalysisResult).decode
+_decode_error = msgspec.json.Decoder(ErrorBody).decode
+
+
+class Refused(Exception):
+    """The guard did not take the message."""
+
+    def __init__(self, error: MailwardenError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class Died(Exception):
+    """The guard took the message, or may have, and gave no usable answer."""
+
+    def __init__(self, error: MailwardenError, kind: str) -> None:
+        super().__init__(kind)
+        self.error = error
+        self.kind = kind
+
+
+@contextmanager
+def guard_errors() -> Iterator[None]:
+    """Say of a broken connection whether the guard refused the message or died, perhaps of it."""
+    try:
+        yield
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+        raise Refused(CoreUnreachable("No guard can be reached; try again.")) from None
+    except (aiohttp.ClientError, OSError) as error:
+        gone = CoreUnreachable("The guard closed the connection before it answered; try again.")
+        raise Died(gone, type(error).__name__) from None
+
+
+async def read_answer(response: aiohttp.ClientResponse) -> bytes:
+    raw = b""
+    async for chunk in response.content.iter_any():
+        raw += chunk
+        if len(raw) > MAX_ANSWER:
+            raise Died(_malformed_answer(), "answer too large")
+    return raw
+
+
+def retry_after_in(response: aiohttp.ClientResponse) -> int | None:
+    seconds = response.headers.get("Retry-After", "")
+    return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) < 4 else None
+
+
+def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = None) -> MessageAnalysisResult:
+    """Return the result that a guard's answer holds, or raise what the answer means."""
+    try:
+        if status == 200:
+            result = _decode_result(raw)
+            if result.ggrid == ggrid and result.decision in _DECISIONS and result.verdict in _VERDICTS:
+                return result
+            raise Died(_malformed_answer(), "wrong result")
+        error = _decode_error(raw).error
+    except (msgspec.MsgspecError, ValueError):
+        raise Died(_malformed_answer(), "not an answer") from None
+    if status == 503 and error in _REFUSALS:
+        sentence = DISABLED if error == ScanningDisabled.code else "Every guard refused the message for now; try again."
+        raise Refused(_REFUSALS[error](sentence, retry_after=retry_after))
+    if status == 403 and error == Forbidden.code:
+        raise Refused(CoreError(REJECTED))
+    if status == 504 and error == AnalysisTimeout.code:
+        raise AnalysisTimeout("The analysis was not finished in time.")
+    raise Died(_malformed_answer(), f"status {status} {error}"[:60])
+
+
+def _malformed_answer() -> CoreError:
+    return CoreError("A guard answered what no guard should; try again.")
+
+
+def worst_error(refusals: list[MailwardenError], deaths: list[MailwardenError]) -> MailwardenError:
+    """Return the error that tells the caller most: who refused may take it later, who died may not."""
+    for kind in _REFUSALS.values():
+        for error in refusals:
+            if isinstance(error, kind):
+                return error
+    return [*deaths, *refusals, CoreUnreachable("No guard can be reached; try again.")][0]
+
+
+class ProgressReader:
+    """Reads the lines of a watched analysis; the first is looked at ahead, so that another guard can still be asked."""
+
+    def __init__(self, content: aiohttp.StreamReader, ggrid: UUID) -> None:
+        self._content = content
+        self._ggrid = ggrid
+        self._buffer = b""
+        self._ahead: AnalyzerDone | FinishedRequest | None = None
+        self._lines = 0
+
+    async def look_ahead(self) -> None:
+        """Wait for the first line; without one, the guard died."""
+        try:
+            self._ahead = await self.next()
+        except (CoreError, CoreUnreachable) as error:
+            raise Died(error, "no progress") from None
+
+    async def next(self) -> AnalyzerDone | FinishedRequest:
+        """Return the next step; raise what the guard says went wrong, or that it went away."""
+        if self._ahead is not None:
+            step, self._ahead = self._ahead, None
+            return step
+        self._lines += 1
+        if self._lines > MAX_LINES:
+            raise _malformed_answer()
+        try:
+            line = read_line(await self._next_line())
+            if isinstance(line, AnalysisDone):
+                return self._finished(line)
+        except (msgspec.MsgspecError, ValueError):
+            raise _malformed_answer() from None
+        if isinstance(line, AnalysisFailed):
+            raise _failure(line)
+        return line
+
+    async def _next_line(self) -> bytes:
+        while (end := self._buffer.find(b"\n")) < 0:
+            chunk = await self._content.readany()
+            if not chunk:
+                raise CoreUnreachable("The guard closed the connection before it finished; try again.")
+            self._buffer += chunk
+            if len(self._buffer) > MAX_LINE:
+                raise _malformed_answer()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        return line
+
+    def _finished(self, line: AnalysisDone) -> FinishedRequest:
+        """Return the finished request, if it is the one asked for and says the same as its public result."""
+        finished, result = decode(bytes(line.record)), line.result
+        said = (result.ggrid, result.verdict, result.decision)
+        if said != (self._ggrid, finished.judgement.verdict, finished.ruling.decision) or finished.ggrid != self._ggrid:
+            raise _malformed_answer()
+        return finished
+
+
+def _failure(line: AnalysisFailed) -> MailwardenError:
+    """Return the error that a watched analysis ended with; nobody else is asked then."""
+    if line.error == AnalysisTimeout.code:
+        return AnalysisTimeout("The analysis was not finished in time.")
+    if line.error in _REFUSALS:
+        return _REFUSALS[line.error](line.message, retry_after=line.retry_after)
+    return CoreError("The guard could not finish the analysis; its log has it by this request id.")
+
 
 CONNECT_SECONDS = 2.0
 ASK_FIRST_ABOVE = 262_144  # a larger body waits for the guard's consent, so that a refusal costs no upload
@@ -57,7 +214,7 @@ Headers = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ScanUpload:
     """A submission ready to be sent, as often as it takes."""
 
     content_type: str
@@ -65,7 +222,7 @@ class Parcel:
     body: Callable[[], bytes | AsyncIterator[bytes]]
 
 
-class Handover(Struct, frozen=True):
+class ScanRequest(Struct, frozen=True):
     """Which guard request a parcel is: its id, its recipients by tenant, and the call that it came by."""
 
     ggrid: UUID
@@ -74,10 +231,10 @@ class Handover(Struct, frozen=True):
     request_id: str
 
 
-def parcel_of(upload: Upload) -> Parcel:
+def parcel_of(upload: Upload) -> ScanUpload:
     """Return an upload as it came: guard takes the same body that abby took."""
     assert upload.body is not None
-    return Parcel(
+    return ScanUpload(
         upload.content_type, upload.body.size, upload.body.data if upload.body.in_memory else upload.body.stream
     )
 
@@ -103,15 +260,17 @@ class GuardClient:
         """Raise Overloaded where it is certain that no guard would take a message."""
         self._watch.require_room()
 
-    async def submit(self, upload: Upload, handover: Handover, deadline: float) -> MessageAnalysisResult:
+    async def submit(self, upload: Upload, handover: ScanRequest, deadline: float) -> MessageAnalysisResult:
         """Return the result of the analysis; `deadline` is a moment of the loop's clock."""
         parcel = parcel_of(upload)
         headers = headers_for(parcel, handover)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
-            with blamed():
+            with guard_errors():
                 async with self._posted(guard, parcel, headers, deadline) as response:
-                    return result_in(response.status, await read_answer(response), handover.ggrid, pause_in(response))
+                    return result_in(
+                        response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
+                    )
 
         try:
             async with asyncio.timeout_at(deadline):
@@ -120,7 +279,7 @@ class GuardClient:
             raise _too_long() from None
 
     async def watch(
-        self, parcel: Parcel, handover: Handover, deadline: float, *, stored: bool
+        self, parcel: ScanUpload, handover: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
         """Yield what each analyzer did as it finishes, and the finished request as the last.
 
@@ -131,11 +290,13 @@ class GuardClient:
         async with AsyncExitStack() as stack:
 
             async def begin(guard: Guard) -> ProgressReader:
-                with blamed():
+                with guard_errors():
                     async with AsyncExitStack() as trial:
                         response = await trial.enter_async_context(self._posted(guard, parcel, headers, deadline))
                         if response.status != 200:
-                            result_in(response.status, await read_answer(response), handover.ggrid, pause_in(response))
+                            result_in(
+                                response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
+                            )
                         reader = ProgressReader(response.content, handover.ggrid)
                         await reader.look_ahead()
                         stack.push_async_exit(trial.pop_all())
@@ -175,11 +336,11 @@ class GuardClient:
             except Died as died:
                 self._note(guard, died.kind)
                 deaths.append((guard, died.error))
-        raise worst_of(refusals, [error for _, error in deaths])
+        raise worst_error(refusals, [error for _, error in deaths])
 
     @asynccontextmanager
     async def _posted(
-        self, guard: Guard, parcel: Parcel, headers: Headers, deadline: float
+        self, guard: Guard, parcel: ScanUpload, headers: Headers, deadline: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Give the guard the parcel; it counts as having it until its answer is read."""
         remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
@@ -202,7 +363,7 @@ class GuardClient:
         log.warning("guard did not answer", guard=guard.name, kind=kind)
 
 
-def headers_for(parcel: Parcel, handover: Handover) -> Headers:
+def headers_for(parcel: ScanUpload, handover: ScanRequest) -> Headers:
     """Return what guard is told besides the upload; the recipients by tenant may take several headers."""
     groups = write_groups(handover.groups, handover.recipients)
     return [

@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -12,15 +14,21 @@ import structlog
 from aiohttp import web
 
 from mailwarden.abby.access import Caller
-from mailwarden.abby.guard_client import GuardClient, Handover
+from mailwarden.abby.guard_client import GuardClient, ScanRequest, ScanUpload
+from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
+from mailwarden.history.lookup import find_message
+from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.serving.front_door import Call
+from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.wire.explanation import ExplanationQuery, explanation_of
 from mailwarden.wire.parameters import read_parameters
-from mailwarden.wire.query import refuse_query
+from mailwarden.wire.query import read_query, refuse_query
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -126,7 +134,7 @@ class Scanning:
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
         recipients = parameters.border_mta_data.envelope_recipients
-        result = await self._guards.submit(upload, Handover(ggrid, recipients, groups, call.request_id), deadline)
+        result = await self._guards.submit(upload, ScanRequest(ggrid, recipients, groups, call.request_id), deadline)
         return _encoder.encode(result)
 
 
@@ -138,3 +146,83 @@ async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes
 
 def _forbidden() -> TenantForbidden:
     return TenantForbidden("This token may not submit for this tenant.")
+
+
+MAX_WATCHED = 8  # people watch a few at once; the rest of the places is for mail
+
+
+class WatchedAnalyses:
+    """Implements the console's `Analyses`."""
+
+    def __init__(self, guards: GuardClient, tenants: Tenants, *, long_request_timeout_ms: int) -> None:
+        self._guards = guards
+        self._tenants = tenants
+        self._patience = long_request_timeout_ms / 1000
+        self._watched = 0
+
+    async def watch(
+        self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
+    ) -> AsyncGenerator[Step, None]:
+        """Yield what each analyzer did as it finishes, and the finished guard request as the last."""
+        try:
+            groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
+        except TenantNotFound:
+            raise _tenant_forbidden() from None
+        if not all(scope.allows(group.tenant) for group in groups):
+            raise _tenant_forbidden()
+        if self._watched >= MAX_WATCHED:
+            raise Overloaded("Too many analyses are being watched; try again shortly.")
+        self._guards.require_room()
+        ggrid = new_ggrid()
+        structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
+        deadline = asyncio.get_running_loop().time() + self._patience
+        handover = ScanRequest(ggrid, request.border_mta_data.envelope_recipients, groups, request_id)
+        steps = self._guards.watch(upload_of(message, request), handover, deadline, stored=stored)
+        self._watched += 1
+        try:
+            async with aclosing(steps):
+                async for step in steps:
+                    yield step
+        finally:
+            self._watched -= 1
+
+
+def upload_of(message: Spooled, request: MessageAnalysisRequest) -> ScanUpload:
+    """Wrap a message up as the API's callers do; nobody can guess the boundary, so that no message can hold it."""
+    boundary = f"mailwarden-{secrets.token_hex(24)}"
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
+    ).encode()
+    head += msgspec.json.encode(request)
+    head += f'\r\n--{boundary}\r\nContent-Disposition: form-data; name="email"\r\n\r\n'.encode()
+    tail = f"\r\n--{boundary}--\r\n".encode()
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield head
+        async for chunk in message.stream():
+            yield chunk
+        yield tail
+
+    return ScanUpload(f"multipart/form-data; boundary={boundary}", len(head) + message.size + len(tail), stream)
+
+
+def _tenant_forbidden() -> TenantForbidden:
+    return TenantForbidden("You may not analyze messages for this tenant.")
+
+
+class Messages:
+    def __init__(self, history: HistoryStore) -> None:
+        self._history = history
+
+    async def explain(self, call: Call, caller: Caller) -> web.StreamResponse:
+        """Answer the explanation; a foreign message is answered like one that does not exist.
+
+        A message with recipients of several tenants has a row for each of them: the caller names the tenant, or gets
+        the row that was answered to the submission, as far as its scope goes, and hears which others there are.
+        """
+        query = read_query(call.request.query.items(), ExplanationQuery)
+        scope = caller.scope.narrowed(query.tenant_uid or None)
+        request = await find_message(self._history, scope, call.variables["ggrid"])
+        tenants = await self._history.tenants_of(caller.scope, request.ggrid)
+        explanation = explanation_of(request, tenants)
+        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

@@ -1,15 +1,21 @@
 """POST /v1/admin/status: the colour of the message queue."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
-from mailwarden.abby.access import Caller
+from mailwarden.abby.access import DEFAULT_PERMISSIONS, Caller
+from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.guards import GuardWatch
+from mailwarden.console.services import GuardView, TokenView
+from mailwarden.database.pool import Database
 from mailwarden.serving.front_door import Call
+from mailwarden.settings.effective import Setting, effective
 from mailwarden.wire.guard import GuardStatus
 from mailwarden.wire.scanning import SystemStatus
 
@@ -76,3 +82,47 @@ class Status:
         await self._watch.look()
         status = SystemStatus(self.observe().name)
         return web.Response(body=msgspec.json.encode(status), content_type="application/json")
+
+
+class Health:
+    def __init__(self, is_ready: Callable[[], bool]) -> None:
+        self._is_ready = is_ready
+
+    async def show_alive(self, call: Call) -> web.StreamResponse:
+        return web.Response(text="ok\n")
+
+    async def show_ready(self, call: Call) -> web.StreamResponse:
+        return web.Response(text="ok\n") if self._is_ready() else web.Response(status=503, text="not ready\n")
+
+
+class AbbyDeployment:
+    """A Deployment of the console, as this abby sees it."""
+
+    def __init__(self, config: AbbyConfig, folder: Path, watch: GuardWatch, status: Status, database: Database) -> None:
+        self._watch = watch
+        self._status = status
+        self._database = database
+        # Read once, at the start: a file that was changed since is not in force.
+        self._settings = effective(folder / PATH, config, PATH)
+        self._tokens = [
+            TokenView(token.name, token.permissions or tuple(sorted(DEFAULT_PERMISSIONS)))
+            for token in config.static_api_tokens
+        ]
+
+    async def colour(self) -> str:
+        await self._watch.look()
+        return self._status.observe().name
+
+    def guards(self) -> Sequence[GuardView]:
+        return [GuardView(guard.name, guard.status) for guard in self._watch.guards]
+
+    def database_up(self) -> bool:
+        return self._database.up
+
+    def tokens(self) -> Sequence[TokenView]:
+        return self._tokens
+
+    async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
+        guards = self._watch.guards
+        settings = await asyncio.gather(*(self._watch.configuration_of(guard) for guard in guards))
+        return [("abby", self._settings), *((f"guard {g.name}", s) for g, s in zip(guards, settings, strict=True))]

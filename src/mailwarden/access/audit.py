@@ -8,12 +8,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.access.scope_value import uids_of
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
-MAX_DEEDS = 1_000
+MAX_EVENTS = 1_000
 
 _RECORD = "SELECT record_deed($1, $2, $3, $4, $5, $6, $7)"
 _FIND = """
@@ -27,7 +26,7 @@ ORDER BY number DESC LIMIT $8
 """
 
 
-class Deed(Struct, frozen=True):
+class AuditEvent(Struct, frozen=True):
     """One line of the audit; without a tenant it concerns the deployment."""
 
     number: int
@@ -39,8 +38,8 @@ class Deed(Struct, frozen=True):
     details: Mapping[str, object]
 
 
-class AuditQuestion(Struct, frozen=True):
-    """Which deeds are wanted; what is None is left open. `before` is the number of the last deed of the page before."""
+class AuditFilter(Struct, frozen=True):
+    """A filter of audit events; None matches all. `before` is the number of the previous page's last event."""
 
     actor: str | None = None
     action: str | None = None
@@ -50,10 +49,10 @@ class AuditQuestion(Struct, frozen=True):
     before: int | None = None
 
 
-EVERYTHING = AuditQuestion()
+NO_FILTER = AuditFilter()
 
 
-async def record_deed(
+async def record_event(
     connection: Connection,
     actor: Actor,
     action: str,
@@ -62,33 +61,33 @@ async def record_deed(
     *,
     tenant: UUID | None = None,
 ) -> None:
-    """Write a deed on the connection, inside the transaction that does it."""
+    """Write a event on the connection, inside the transaction that does it."""
     text = msgspec.json.encode(details).decode()
     await connection.execute(_RECORD, actor.name, tenant, action, subject, actor.address, actor.request_id, text)
 
 
 class AuditStore:
-    """Reads the audit; nothing but record_deed writes it, and nothing changes it."""
+    """Reads the audit; nothing but record_event writes it, and nothing changes it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def find(self, scope: Scope, question: AuditQuestion = EVERYTHING, limit: int = 100) -> Sequence[Deed]:
-        """Return the deeds of the scope, newest first; one tenant's scope sees that tenant's alone."""
-        asked = (question.actor, question.action, question.subject, question.since, question.until, question.before)
+    async def find(self, scope: Scope, filters: AuditFilter = NO_FILTER, limit: int = 100) -> Sequence[AuditEvent]:
+        """Return the events of the scope, newest first; one tenant's scope sees that tenant's alone."""
+        asked = (filters.actor, filters.action, filters.subject, filters.since, filters.until, filters.before)
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_FIND, uids_of(scope), *asked, min(limit, MAX_DEEDS))
-        return [_deed(row) for row in rows]
+            rows = await connection.fetch(_FIND, scope.uids(), *asked, min(limit, MAX_EVENTS))
+        return [_event(row) for row in rows]
 
-    async def pages(self, scope: Scope, question: AuditQuestion = EVERYTHING) -> AsyncIterator[Sequence[Deed]]:
-        """Yield all deeds that are wanted, newest first, a thousand at a time; no connection is held in between."""
-        while deeds := await self.find(scope, question, MAX_DEEDS):
-            yield deeds
-            question = msgspec.structs.replace(question, before=deeds[-1].number)
+    async def pages(self, scope: Scope, filters: AuditFilter = NO_FILTER) -> AsyncIterator[Sequence[AuditEvent]]:
+        """Yield all events that are wanted, newest first, a thousand at a time; no connection is held in between."""
+        while events := await self.find(scope, filters, MAX_EVENTS):
+            yield events
+            filters = msgspec.structs.replace(filters, before=events[-1].number)
 
 
-def _deed(row: Row) -> Deed:
-    return Deed(
+def _event(row: Row) -> AuditEvent:
+    return AuditEvent(
         cast("int", row["number"]),
         cast("datetime", row["moment"]),
         Actor(str(row["actor"]), cast("str | None", row["address"]), str(row["request_id"])),

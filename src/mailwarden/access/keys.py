@@ -1,22 +1,300 @@
-"""API keys of the List API: made, shown once, checked on every call, and revoked within seconds.
+"""How an API key is written: `mwk_<id>_<256 bits><proof><checksum>`.
 
-Security: secrets pass through here. A key is looked up by its id and compared by a keyed digest in constant time;
-none is ever logged, stored or answered again.
+The proof is a MAC of the rest under a key derived from the pepper: whoever does not have a key made here cannot write
+one that looks right, and is refused without a question to the database. The checksum lets scanners of source code,
+which have no pepper, tell a key from chance.
+
+Security: secrets pass through here. The proof does not replace the stored digest: only keys in the database are valid.
 """
 
+import asyncio
+import re
+import secrets
+import string
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import cast
+from uuid import UUID
 
-from mailwarden.access.key_store import ApiKey, KeyStore, NewKey
-from mailwarden.access.key_text import KEY_PURPOSE, KeyTexts
-from mailwarden.crypto.keyring import KeyRing
-from mailwarden.crypto.mac import Mac
-from mailwarden.errors import CommandError, InvalidCredentials, KeyNotFound, SchemaViolation
+from msgspec import Struct
+
+from mailwarden.access.audit import record_event
+from mailwarden.crypto.keyring import ID, KeyRing
+from mailwarden.crypto.mac import Mac, equal
+from mailwarden.database.pool import Database, Row
+from mailwarden.errors import (
+    CommandError,
+    GlobalScopeForbidden,
+    InvalidCredentials,
+    KeyNotFound,
+    SchemaViolation,
+    StorageUnavailable,
+    TenantForbidden,
+    TenantNotFound,
+)
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
+
+KEY_PURPOSE = b"mailwarden api keys 1"  # of the key, derived from the pepper, that stored digests are made with
+_PROOF_PURPOSE = b"mailwarden api key proofs 1"
+_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_ID_LENGTH = 12
+_SECRET_LENGTH = 43  # the fewest digits of base 62 that hold 256 bits
+_PROOF_LENGTH = 11  # and 64 bits: nobody can try so many
+_CHECKSUM_LENGTH = 6  # and 32 bits
+_FORM = re.compile(r"mwk_([0-9a-z]{12})_[0-9A-Za-z]{60}", re.ASCII)
+_ID_DIGITS = string.digits + string.ascii_lowercase
+
+
+class KeyTexts:
+    """Writes keys, and reads those that were written with a pepper of the ring."""
+
+    def __init__(self, pepper: KeyRing) -> None:
+        self._mac = Mac(pepper, _PROOF_PURPOSE)
+
+    def new(self) -> tuple[str, str]:
+        """Return the id and the whole text of a new key."""
+        key_id = "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
+        body = f"mwk_{key_id}_{_base62(secrets.randbits(256), _SECRET_LENGTH)}"
+        body += _proof(self._mac.sign(body.encode()))
+        return key_id, body + _checksum(body)
+
+    def id_in(self, text: str) -> str | None:
+        """Return the id in the text of a key, or None where it cannot be a key that was made here."""
+        match = _FORM.fullmatch(text)
+        if match is None or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
+            return None
+        body, proof = text[: -_PROOF_LENGTH - _CHECKSUM_LENGTH], text[-_PROOF_LENGTH - _CHECKSUM_LENGTH :]
+        given = proof[:_PROOF_LENGTH].encode()
+        proofs = [_proof(mac).encode() for mac in self._mac.candidates(body.encode())]
+        return match.group(1) if any(equal(each, given) for each in proofs) else None
+
+
+def _proof(mac: bytes) -> str:
+    return _base62(int.from_bytes(mac[ID : ID + 8]), _PROOF_LENGTH)
+
+
+def _checksum(body: str) -> str:
+    return _base62(zlib.crc32(body.encode()), _CHECKSUM_LENGTH)
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, rest = divmod(number, 62)
+        digits.append(_DIGITS[rest])
+    return "".join(reversed(digits))
+
+
+Network = IPv4Network | IPv6Network
+
+_COLUMNS = """
+key_id, name, scopes, tenants, is_global, networks, created, created_by, expires, revoked, last_used, replaces,
+replaced_by
+"""
+_INSERT = """
+INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+_MISSING = (
+    "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
+)
+_FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
+# A tenant's administrator sees the keys that are bound to nothing but tenants of that scope.
+_SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
+_LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
+_REVOKE = (
+    f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
+)
+# The new key is good for as long as the old one was meant to be.
+_ROTATE = """
+INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires, replaces)
+SELECT $2, name, $3, scopes, tenants, is_global, networks, $4, now() + (expires - created), key_id
+FROM api_keys WHERE key_id = $1
+"""
+_END = """
+UPDATE api_keys SET expires = least(expires, now() + make_interval(secs => $2)), replaced_by = $3 WHERE key_id = $1
+"""
+_TOUCH = """
+UPDATE api_keys SET last_used = now()
+WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minute')
+"""
+
+
+class KeyScope(StrEnum):
+    """What a key may do; each is given by itself, none implies another."""
+
+    READ = "lists:read"
+    WRITE = "lists:write"
+
+
+class ApiKey(Struct, frozen=True):
+    """A key without its secret. A deployment key (`is_global`) may use every tenant and the global scope."""
+
+    key_id: str
+    name: str
+    scopes: frozenset[str]
+    tenants: frozenset[UUID]
+    is_global: bool
+    networks: tuple[Network, ...]
+    created: datetime
+    created_by: str
+    expires: datetime | None = None
+    revoked: datetime | None = None
+    last_used: datetime | None = None
+    replaces: str | None = None  # the key whose place it took
+    replaced_by: str | None = None
+
+    def may(self, scope: KeyScope) -> bool:
+        return scope in self.scopes
+
+    def may_use(self, tenant: UUID) -> bool:
+        return self.is_global or tenant in self.tenants
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+    def admits(self, address: str | None) -> bool:
+        """Tell whether a call may come from there; a key without networks is good everywhere."""
+        if not self.networks:
+            return True
+        try:
+            source: IPv4Address | IPv6Address = ip_address(address or "")
+        except ValueError:
+            return False
+        if isinstance(source, IPv6Address) and source.ipv4_mapped is not None:
+            source = source.ipv4_mapped
+        return any(source in network for network in self.networks)
+
+
+class NewKey(Struct, frozen=True):
+    """What a key is to be."""
+
+    name: str
+    scopes: frozenset[KeyScope]
+    tenants: frozenset[UUID] = frozenset()
+    networks: tuple[Network, ...] = ()
+    expires: datetime | None = None
+
+    @property
+    def is_global(self) -> bool:
+        return not self.tenants
+
+
+class KeyStore:
+    """All SQL about API keys."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, scope: Scope, key_id: str, digest: bytes, wanted: NewKey, actor: Actor) -> ApiKey:
+        """Keep a new key by its digest; nobody makes a key that may more than they may themselves."""
+        if wanted.is_global and scope.tenants is not None:
+            raise GlobalScopeForbidden("Only the whole deployment may make a deployment key.")
+        if not all(map(scope.allows, wanted.tenants)):
+            raise TenantForbidden("This tenant is not yours to make a key for.")
+        tenants, scopes = sorted(wanted.tenants), sorted(wanted.scopes)
+        async with self._database.connection() as connection, connection.transaction():
+            missing = await connection.fetchval(_MISSING, tenants)
+            if missing is not None:
+                raise TenantNotFound(f"There is no tenant {missing}.")
+            await connection.execute(
+                _INSERT, key_id, wanted.name, digest, scopes, tenants, wanted.is_global, wanted.networks, actor.name,
+                wanted.expires,
+            )  # fmt: skip
+            details = {"name": wanted.name, "scopes": scopes, "tenants": tenants, "global": wanted.is_global}
+            await record_event(connection, actor, "keys.create", key_id, details, tenant=_only(wanted.tenants))
+            row = await connection.fetchrow(_FIND, key_id)
+        assert row is not None
+        return _key(row)
+
+    async def find(self, scope: Scope, key_id: str) -> tuple[ApiKey, bytes] | None:
+        """Return the key and its digest, revoked and expired ones too; None where there is none in the scope."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_FIND, key_id)
+        if row is None:
+            return None
+        key = _key(row)
+        if not _sees(scope, key):
+            return None
+        return key, cast("bytes", row["secret"])
+
+    async def list(self, scope: Scope) -> Sequence[ApiKey]:
+        """Return the keys of the scope, oldest first."""
+        async with self._database.connection() as connection:
+            return [_key(row) for row in await connection.fetch(_LIST, scope.uids())]
+
+    async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
+        """Revoke a key for good; tell whether there was one to revoke."""
+        async with self._database.connection() as connection, connection.transaction():
+            row = await connection.fetchrow(_REVOKE, scope.uids(), key_id)
+            if row is None:
+                return False
+            tenants = frozenset(cast("Sequence[UUID]", row["tenants"]))
+            await record_event(connection, actor, "keys.revoke", key_id, {"name": row["name"]}, tenant=_only(tenants))
+        return True
+
+    async def rotate(
+        self, scope: Scope, key_id: str, new_id: str, digest: bytes, *, overlap: float, actor: Actor
+    ) -> ApiKey:
+        """Keep a new key with the rights of another, which ends after the overlap in seconds."""
+        async with self._database.connection() as connection, connection.transaction():
+            row = await connection.fetchrow(f"{_FIND} FOR UPDATE", key_id)
+            key = None if row is None else _key(row)
+            if key is None or not _sees(scope, key) or not key.is_valid(datetime.now(UTC)):
+                raise KeyNotFound("There is no valid key with this id.")
+            if key.replaced_by is not None:
+                raise KeyNotFound(f"This key was rotated already; `{key.replaced_by}` took its place.")
+            await connection.execute(_ROTATE, key_id, new_id, digest, actor.name)
+            await connection.execute(_END, key_id, overlap, new_id)
+            rows = [await connection.fetchrow(_FIND, each) for each in (key_id, new_id)]
+            ended, made = (_key(each) for each in rows if each is not None)
+            details = {
+                "name": key.name,
+                "before": {"id": key_id, "expires": key.expires},
+                "after": {"id": new_id, "expires": made.expires, "oldExpires": ended.expires},
+            }
+            await record_event(connection, actor, "keys.rotate", key_id, details, tenant=_only(key.tenants))
+        return made
+
+    async def touch(self, scope: Scope, key_id: str) -> None:
+        """Note that a key was used just now, at most once a minute."""
+        async with self._database.connection() as connection:
+            await connection.execute(_TOUCH, key_id)
+
+
+def _key(row: Row) -> ApiKey:
+    return ApiKey(
+        key_id=str(row["key_id"]),
+        name=str(row["name"]),
+        scopes=frozenset(cast("Sequence[str]", row["scopes"])),
+        tenants=frozenset(cast("Sequence[UUID]", row["tenants"])),
+        is_global=bool(row["is_global"]),
+        networks=tuple(cast("Sequence[Network]", row["networks"])),
+        created=cast("datetime", row["created"]),
+        created_by=str(row["created_by"]),
+        expires=cast("datetime | None", row["expires"]),
+        revoked=cast("datetime | None", row["revoked"]),
+        last_used=cast("datetime | None", row["last_used"]),
+        replaces=cast("str | None", row["replaces"]),
+        replaced_by=cast("str | None", row["replaced_by"]),
+    )
+
+
+def _sees(scope: Scope, key: ApiKey) -> bool:
+    return scope.tenants is None or (not key.is_global and key.tenants <= scope.tenants)
+
+
+def _only(tenants: frozenset[UUID]) -> UUID | None:
+    """Return the tenant that a deed belongs to, where it is one."""
+    return next(iter(tenants)) if len(tenants) == 1 else None
+
 
 MEMORY_SECONDS = 2.0  # how long a looked-up key is believed: a revoked one is refused after this at the latest
 MAX_REMEMBERED = 10_000
@@ -29,7 +307,7 @@ _ALL = Scope.deployment()
 log = get_logger("access.keys")
 
 
-class Keys:
+class ApiKeys:
     """Makes, checks and revokes keys; remembers those just seen for a moment."""
 
     def __init__(self, store: KeyStore, pepper: KeyRing, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,11 +358,11 @@ class Keys:
         key_id = self._texts.id_in(text)
         found = await self._find(key_id) if key_id is not None else None
         if found is None:
-            raise _not_known()
+            raise _unknown_key()
         key, digest = found
         now = datetime.now(UTC)
         if not self._mac.verify(text.encode(), digest) or not key.is_valid(now):
-            raise _not_known()
+            raise _unknown_key()
         if not key.admits(address):
             raise InvalidCredentials("This API key is not valid from this address.", scheme="apikey")
         if key.last_used is None or now - key.last_used >= TOUCH_AFTER:
@@ -118,5 +396,72 @@ def _checked(wanted: NewKey) -> NewKey:
     return NewKey(name, wanted.scopes, wanted.tenants, wanted.networks, wanted.expires)
 
 
-def _not_known() -> InvalidCredentials:
+def _unknown_key() -> InvalidCredentials:
     return InvalidCredentials("This API key is not known, or no longer valid.", scheme="apikey")
+
+
+_ASK_AGAIN = 5.0
+_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then what needs it is refused."
+# The texts of API keys are MACed with the pepper as well, so a key that is valid needs its pepper to its end.
+_USES = """
+SELECT what, key, count(*) AS rows FROM (
+    SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
+    WHERE revoked IS NULL AND (expires IS NULL OR expires > now())
+    UNION ALL SELECT 'recovery codes', substring(digest FROM 1 FOR $1) FROM recovery_codes WHERE used IS NULL
+    UNION ALL SELECT 'setup links', substring(digest FROM 1 FOR $1) FROM setup_links
+    WHERE expires > now() AND length(digest) = $1 + 32
+    UNION ALL SELECT 'authenticators', substring(totp FROM 2 FOR $1) FROM people WHERE totp IS NOT NULL
+) AS uses GROUP BY what, key ORDER BY what
+"""
+_AUTHENTICATORS = "SELECT uid, totp FROM people WHERE totp IS NOT NULL AND substring(totp FROM 2 FOR $2) <> $1"
+_REPLACE = "UPDATE people SET totp = $3 WHERE uid = $1 AND totp = $2 RETURNING true"
+
+pepper_log = get_logger("access.pepper")
+
+
+class PepperStore:
+    """All SQL about keys of the pepper; they are the deployment's, not a tenant's."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def uses(self, scope: Scope) -> Mapping[bytes, Mapping[str, int]]:
+        """Return for each key id how many rows of which kind need it."""
+        _require_deployment(scope)
+        found: dict[bytes, dict[str, int]] = {}
+        async with self._database.connection() as connection:
+            for row in await connection.fetch(_USES, ID):
+                found.setdefault(cast("bytes", row["key"]), {})[str(row["what"])] = cast("int", row["rows"])
+        return found
+
+    async def authenticators(self, scope: Scope, current: bytes) -> Sequence[tuple[UUID, bytes]]:
+        """Return the people whose authenticator secret is sealed with another key than the current one."""
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(_AUTHENTICATORS, current, ID)
+        return [(cast("UUID", row["uid"]), cast("bytes", row["totp"])) for row in rows]
+
+    async def replace_authenticator(self, scope: Scope, person: UUID, before: bytes, after: bytes) -> bool:
+        """Keep the same secret under another seal; False where the person has another secret by now."""
+        _require_deployment(scope)
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_REPLACE, person, before, after))
+
+    async def log_lost_keys(self, scope: Scope, pepper: KeyRing) -> None:
+        """Log each key that rows need and the pepper does not hold; asked again until the database answers.
+
+        An API key whose key is lost is refused before any query, so that nothing else names the lost key.
+        """
+        while True:
+            try:
+                uses = await self.uses(scope)
+            except StorageUnavailable:
+                await asyncio.sleep(_ASK_AGAIN)
+                continue
+            for key_id in uses.keys() - {key.key_id for key in pepper.keys}:
+                pepper_log.error("pepper_key_lost", key=key_id.hex(), needed_by=uses[key_id], advice=_ADVICE)
+            return
+
+
+def _require_deployment(scope: Scope) -> None:
+    assert scope.uids() is None, "secrets belong to the whole deployment"

@@ -1,24 +1,80 @@
-"""Logging in: a password and a code, or a passkey by itself; every refusal says the same.
-
-Security: strangers talk to this. Attempts are counted before they are made, an unknown name costs as much as a known
-one, and whoever logs in gets another session than the one they came with.
-"""
+"""All that is known about the people of a deployment, put together once for whoever logs them in or changes them."""
 
 import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
 
 import msgspec
 
-from mailwarden.access.one_time_codes import looks_like_recovery, recovery_candidates, step_of
-from mailwarden.access.passkeys import ask_for_known, credential_in, read_known
-from mailwarden.access.people import User
-from mailwarden.access.place import Place
-from mailwarden.access.registry import Registry
-from mailwarden.access.sessions import Notes, Session
-from mailwarden.access.throttle import ADDRESS, CODE, NAME, address_subject, name_subject
-from mailwarden.crypto.keyring import BrokenSeal
-from mailwarden.errors import LoginFailed
+from mailwarden.access.factors import (
+    FactorStore,
+    NewPasskey,
+    creation_options,
+    credential_in,
+    looks_like_recovery,
+    new_recovery_codes,
+    new_totp_secret,
+    recovery_candidates,
+    recovery_digest,
+    request_options,
+    totp_step,
+    verify_assertion,
+    verify_creation,
+)
+from mailwarden.access.passwords import Passwords, check_password
+from mailwarden.access.rate_limits import PER_ADDRESS, PER_CODE, PER_NAME, ThrottleStore, address_subject, name_subject
+from mailwarden.access.sessions import ClientOrigin, Notes, Session, SessionLimits, Sessions, SessionStore
+from mailwarden.access.setup_links import Credentials, LinkStore, SetupLink
+from mailwarden.access.users import User, UserStore, checked_name
+from mailwarden.crypto.keyring import BrokenSeal, KeyRing
+from mailwarden.crypto.seal import Seal
+from mailwarden.database.pool import Database
+from mailwarden.errors import LinkSpent, LoginFailed, NameTaken
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
+
+CONSOLE_SEAL = b"mailwarden console seal 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The stores and secrets that logging in, setting up and an account share."""
+
+    users: UserStore
+    factors: FactorStore
+    links: LinkStore
+    sessions: Sessions
+    throttle: ThrottleStore
+    passwords: Passwords
+    pepper: KeyRing
+    seal: Seal
+    now: Callable[[], float] = time.time
+
+
+def build_registry(
+    database: Database,
+    pepper: KeyRing,
+    limits: SessionLimits | None = None,
+    *,
+    passwords: Passwords | None = None,
+    now: Callable[[], float] = time.time,
+) -> Registry:
+    """Return the registry over one database; close its passwords at the end."""
+    seal = Seal(pepper, CONSOLE_SEAL)
+    return Registry(
+        users=UserStore(database),
+        factors=FactorStore(database),
+        links=LinkStore(database, pepper),
+        sessions=Sessions(SessionStore(database), seal, pepper, limits),
+        throttle=ThrottleStore(database),
+        passwords=passwords or Passwords(),
+        pepper=pepper,
+        seal=seal,
+        now=now,
+    )
+
 
 _ALL = Scope.deployment()
 _log = get_logger("access.login")
@@ -37,10 +93,12 @@ class Logins:
         self._seal = registry.seal
         self._now = registry.now
 
-    async def check_password(self, visit: Session, name: str, password: str, place: Place) -> tuple[Session, str]:
+    async def check_password(
+        self, visit: Session, name: str, password: str, place: ClientOrigin
+    ) -> tuple[Session, str]:
         """Return another visit, which awaits a code, and its cookie's value; or raise LoginFailed."""
         named, addressed = name_subject(name), address_subject(place.address)
-        by_address, _ = await self._throttle.take((addressed, ADDRESS), (named, NAME))
+        by_address, _ = await self._throttle.take((addressed, PER_ADDRESS), (named, PER_NAME))
         found = await self._users.find_name(_ALL, name.strip())
         user, stored = found or (None, None)
         matched = await self._passwords.matches(stored, password)
@@ -54,13 +112,13 @@ class Logins:
         notes = Notes(person=user.uid, goal=visit.notes.goal)
         return await self._sessions.renew(visit, place, notes)
 
-    async def check_code(self, visit: Session, code: str, place: Place) -> tuple[Session, str]:
+    async def check_code(self, visit: Session, code: str, place: ClientOrigin) -> tuple[Session, str]:
         """Return the session of the person whose password was right, if the code is theirs."""
         person = visit.notes.person
         if person is None:
             raise LoginFailed("Begin with your name and password.")
         subject = f"code:{person}"
-        by_address, _ = await self._throttle.take((address_subject(place.address), ADDRESS), (subject, CODE))
+        by_address, _ = await self._throttle.take((address_subject(place.address), PER_ADDRESS), (subject, PER_CODE))
         user = await self._users.find(_ALL, person)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
@@ -70,14 +128,14 @@ class Logins:
         await self._throttle.give_back(by_address)
         return await self.complete(visit, user, method, place)
 
-    async def offer_passkey(self, visit: Session, place: Place) -> tuple[Session, str | None, str]:
+    async def offer_passkey(self, visit: Session, place: ClientOrigin) -> tuple[Session, str | None, str]:
         """Return the visit that remembers the challenge, its cookie's new value or None, and the browser's options."""
         challenge = secrets.token_bytes(32)
-        options = ask_for_known(place, challenge)
+        options = request_options(place, challenge)
         notes = msgspec.structs.replace(visit.notes, challenge=challenge)
         return *await self._sessions.note(visit, notes), options
 
-    async def check_passkey(self, visit: Session, answer: str, place: Place) -> tuple[Session, str]:
+    async def check_passkey(self, visit: Session, answer: str, place: ClientOrigin) -> tuple[Session, str]:
         """Return the session of the person whose passkey answered the visit's challenge, which is good once.
 
         Attempts are counted apart from passwords, so that guesses at passwords lock no passkey out.
@@ -85,7 +143,7 @@ class Logins:
         credential = credential_in(answer)
         if visit.notes.challenge is None:
             raise LoginFailed("This passkey was not accepted; try again.")
-        (attempt,) = await self._throttle.take(("passkey:" + address_subject(place.address), ADDRESS))
+        (attempt,) = await self._throttle.take(("passkey:" + address_subject(place.address), PER_ADDRESS))
         challenge = await self._sessions.take_challenge(visit)
         passkey = await self._factors.find_passkey(credential)
         user = None if passkey is None else await self._users.find(_ALL, passkey.person)
@@ -94,14 +152,14 @@ class Logins:
             raise LoginFailed("This passkey was not accepted; try again.")
         if visit.notes.person is not None and visit.notes.person != user.uid:
             raise LoginFailed("This passkey belongs to another user.")
-        counter = read_known(place, answer, challenge, passkey)
+        counter = verify_assertion(place, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
         await self._throttle.give_back(attempt)
         return await self.complete(visit, user, "passkey", place)
 
     async def complete(
-        self, visit: Session, user: User, method: str, place: Place, notes: Notes | None = None
+        self, visit: Session, user: User, method: str, place: ClientOrigin, notes: Notes | None = None
     ) -> tuple[Session, str]:
         """Begin the session of a person who has proven who they are, and write it down."""
         try:
@@ -124,7 +182,92 @@ class Logins:
         except BrokenSeal as error:
             _log.error("totp_not_opened", person=str(user.uid), problem=str(error))
             return None
-        step = step_of(secret, code, self._now())
+        step = totp_step(secret, code, self._now())
         if step is None or not await self._factors.spend_step(user.uid, step):
             return None
         return "password and code"
+
+
+CODES = "codes"  # the recovery codes among what the next page shows once
+_ALL = Scope.deployment()
+
+
+class Setups:
+    """Leads whoever opened a link to their first session."""
+
+    def __init__(self, registry: Registry, logins: Logins) -> None:
+        self._links = registry.links
+        self._users = registry.users
+        self._sessions = registry.sessions
+        self._passwords = registry.passwords
+        self._pepper = registry.pepper
+        self._seal = registry.seal
+        self._now = registry.now
+        self._logins = logins
+
+    async def open(self, token: str, place: ClientOrigin) -> tuple[Session, str]:
+        """Begin a visit that remembers the link; the link itself is not spent by looking at it."""
+        link = await self._links.find(_ALL, token)
+        notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
+        return await self._sessions.link_visit(place, notes)
+
+    async def link_of(self, visit: Session) -> SetupLink:
+        """Return the link that the visit came by, as long as it is good."""
+        if visit.notes.link is None:
+            raise LinkSpent("Open the setup link again.")
+        return await self._links.open(_ALL, visit.notes.link)
+
+    async def choose(self, visit: Session, name: str, password: str) -> Session:
+        """Take a name and a password; whom the link lets in again keeps their name."""
+        link = await self.link_of(visit)
+        chosen = link.name or checked_name(name)
+        password = check_password(password, chosen)
+        if link.name is None and await self._users.find_name(_ALL, chosen) is not None:
+            raise NameTaken(f"The name `{chosen}` is taken.")
+        hashed = await self._passwords.hash(password)
+        notes = msgspec.structs.replace(visit.notes, name=chosen, password_hash=hashed, totp=new_totp_secret())
+        return await self._sessions.remember(visit, notes)
+
+    async def prove_totp(self, visit: Session, code: str, place: ClientOrigin) -> tuple[Session, str]:
+        """Make the person with the authenticator whose code this is; return their first session."""
+        notes = visit.notes
+        step = totp_step(notes.totp, code, self._now()) if notes.totp and notes.uid else None
+        if step is None or notes.uid is None:
+            raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
+        sealed = self._seal.close(notes.totp.encode(), b"totp:" + notes.uid.bytes)
+        return await self._finish(visit, place, "password and code", totp=sealed, step=step)
+
+    async def offer_passkey(self, visit: Session, place: ClientOrigin) -> tuple[Session, str]:
+        """Return what a browser needs to make a passkey, and the visit that remembers the challenge."""
+        await self.link_of(visit)
+        if visit.notes.uid is None or visit.notes.password_hash is None:
+            raise LinkSpent("Choose a name and a password first.")
+        challenge = secrets.token_bytes(32)
+        options = creation_options(place, visit.notes.uid.bytes, visit.notes.name, challenge, [])
+        return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
+
+    async def prove_passkey(self, visit: Session, answer: str, place: ClientOrigin) -> tuple[Session, str]:
+        """Make the person with the passkey that the browser made; return their first session."""
+        challenge = await self._sessions.take_challenge(visit)
+        made = verify_creation(place, answer, challenge, "First passkey")
+        return await self._finish(visit, place, "passkey", passkey=made)
+
+    async def _finish(
+        self,
+        visit: Session,
+        place: ClientOrigin,
+        method: str,
+        *,
+        totp: bytes | None = None,
+        step: int = 0,
+        passkey: NewPasskey | None = None,
+    ) -> tuple[Session, str]:
+        notes = visit.notes
+        if notes.link is None or notes.uid is None or notes.password_hash is None:
+            raise LinkSpent("Open the setup link again.")
+        codes = new_recovery_codes()
+        digests = tuple(recovery_digest(code, self._pepper) for code in codes)
+        chosen = Credentials(notes.uid, notes.name, notes.password_hash, digests, totp, step, passkey)
+        user = await self._links.redeem(_ALL, notes.link, chosen, place.actor(notes.name))
+        shown = Notes(shown={CODES: "\n".join(codes)})
+        return await self._logins.complete(visit, user, method, place, shown)

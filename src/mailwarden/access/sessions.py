@@ -1,11 +1,4 @@
-"""Sessions of the console: a random value in a cookie, its digest in PostgreSQL, a new one at every login.
-
-A visit, which has not logged in, is sealed into its cookie and has no row. It gets one after the first proof: a setup
-link or a right password. So a request without a valid credential causes no query.
-
-Security: secrets pass through here. The value is never stored or logged; a session that has not logged in never
-becomes one that has: its place is taken by another with another value and another CSRF token.
-"""
+"""Where a request of a person comes from, and which site they think they are talking to."""
 
 import base64
 import binascii
@@ -14,18 +7,232 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import cast
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import Struct
 
-from mailwarden.access.people import User
-from mailwarden.access.place import Place
-from mailwarden.access.proven_token import ProvenTokens
-from mailwarden.access.session_store import SessionRow, SessionStore
-from mailwarden.crypto.keyring import BrokenSeal, KeyRing
-from mailwarden.crypto.mac import equal
+from mailwarden.access.users import USER_COLUMNS, User, user_of
+from mailwarden.crypto.keyring import ID, BrokenSeal, KeyRing
+from mailwarden.crypto.mac import SIZE, Mac, equal
 from mailwarden.crypto.seal import Seal
+from mailwarden.database.pool import Database, Row
+from mailwarden.model.actor import Actor
+
+
+class ClientOrigin(Struct, frozen=True):
+    """`site` is the origin that browsers see, `https://mail.example:9081`."""
+
+    site: str
+    address: str | None = None
+    agent: str = ""
+    request_id: str = ""
+
+    @property
+    def host(self) -> str:
+        try:
+            return urlsplit(self.site).hostname or ""
+        except ValueError:  # whatever a caller wrote as Host
+            return ""
+
+    @property
+    def takes_passkeys(self) -> bool:
+        """Tell whether browsers make passkeys for this site: they need a name, not an address."""
+        try:
+            ip_address(self.host)
+        except ValueError:
+            return bool(self.host)
+        return False
+
+    def actor(self, name: str) -> Actor:
+        return Actor(f"user:{name}", self.address, self.request_id)
+
+
+_RANDOM = 30  # bytes; with those of the MAC they fill their base64, so that each token has one spelling
+TOKEN_LENGTH = (_RANDOM + SIZE) * 4 // 3
+_TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{TOKEN_LENGTH}}}")
+
+
+class SignedTokens:
+    """Issues the tokens of one purpose, and recognises them after a rotation of the pepper too."""
+
+    def __init__(self, pepper: KeyRing, purpose: bytes) -> None:
+        self._mac = Mac(pepper, purpose)
+
+    def new(self) -> str:
+        random = secrets.token_bytes(_RANDOM)
+        return base64.urlsafe_b64encode(random + self._mac.sign(random)).decode("ascii")
+
+    def digest(self, token: str) -> bytes | None:
+        """Return the digest to store and to search for: key id and SHA-256. None for a token not issued here."""
+        if not _TOKEN_FORM.fullmatch(token):
+            return None
+        raw = base64.urlsafe_b64decode(token)
+        random, signed = raw[:_RANDOM], raw[_RANDOM:]
+        if not self._mac.verify(random, signed):
+            return None
+        return signed[:ID] + hashlib.sha256(raw).digest()
+
+
+MAX_VISITS = 200  # of one address; the oldest give way
+MAX_SESSIONS = 100
+_PURGE_EVERY = 64
+
+_COLUMNS = """
+sessions.digest, session_id, method, csrf, notes, host(address) AS address, agent, sessions.created, last_seen, expires
+"""
+_INSERT = """
+INSERT INTO sessions (digest, person, method, csrf, notes, address, agent, expires)
+VALUES ($1, $2, $3, $4, $5, $6::text::inet, $7, now() + make_interval(secs => $8))
+"""
+# A person who was disabled has no session, whatever the row says.
+_FIND = f"""
+SELECT {_COLUMNS}, {USER_COLUMNS}, sessions.person FROM sessions LEFT JOIN people ON people.uid = sessions.person
+WHERE digest = $1 AND expires > now() AND (sessions.person IS NULL
+    OR (people.disabled IS NULL AND last_seen > now() - make_interval(secs => $2)))
+"""  # noqa: S608 -- constants of the stores
+_LIST = f"""
+SELECT {_COLUMNS} FROM sessions
+WHERE person = $1 AND expires > now() AND last_seen > now() - make_interval(secs => $2)
+ORDER BY last_seen DESC LIMIT {MAX_SESSIONS}
+"""  # noqa: S608
+_TOUCH = "UPDATE sessions SET last_seen = now() WHERE digest = $1"
+# No address: `_CROWD` must not delete it before the visit ends.
+_SPEND = """
+INSERT INTO sessions (digest, csrf, expires) VALUES ($1, '', $2) ON CONFLICT (digest) DO NOTHING RETURNING true
+"""
+_CROWD = """
+DELETE FROM sessions WHERE digest IN (
+    SELECT digest FROM sessions WHERE person IS NULL AND address = $1::text::inet ORDER BY created DESC OFFSET $2
+)
+"""
+_PURGE = """
+DELETE FROM sessions WHERE digest IN (
+    SELECT digest FROM sessions WHERE expires <= now() LIMIT 256 FOR UPDATE SKIP LOCKED
+)
+"""
+
+
+class SessionRow(Struct, frozen=True):
+    """A session as it is kept; without a user it is a visit that has not logged in."""
+
+    digest: bytes
+    session_id: UUID
+    method: str
+    csrf: str
+    notes: bytes
+    address: str | None
+    agent: str
+    created: datetime
+    last_seen: datetime
+    expires: datetime
+    user: User | None = None
+
+
+class SessionStore:
+    """All SQL about sessions; a row belongs to whoever holds its cookie."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._calls = 0
+
+    async def create(
+        self,
+        digest: bytes,
+        person: UUID | None,
+        *,
+        method: str,
+        csrf: str,
+        notes: bytes,
+        address: str | None,
+        agent: str,
+        seconds: float,
+        instead_of: bytes | None = None,
+    ) -> None:
+        """Keep a new session, and end the one whose place it takes in the same transaction."""
+        async with self._database.connection() as connection, connection.transaction():
+            if instead_of is not None:
+                await connection.execute("DELETE FROM sessions WHERE digest = $1", instead_of)
+            await connection.execute(_INSERT, digest, person, method, csrf, notes, address, agent, seconds)
+            if person is None:
+                await connection.execute(_CROWD, address, MAX_VISITS)
+            self._calls += 1
+            if self._calls % _PURGE_EVERY == 0:
+                await connection.execute(_PURGE)
+
+    async def spend(self, digest: bytes, expires: datetime) -> bool:
+        """Record that what a visit's cookie holds was used; False where it was before."""
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(_SPEND, digest, expires))
+
+    async def find(self, digest: bytes, idle: float) -> SessionRow | None:
+        """Return the session and the person as they are now, unless it has ended."""
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_FIND, digest, idle)
+        if row is None:
+            return None
+        return _session(row, None if row["person"] is None else user_of(row))
+
+    async def touch(self, digest: bytes) -> None:
+        """Note that the session was used just now."""
+        async with self._database.connection() as connection:
+            await connection.execute(_TOUCH, digest)
+
+    async def write_notes(self, digest: bytes, notes: bytes, expected: bytes) -> bool:
+        """Replace the notes, where they still are what was read; tell whether they were."""
+        async with self._database.connection() as connection:
+            query = "UPDATE sessions SET notes = $2 WHERE digest = $1 AND notes = $3 RETURNING true"
+            return bool(await connection.fetchval(query, digest, notes, expected))
+
+    async def force_notes(self, digest: bytes, notes: bytes) -> None:
+        """Replace the notes, whatever they are by now."""
+        async with self._database.connection() as connection:
+            await connection.execute("UPDATE sessions SET notes = $2 WHERE digest = $1", digest, notes)
+
+    async def list(self, person: UUID, idle: float) -> Sequence[SessionRow]:
+        """Return the sessions of a person, the last used first."""
+        async with self._database.connection() as connection:
+            return [_session(row, None) for row in await connection.fetch(_LIST, person, idle)]
+
+    async def end(self, digest: bytes) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute("DELETE FROM sessions WHERE digest = $1", digest)
+
+    async def end_one(self, person: UUID, session_id: UUID) -> bool:
+        """End one session of a person; tell whether there was one."""
+        async with self._database.connection() as connection:
+            return bool(
+                await connection.fetchval(
+                    "DELETE FROM sessions WHERE person = $1 AND session_id = $2 RETURNING true", person, session_id
+                )
+            )
+
+    async def end_all(self, person: UUID, but: bytes | None = None) -> None:
+        """End the sessions of a person, all or all but one."""
+        async with self._database.connection() as connection:
+            await connection.execute(
+                "DELETE FROM sessions WHERE person = $1 AND digest IS DISTINCT FROM $2", person, but
+            )
+
+
+def _session(row: Row, user: User | None) -> SessionRow:
+    return SessionRow(
+        digest=cast("bytes", row["digest"]),
+        session_id=cast("UUID", row["session_id"]),
+        method=str(row["method"]),
+        csrf=str(row["csrf"]),
+        notes=cast("bytes", row["notes"]),
+        address=cast("str | None", row["address"]),
+        agent=str(row["agent"]),
+        created=cast("datetime", row["created"]),
+        last_seen=cast("datetime", row["last_seen"]),
+        expires=cast("datetime", row["expires"]),
+        user=user,
+    )
+
 
 COOKIE = "__Host-mailwarden"
 COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
@@ -101,7 +308,7 @@ class Sessions:
     def __init__(self, store: SessionStore, seal: Seal, pepper: KeyRing, limits: SessionLimits | None = None) -> None:
         self._store = store
         self._seal = seal
-        self._tokens = ProvenTokens(pepper, _COOKIE_PURPOSE)
+        self._tokens = SignedTokens(pepper, _COOKIE_PURPOSE)
         self._visits = Seal(pepper, _VISIT_PURPOSE)
         self.limits = limits or SessionLimits()
 
@@ -111,7 +318,7 @@ class Sessions:
         expires = now + timedelta(seconds=VISIT_SECONDS)
         return self._carry(_Carried(uuid4(), secrets.token_urlsafe(32), now, expires, notes or Notes()))
 
-    async def link_visit(self, place: Place, notes: Notes) -> tuple[Session, str]:
+    async def link_visit(self, place: ClientOrigin, notes: Notes) -> tuple[Session, str]:
         """Begin the visit of a valid setup link, which is stored."""
         return await self._open(None, place, notes)
 
@@ -125,12 +332,12 @@ class Sessions:
         """Tell whether this is the first use of what a visit's cookie holds; of two requests at once one is first."""
         return await self._store.spend(visit.digest, visit.expires + _CLOCKS)
 
-    async def renew(self, visit: Session, place: Place, notes: Notes) -> tuple[Session, str]:
+    async def renew(self, visit: Session, place: ClientOrigin, notes: Notes) -> tuple[Session, str]:
         """Put another visit, which is stored, in the place of one that has come a step further."""
         return await self._open(None, place, notes, instead_of=visit)
 
     async def log_in(
-        self, visit: Session, user: User, method: str, place: Place, notes: Notes | None = None
+        self, visit: Session, user: User, method: str, place: ClientOrigin, notes: Notes | None = None
     ) -> tuple[Session, str]:
         """Begin the session of a person who proved who they are, in the place of the visit that they came with."""
         return await self._open(user.uid, place, notes, method=method, instead_of=visit)
@@ -206,7 +413,7 @@ class Sessions:
     async def _open(
         self,
         person: UUID | None,
-        place: Place,
+        place: ClientOrigin,
         notes: Notes | None,
         *,
         method: str = "",

@@ -12,12 +12,20 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from mailwarden.access.audit import record_deed
-from mailwarden.access.factor_store import NewPasskey, insert_passkey, insert_recovery_codes
-from mailwarden.access.people import Position, Role, User
-from mailwarden.access.proven_token import ProvenTokens
-from mailwarden.access.scope_value import uids_of
-from mailwarden.access.user_store import USER_COLUMNS, NewUser, check_tenants, insert_user, locked, user_of
+from mailwarden.access.audit import record_event
+from mailwarden.access.factors import NewPasskey, insert_passkey, insert_recovery_codes
+from mailwarden.access.sessions import SignedTokens
+from mailwarden.access.users import (
+    USER_COLUMNS,
+    NewUser,
+    Position,
+    Role,
+    User,
+    check_tenants,
+    insert_user,
+    lock_user,
+    user_of,
+)
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
@@ -91,7 +99,7 @@ class LinkStore:
 
     def __init__(self, database: Database, pepper: KeyRing) -> None:
         self._database = database
-        self._tokens = ProvenTokens(pepper, _PURPOSE)
+        self._tokens = SignedTokens(pepper, _PURPOSE)
 
     async def create_first(self, scope: Scope, actor: Actor) -> str:
         """Return the token of a link for the first person; those before it are good no longer."""
@@ -114,7 +122,7 @@ class LinkStore:
     async def renew(self, scope: Scope, user: User, actor: Actor) -> str:
         """Return the token of a link that lets a person choose everything anew; an older one is good no longer."""
         async with self._database.connection() as connection, connection.transaction():
-            user = await locked(connection, scope, user.uid)  # as they are now: they may have been moved since
+            user = await lock_user(connection, scope, user.uid)  # as they are now: they may have been moved since
             position = Position(user.role, user.tenants)
             if not position.is_within(scope):
                 raise PersonNotFound("There is no such person.")
@@ -124,15 +132,15 @@ class LinkStore:
     async def list(self, scope: Scope) -> Sequence[SetupLink]:
         """Return the links of the scope that nobody has used yet, newest first."""
         async with self._database.connection() as connection:
-            return [_link(row) for row in await connection.fetch(_LIST, uids_of(scope))]
+            return [_link(row) for row in await connection.fetch(_LIST, scope.uids())]
 
     async def withdraw(self, scope: Scope, link_id: UUID, actor: Actor) -> bool:
         """Make a link good no longer; tell whether there was one."""
         async with self._database.connection() as connection, connection.transaction():
-            row = await connection.fetchrow(_WITHDRAW, uids_of(scope), link_id)
+            row = await connection.fetchrow(_WITHDRAW, scope.uids(), link_id)
             if row is None:
                 return False
-            await record_deed(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
+            await record_event(connection, actor, "people.withdraw", str(link_id), {"before": {"email": row["email"]}})
         return True
 
     async def find(self, scope: Scope, token: str) -> SetupLink:
@@ -198,7 +206,7 @@ class LinkStore:
         subject = "first person" if purpose is Purpose.FIRST_RUN else email or "somebody"
         tenant = tenants[0] if len(tenants) == 1 else None
         subject = subject if user is None else f"user:{user.name}"
-        await record_deed(connection, actor, "people.link", subject, details, tenant=tenant)
+        await record_event(connection, actor, "people.link", subject, details, tenant=tenant)
         return token
 
 
@@ -214,7 +222,7 @@ async def _renewed(connection: Connection, person: UUID, position: Position, act
     await connection.execute("DELETE FROM sessions WHERE person = $1", person)
     before = {"password": user.has_password, "totp": user.has_totp, "passkeys": user.passkeys}
     tenant = next(iter(user.tenants)) if len(user.tenants) == 1 else None
-    await record_deed(connection, actor, "people.renew", f"user:{user.name}", {"before": before}, tenant=tenant)
+    await record_event(connection, actor, "people.renew", f"user:{user.name}", {"before": before}, tenant=tenant)
     return user
 
 

@@ -1,24 +1,100 @@
-"""Tenants and their domains in PostgreSQL: the one place that reads and writes them."""
+"""The one form of a domain: lower-case A-labels without a trailing dot.
 
+Security: reads names that strangers chose. What is no domain is refused, never mended into one.
+"""
+
+import asyncio
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import cast
 from uuid import UUID
 
 import asyncpg
+import idna
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.access.audit import record_deed
-from mailwarden.access.domains import NotADomain, normalise_domain
-from mailwarden.access.scope_value import uids_of
+from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
+from mailwarden.errors import (
+    DomainTaken,
+    GlobalScopeForbidden,
+    NameTaken,
+    SchemaViolation,
+    StorageUnavailable,
+    TenantNotFound,
+)
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.model.tenant import Profile, Tenant
+from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
+from mailwarden.telemetry.chore import Chore
+from mailwarden.telemetry.logs import get_logger
+
+MAX_DOMAIN = 253
+_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+
+
+class NotADomain(ValueError):
+    """The text is no domain; the sentence says why."""
+
+
+def normalise_domain(text: str) -> str:
+    """Return the domain in its one form, or raise NotADomain."""
+    domain = text.strip().removesuffix(".")
+    if not domain or len(domain) > MAX_DOMAIN:
+        raise NotADomain(f"A domain has 1 to {MAX_DOMAIN} characters.")
+    domain = domain.lower() if domain.isascii() else _to_a_labels(domain)
+    labels = domain.split(".")
+    if len(labels) < 2:
+        raise NotADomain(f"`{domain}` has no dot: a domain that receives mail has at least two labels.")
+    for label in labels:
+        if not _LABEL.match(label):
+            raise NotADomain(f"`{label}` is no label of a domain: letters, digits and inner hyphens, 1 to 63 of them.")
+        if label.startswith("xn--"):
+            _check_a_label(label)
+    if labels[-1].isdigit():
+        raise NotADomain(f"`{domain}` is an address or a number, not a domain.")
+    if len(domain) > MAX_DOMAIN:
+        raise NotADomain(f"A domain has at most {MAX_DOMAIN} characters as A-labels.")
+    return domain
+
+
+def domain_of_recipient(address: str) -> str | None:
+    """Return the domain a recipient belongs to, or None where it names none that can be told for certain."""
+    local, at, domain = address.rpartition("@")
+    if not at or not local or len(domain) > MAX_DOMAIN + 1 or domain != domain.strip():
+        return None
+    return _normal_form(domain.lower())
+
+
+@lru_cache(maxsize=4_096)  # a name outside ASCII costs half a millisecond, and a call may bring a thousand of them
+def _normal_form(domain: str) -> str | None:
+    try:
+        return normalise_domain(domain)
+    except NotADomain:
+        return None
+
+
+def _to_a_labels(domain: str) -> str:
+    try:
+        return idna.encode(domain, uts46=True, std3_rules=True).decode("ascii").lower()
+    except (idna.IDNAError, UnicodeError) as error:
+        raise NotADomain(f"No domain can be written so: {error}.") from None
+
+
+def _check_a_label(label: str) -> None:
+    """Refuse an A-label that stands for nothing, or for another A-label."""
+    try:
+        honest = idna.alabel(idna.ulabel(label)).decode("ascii") == label
+    except (idna.IDNAError, UnicodeError):
+        honest = False
+    if not honest:
+        raise NotADomain(f"`{label}` is no valid internationalised label.")
+
 
 MAX_NAME = 100
 MAX_DOMAINS = 1_000
@@ -43,10 +119,10 @@ SELECT domain, name FROM tenant_domains JOIN tenants ON tenant = uid WHERE domai
 _INSERT_DOMAINS = "INSERT INTO tenant_domains (domain, tenant) SELECT unnest($1::text[]), $2"
 
 
-NOBODY = Actor("system")
+SYSTEM = Actor("system")
 
 
-class Wishes(Struct, frozen=True):
+class TenantSettings(Struct, frozen=True):
     """What a tenant is to be; without a retention its history is kept as long as the deployment's."""
 
     name: str
@@ -56,10 +132,10 @@ class Wishes(Struct, frozen=True):
     quarantine_digest: bool = False
 
     @classmethod
-    def of(cls, tenant: Tenant) -> "Wishes":
+    def of(cls, tenant: Tenant) -> "TenantSettings":
         return cls(tenant.name, tenant.domains, tenant.profile, tenant.retention_days, tenant.quarantine_digest)
 
-    def checked(self) -> "Wishes":
+    def checked(self) -> "TenantSettings":
         """Return them in their one form, or say what cannot be."""
         days = self.retention_days
         if days is not None and not 1 <= days <= MAX_RETENTION:
@@ -93,12 +169,12 @@ class TenantStore:
         *,
         retention_days: int | None = None,
         quarantine_digest: bool = False,
-        actor: Actor = NOBODY,
+        actor: Actor = SYSTEM,
     ) -> Tenant:
         """Make a tenant with its domains, all or nothing."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may make a tenant.")
-        wanted = Wishes(name, domains, profile, retention_days, quarantine_digest).checked()
+        wanted = TenantSettings(name, domains, profile, retention_days, quarantine_digest).checked()
         async with self._database.connection() as connection, connection.transaction():
             try:
                 given = (wanted.name, profile, retention_days, quarantine_digest)
@@ -106,10 +182,10 @@ class TenantStore:
             except asyncpg.UniqueViolationError:
                 raise _name_taken(wanted.name) from None
             await _give_domains(connection, uid, wanted.domains)
-            await record_deed(connection, actor, "tenants.create", wanted.name, {"after": wanted}, tenant=uid)
+            await record_event(connection, actor, "tenants.create", wanted.name, {"after": wanted}, tenant=uid)
         return wanted.tenant(uid)
 
-    async def change(self, scope: Scope, uid: UUID, wishes: "Wishes", actor: Actor) -> Tenant:
+    async def change(self, scope: Scope, uid: UUID, wishes: "TenantSettings", actor: Actor) -> Tenant:
         """Give a tenant another name, profile, retention and other domains, all or nothing."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
@@ -123,8 +199,8 @@ class TenantStore:
                 raise _name_taken(wanted.name) from None
             await connection.execute(_DROP_DOMAINS, uid, wanted.domains)
             await _give_domains(connection, uid, [each for each in wanted.domains if each not in before.domains])
-            details = {"before": Wishes.of(before), "after": wanted}
-            await record_deed(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
+            details = {"before": TenantSettings.of(before), "after": wanted}
+            await record_event(connection, actor, "tenants.change", wanted.name, details, tenant=uid)
         kept = {"weights": before.weights, "quarantine_days": before.quarantine_days}
         return replace(wanted.tenant(uid, is_default=before.is_default), **kept)
 
@@ -139,7 +215,7 @@ class TenantStore:
             wanted = dict(sorted(weights.items()))
             await connection.execute(_WEIGH, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"weights": before.weights}, "after": {"weights": wanted}}
-            await record_deed(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
+            await record_event(connection, actor, "tenants.weigh", before.name, details, tenant=uid)
         return replace(before, weights=wanted)
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
@@ -151,13 +227,13 @@ class TenantStore:
             before = await _locked(connection, uid)
             await connection.execute(_HOLD, uid, msgspec.json.encode(wanted).decode())
             details = {"before": {"quarantineDays": before.quarantine_days}, "after": {"quarantineDays": wanted}}
-            await record_deed(connection, actor, "tenants.hold", before.name, details, tenant=uid)
+            await record_event(connection, actor, "tenants.hold", before.name, details, tenant=uid)
         return replace(before, quarantine_days=wanted)
 
     async def list(self, scope: Scope) -> Sequence[Tenant]:
         """Return the tenants of the scope with their domains, by name."""
         async with self._database.connection() as connection:
-            return [_tenant(row) for row in await connection.fetch(_LIST, uids_of(scope))]
+            return [_tenant(row) for row in await connection.fetch(_LIST, scope.uids())]
 
     async def version(self, scope: Scope) -> int:
         """Return the number that changes whenever a tenant or a domain does; it is the same in every scope."""
@@ -171,7 +247,7 @@ class TenantStore:
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             version = cast("int", await connection.fetchval("SELECT version FROM tenants_version"))
-            return version, [_tenant(row) for row in await connection.fetch(_LIST, uids_of(scope))]
+            return version, [_tenant(row) for row in await connection.fetch(_LIST, scope.uids())]
 
 
 async def _give_domains(connection: Connection, uid: UUID, domains: Sequence[str]) -> None:
@@ -239,3 +315,119 @@ def _checked_domains(domains: Sequence[str]) -> tuple[str, ...]:
         except NotADomain as error:
             raise SchemaViolation(f"`{domain}` cannot be a tenant's domain. {error}") from None
     return tuple(sorted(found))
+
+
+REFRESH_INTERVAL = 1.0
+REFRESH_TIMEOUT = 15.0
+
+_log = get_logger("access.directory")
+
+
+class Snapshot(Struct, frozen=True):
+    """All tenants as of one version."""
+
+    version: int
+    tenants: Mapping[UUID, Tenant]
+    by_domain: Mapping[str, Tenant]
+    default: Tenant
+
+    @classmethod
+    def of(cls, version: int, tenants: Iterable[Tenant]) -> "Snapshot":
+        """Index the tenants; a deployment without a default tenant cannot be served from."""
+        by_uid = {tenant.uid: tenant for tenant in tenants}
+        default = next((tenant for tenant in by_uid.values() if tenant.is_default), None)
+        if default is None:
+            raise StorageUnavailable("The database has no default tenant: run `mailwarden database migrate`.")
+        by_domain = {domain: tenant for tenant in by_uid.values() for domain in tenant.domains}
+        return cls(version, by_uid, by_domain, default)
+
+
+def assign(snapshot: Snapshot, recipient: str) -> Assignment:
+    """Return the tenant that the recipient's domain belongs to; a recipient of no tenant is the default tenant's."""
+    domain = domain_of_recipient(recipient)
+    owner = snapshot.by_domain.get(domain) if domain else None
+    if owner is not None:
+        return Assignment(owner.uid, AssignedBy.DOMAINS, owner.profile, owner.weights)
+    return Assignment(snapshot.default.uid, AssignedBy.DEFAULT, snapshot.default.profile, snapshot.default.weights)
+
+
+def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+    """Return the recipients by tenant, in the order of their first ones; all of them are a named tenant's.
+
+    A message without recipients is one group of the default tenant's.
+    """
+    if tenant_uid is not None:
+        named = snapshot.tenants.get(tenant_uid)
+        if named is None:
+            raise TenantNotFound(f"There is no tenant {tenant_uid}.")
+        by_request = Assignment(named.uid, AssignedBy.REQUEST, named.profile, named.weights)
+        return (RecipientGroup(by_request, tuple(recipients)),)
+    if not recipients:
+        return (RecipientGroup(assign(snapshot, "")),)
+    return grouped((assign(snapshot, recipient), recipient) for recipient in recipients)
+
+
+def grouped(assigned: Iterable[tuple[Assignment, str]]) -> tuple[RecipientGroup, ...]:
+    """Return one group for each tenant; a group with one recipient of no tenant was taken by default."""
+    found: dict[UUID, tuple[Assignment, list[str]]] = {}
+    for assignment, recipient in assigned:
+        known, recipients = found.setdefault(assignment.tenant, (assignment, []))
+        recipients.append(recipient)
+        if assignment.by is AssignedBy.DEFAULT and known.by is not AssignedBy.DEFAULT:
+            found[assignment.tenant] = (assignment, recipients)
+    return tuple(RecipientGroup(assignment, tuple(recipients)) for assignment, recipients in found.values())
+
+
+class TenantDirectory:
+    """The newest snapshot this process has, refreshed in the background."""
+
+    def __init__(self, store: TenantStore, interval: float = REFRESH_INTERVAL) -> None:
+        self._store = store
+        self._chore = Chore("tenant directory", self.refresh, interval, quiet=True)
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def loaded(self) -> bool:
+        return self._snapshot is not None
+
+    def assign(self, recipient: str) -> Assignment:
+        """Return the tenant of one recipient; raise StorageUnavailable where the tenants were never read."""
+        return assign(self._newest(), recipient)
+
+    def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
+        """Return the recipients of a guard request by tenant; raise as `assign` does."""
+        return group(self._newest(), tenant_uid, recipients)
+
+    def _newest(self) -> Snapshot:
+        if self._snapshot is None:
+            raise StorageUnavailable("The tenants have not been read yet.", retry_after=2)
+        return self._snapshot
+
+    def known(self, scope: Scope) -> Sequence[Tenant]:
+        """Return the tenants of the scope by name, as they were a moment ago."""
+        seen = [tenant for tenant in self._newest().tenants.values() if scope.allows(tenant.uid)]
+        return sorted(seen, key=lambda tenant: tenant.name.lower())
+
+    async def find(self, tenant_uid: UUID) -> Tenant | None:
+        """Return a tenant, asking the database about one that is not known yet; it may be a moment old."""
+        if self._snapshot is None or tenant_uid not in self._snapshot.tenants:
+            await self.refresh()
+        return None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
+
+    async def refresh(self) -> bool:
+        """Read the tenants again if they changed; return whether they did."""
+        async with asyncio.timeout(REFRESH_TIMEOUT):
+            scope = Scope.deployment()
+            if self._snapshot is not None and await self._store.version(scope) == self._snapshot.version:
+                return False
+            version, tenants = await self._store.snapshot(scope)
+            self._snapshot = Snapshot.of(version, tenants)
+            return True
+
+    async def start(self) -> None:
+        """Read the tenants once if the database is there, and keep reading behind the caller's back."""
+        await self._chore.attempt()
+        self._chore.start()
+
+    async def stop(self) -> None:
+        await self._chore.stop()

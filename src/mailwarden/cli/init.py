@@ -13,7 +13,7 @@ from string import Template
 
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
-from mailwarden.access.user_store import UserStore
+from mailwarden.access.users import UserStore
 from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.cli.certificates import KEY as CA_KEY
 from mailwarden.cli.certificates import make_certificates, renew_certificates

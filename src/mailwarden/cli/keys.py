@@ -9,8 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.key_store import ApiKey, KeyScope, KeyStore, NewKey
-from mailwarden.access.keys import Keys
+from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.output import print_json, table
@@ -68,14 +67,14 @@ def _create(options: argparse.Namespace) -> int:
     pepper = _pepper(options)
     scopes = frozenset(map(KeyScope, options.scope))
     wanted = NewKey(options.name, scopes, frozenset(options.tenant), tuple(options.network), options.expires)
-    key, text = _ask(options, lambda store: Keys(store, pepper).create(ALL, wanted, operator()))
+    key, text = _ask(options, lambda store: ApiKeys(store, pepper).create(ALL, wanted, operator()))
     return _show_once(options, key, text)
 
 
 def _rotate(options: argparse.Namespace) -> int:
     pepper, overlap = _pepper(options), timedelta(hours=options.overlap)
     try:
-        made = _ask(options, lambda store: Keys(store, pepper).rotate(ALL, options.key_id, overlap, operator()))
+        made = _ask(options, lambda store: ApiKeys(store, pepper).rotate(ALL, options.key_id, overlap, operator()))
     except (KeyNotFound, SchemaViolation) as error:
         raise CommandError(f"{error.message} `mailwarden keys ls` shows them.") from None
     return _show_once(options, *made)

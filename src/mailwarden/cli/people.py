@@ -9,9 +9,8 @@ from uuid import UUID
 import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
-from mailwarden.access.people import Position, Role, User, checked_email
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
-from mailwarden.access.user_store import UserStore
+from mailwarden.access.users import Position, Role, User, UserStore, checked_email
 from mailwarden.cli.command import Command, abby_url, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.output import table

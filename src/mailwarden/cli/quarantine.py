@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.access.domains import domain_of_recipient
-from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.output import print_json, shown, table
@@ -281,7 +280,9 @@ def run_digest(options: argparse.Namespace) -> int:
         tenant, store = await find_tenant(database, options.tenant), TenantStore(database)
         if (not options.on and not options.off) or tenant.quarantine_digest == options.on:
             return tenant
-        return await store.change(ALL, tenant.uid, replace(Wishes.of(tenant), quarantine_digest=options.on), operator())
+        return await store.change(
+            ALL, tenant.uid, replace(TenantSettings.of(tenant), quarantine_digest=options.on), operator()
+        )
 
     tenant = ask_database(options, change)
     print(f"{tenant.name}: the daily digest is {'on' if tenant.quarantine_digest else 'off'}.")

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.access.pepper_store import PepperStore
-from mailwarden.access.registry import CONSOLE_SEAL
+from mailwarden.access.keys import PepperStore
+from mailwarden.access.login import CONSOLE_SEAL
 from mailwarden.cli.command import Command
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.output import print_json, table

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from mailwarden.access.administration import Administration
+from mailwarden.access.accounts import UserAdministration
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.keys import Keys
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.keys import ApiKeys
+from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.assets import Assets
 from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder
@@ -33,13 +32,14 @@ from mailwarden.console.screens.people import PeopleScreen
 from mailwarden.console.screens.preview import PreviewScreen
 from mailwarden.console.screens.quarantine import HeldScreen, QuarantineScreen
 from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
-from mailwarden.console.self_service import SelfService, SelfServicePage
+from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
 from mailwarden.console.templating import Templates
 from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
+from mailwarden.quarantine.digest import DigestLinkService
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.serving.front_door import Call, Route
 from mailwarden.telemetry.metrics import Metrics
@@ -52,7 +52,7 @@ class Services:
     sessions: SessionFinder
     visitors: VisitorSessions
     directory: TenantDirectory
-    keys: Keys
+    keys: ApiKeys
     tenants: TenantStore
     audit: AuditStore
     deployment: Deployment
@@ -62,7 +62,7 @@ class Services:
     lists: ListServices
     teaching: ReportService
     quarantine: QuarantineService
-    self_service: SelfService
+    self_service: DigestLinkService
     previews: Previews
     spool: Path
     metrics: Metrics
@@ -76,7 +76,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *SetupScreen(services.visitors).pages(),
         *AccountScreen(services.visitors).pages(),
         *KeysScreen(services.keys, services.visitors, services.deployment).pages(),
-        *PeopleScreen(Administration(services.visitors.registry), services.visitors).pages(),
+        *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
         *MessageScreen(services.history, services.policy, services.teaching, services.quarantine).pages(),

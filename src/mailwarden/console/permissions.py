@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from mailwarden.access.people import Role
+from mailwarden.access.users import Role
 from mailwarden.console.texts import ROLES
 
 

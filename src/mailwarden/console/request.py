@@ -10,8 +10,8 @@ from uuid import UUID
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.access.people import User
 from mailwarden.access.sessions import Session
+from mailwarden.access.users import User
 from mailwarden.console.forms import Form
 from mailwarden.console.permissions import Permission, may
 from mailwarden.console.templating import HEADERS, Templates

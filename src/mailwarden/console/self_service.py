@@ -8,14 +8,13 @@ but one style sheet of ours. No page says more of a link that does not hold than
 """
 
 from http import HTTPStatus
-from typing import Protocol
 
 from aiohttp import web
 
 from mailwarden.console.templating import HEADERS, REPORTS, Templates
 from mailwarden.errors import InternalError, MailwardenError
 from mailwarden.model.actor import Actor
-from mailwarden.quarantine.digest import LINK_PATH, DigestLine, HeldForRecipient
+from mailwarden.quarantine.digest import LINK_PATH, DigestLine, DigestLinkService, HeldForRecipient
 from mailwarden.quarantine.model import State
 from mailwarden.serving.errors import STATUS_OF, answer_for
 from mailwarden.serving.front_door import Call, Handler, Route
@@ -31,17 +30,8 @@ _HEADERS = {**HEADERS, "Content-Security-Policy": POLICY, "Referrer-Policy": "no
 log = get_logger("console.self_service")
 
 
-class SelfService(Protocol):
-    """What links of digests lead to; None where a link leads nowhere."""
-
-    async def find(self, token: str, actor: Actor) -> HeldForRecipient | None: ...
-
-    async def release(self, token: str, actor: Actor) -> HeldForRecipient | None:
-        """Have it released to the recipient of the link; return it as it was before."""
-
-
 class SelfServicePage:
-    def __init__(self, service: SelfService, templates: Templates) -> None:
+    def __init__(self, service: DigestLinkService, templates: Templates) -> None:
         self._service = service
         self._templates = templates
 

@@ -8,13 +8,9 @@ import time
 
 from aiohttp import web
 
-from mailwarden.access.login import Logins
-from mailwarden.access.openid import OpenId
-from mailwarden.access.openid_provider import OpenIdSettings, Provider
-from mailwarden.access.place import Place
-from mailwarden.access.registry import Registry
-from mailwarden.access.sessions import COOKIE, MAX_GOAL, Notes, Session, cookie_header, end_cookie_header
-from mailwarden.access.setups import Setups
+from mailwarden.access.login import Logins, Registry, Setups
+from mailwarden.access.openid import OpenId, OpenIdSettings, Provider
+from mailwarden.access.sessions import COOKIE, MAX_GOAL, ClientOrigin, Notes, Session, cookie_header, end_cookie_header
 from mailwarden.console.forms import CSRF_FIELD, forged_form
 from mailwarden.console.request import VisitorRequest
 from mailwarden.errors import NotFound
@@ -46,10 +42,10 @@ class VisitorSessions:
             raise NotFound("There is nothing at this path.")
         return self._openid
 
-    def origin(self, call: Call) -> Place:
+    def origin(self, call: Call) -> ClientOrigin:
         """Return where the request comes from; the site is the configured one, or the one that the browser names."""
         request = call.request
-        return Place(
+        return ClientOrigin(
             site=self._public_url or f"https://{request.host.lower()}",
             address=call.address,
             agent=request.headers.get("User-Agent", ""),

@@ -12,8 +12,7 @@ import uvloop
 from aiohttp import web
 
 from mailwarden import __version__
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
 from mailwarden.analysis.pipeline.allowlist_rescan import Clearance

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.database.pool import Database
 from mailwarden.guard.admission import Admission
 from mailwarden.guard.config import GuardConfig

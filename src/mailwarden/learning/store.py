@@ -9,8 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from mailwarden.access.audit import record_deed
-from mailwarden.access.scope_value import uids_of
+from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, LessonNotFound, TenantForbidden
@@ -148,7 +147,9 @@ class ReportStore:
                 )
             uid = await _put(connection, report, actor, before)
             details = {"kind": report.kind, "uid": str(uid), "ggrid": report.ggrid and str(report.ggrid)}
-            await record_deed(connection, actor, "learning.report", report.subject[:200], details, tenant=report.tenant)
+            await record_event(
+                connection, actor, "learning.report", report.subject[:200], details, tenant=report.tenant
+            )
             row = await connection.fetchrow(_ONE, [report.tenant], uid)
         if row is None:
             raise LessonNotFound("The report was withdrawn while it was stored.")
@@ -158,19 +159,21 @@ class ReportStore:
     async def save_change(self, scope: Scope, uid: UUID, change: SenderChange) -> None:
         """Store the change to sender history that a report caused, so that it can be undone."""
         async with self._database.connection() as connection:
-            await connection.execute(_SAVE_CHANGE, uids_of(scope), uid, msgspec.json.encode(change).decode())
+            await connection.execute(_SAVE_CHANGE, scope.uids(), uid, msgspec.json.encode(change).decode())
 
     async def withdraw(self, scope: Scope, uid: UUID, actor: Actor) -> tuple[UUID, SenderChange | None]:
         """Delete a report; return its tenant and its change to sender history."""
         async with self._database.connection() as connection, connection.transaction():
-            row = await connection.fetchrow(_WITHDRAW, uids_of(scope), uid)
+            row = await connection.fetchrow(_WITHDRAW, scope.uids(), uid)
             if row is None:
                 raise LessonNotFound("There is no such report.")
             tenant = cast("UUID", row["tenant"])
             if row["learned"]:  # or may be
                 await connection.execute(_REBUILD, tenant)
             details = {"kind": row["kind"], "uid": str(uid)}
-            await record_deed(connection, actor, "learning.withdraw", str(row["subject"])[:200], details, tenant=tenant)
+            await record_event(
+                connection, actor, "learning.withdraw", str(row["subject"])[:200], details, tenant=tenant
+            )
         return tenant, _change(row)
 
     async def reset(self, scope: Scope, tenant: UUID, actor: Actor) -> int:
@@ -180,7 +183,7 @@ class ReportStore:
             await connection.execute(_ENSURE_TENANT, tenant)
             deleted = int((await connection.execute(_DELETE_ALL, tenant)).rpartition(" ")[2])
             await connection.execute(_REBUILD, tenant)
-            await record_deed(connection, actor, "learning.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
+            await record_event(connection, actor, "learning.reset", str(tenant), {"lessons": deleted}, tenant=tenant)
         return deleted
 
     async def rebuild(self, scope: Scope, tenant: UUID, actor: Actor) -> None:
@@ -190,25 +193,25 @@ class ReportStore:
             await connection.execute(_ENSURE_TENANT, tenant)
             await connection.execute(_REBUILD, tenant)
             await connection.execute(_RETRY_REFUSED, tenant)
-            await record_deed(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
+            await record_event(connection, actor, "learning.rebuild", str(tenant), {}, tenant=tenant)
 
     async def page(
         self, scope: Scope, tenant: UUID, before: datetime | None = None, limit: int = 100
     ) -> Sequence[UserReport]:
         """Return the reports of a tenant, newest first."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_PAGE, uids_of(scope), tenant, before, min(limit, MAX_PAGE))
+            rows = await connection.fetch(_PAGE, scope.uids(), tenant, before, min(limit, MAX_PAGE))
         return [_report(row) for row in rows]
 
     async def of_message(self, scope: Scope, ggrid: UUID) -> Sequence[UserReport]:
         """Return the reports about one message."""
         async with self._database.connection() as connection:
-            return [_report(row) for row in await connection.fetch(_OF_MESSAGE, uids_of(scope), ggrid)]
+            return [_report(row) for row in await connection.fetch(_OF_MESSAGE, scope.uids(), ggrid)]
 
     async def statuses(self, scope: Scope) -> Sequence[TrainingStatus]:
         """Return the status of every tenant that has ever had a report."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_STATUSES, uids_of(scope))
+            rows = await connection.fetch(_STATUSES, scope.uids())
         return [msgspec.convert(dict(cast("Mapping[str, object]", row)), TrainingStatus) for row in rows]
 
     async def status(self, scope: Scope, tenant: UUID) -> TrainingStatus:
@@ -225,7 +228,7 @@ class ReportStore:
     async def pending(self, scope: Scope, limit: int) -> Sequence[PendingReport]:
         """Return reports to train with, the oldest of each tenant first."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_PENDING, uids_of(scope), limit)
+            rows = await connection.fetch(_PENDING, scope.uids(), limit)
         return [_pending(row) for row in rows]
 
     async def mark_trained(self, scope: Scope, report: PendingReport, *, refused: bool) -> None:
@@ -237,7 +240,7 @@ class ReportStore:
     async def switch(self, scope: Scope) -> Sequence[tuple[UUID, range]]:
         """Activate the generations that are trained completely; return the tenants and their obsolete generations."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_SWITCH, uids_of(scope))
+            rows = await connection.fetch(_SWITCH, scope.uids())
         return [
             (cast("UUID", row["tenant"]), range(cast("int", row["former"]), cast("int", row["generation"])))
             for row in rows
@@ -246,12 +249,12 @@ class ReportStore:
     async def delete_old(self, scope: Scope, before: datetime) -> int:
         """Delete older reports; the classifier forgets them with the next generation."""
         async with self._database.connection() as connection:
-            return int((await connection.execute(_DELETE_OLD, before, uids_of(scope))).rpartition(" ")[2])
+            return int((await connection.execute(_DELETE_OLD, before, scope.uids())).rpartition(" ")[2])
 
     async def key_usage(self, scope: Scope) -> Mapping[bytes, int]:
         """Return how many reports each key id sealed."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_KEY_USAGE, uids_of(scope), ID)
+            rows = await connection.fetch(_KEY_USAGE, scope.uids(), ID)
         return {cast("bytes", row["key"]): cast("int", row["lessons"]) for row in rows}
 
     async def sealed_with_other_keys(
@@ -259,13 +262,13 @@ class ReportStore:
     ) -> Sequence[tuple[UUID, bytes]]:
         """Return the next reports, by uid, whose contents another key than the current one sealed."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_OTHER_KEYS, uids_of(scope), ID, current, after, SEAL_BATCH)
+            rows = await connection.fetch(_OTHER_KEYS, scope.uids(), ID, current, after, SEAL_BATCH)
         return [(cast("UUID", row["uid"]), cast("bytes", row["contents"])) for row in rows]
 
     async def replace_contents(self, scope: Scope, uid: UUID, before: bytes, after: bytes) -> bool:
         """Replace sealed contents; return False if they changed or were deleted meanwhile."""
         async with self._database.connection() as connection:
-            return bool(await connection.fetchval(_REPLACE_CONTENTS, uids_of(scope), uid, before, after))
+            return bool(await connection.fetchval(_REPLACE_CONTENTS, scope.uids(), uid, before, after))
 
 
 async def _put(connection: Connection, report: NewReport, actor: Actor, before: Row | None) -> UUID:

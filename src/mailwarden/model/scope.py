@@ -1,5 +1,6 @@
 """The scope every stored thing belongs to: one tenant, or the whole deployment."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -26,3 +27,7 @@ class Scope(Struct, frozen=True):
 
     def allows(self, tenant: UUID) -> bool:
         return self.tenants is None or tenant in self.tenants
+
+    def uids(self) -> Sequence[UUID] | None:
+        """Return the tenants as a SQL parameter: NULL is every tenant, an empty array no tenant."""
+        return None if self.tenants is None else sorted(self.tenants)

@@ -9,6 +9,7 @@ hostile input; only a link with a valid signature is accepted.
 
 import base64
 import re
+import secrets
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import cast
@@ -16,10 +17,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.access.rate_limits import RateLimiter, address_subject
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.crypto.mac import SIZE, Mac
+from mailwarden.crypto.mac import SIZE, Mac, keyed_digest
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import NotReleasable
+from mailwarden.errors import NotReleasable, RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
@@ -32,7 +34,6 @@ from mailwarden.quarantine.store import (
     message_of,
     record_audit_event,
     require_tenant,
-    uids_of,
 )
 
 MAX_NAME = 60
@@ -203,8 +204,8 @@ class DigestStore:
         """Create the digests of a day for recipients with messages that no digest has reported."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.fetchval(_LOCK_PREPARE, _PREPARING)
-            await connection.execute(_FORGET, uids_of(scope), day)
-            await connection.execute(_PREPARE, uids_of(scope), until)
+            await connection.execute(_FORGET, scope.uids(), day)
+            await connection.execute(_PREPARE, scope.uids(), until)
 
     async def take(self, scope: Scope, day: date, after: DigestJob = FIRST_JOB) -> DigestJob | None:
         """Claim the next digest of the day after the given one, or return None.
@@ -212,7 +213,7 @@ class DigestStore:
         No other guard gets it, and it is not tried again before the next day.
         """
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_TAKE, uids_of(scope), day, after.tenant, after.recipient)
+            row = await connection.fetchrow(_TAKE, scope.uids(), day, after.tenant, after.recipient)
         return None if row is None else DigestJob(cast("UUID", row["tenant"]), str(row["recipient"]))
 
     async def give_back(self, scope: Scope, job: DigestJob) -> None:
@@ -264,7 +265,7 @@ class DigestStore:
 async def _find(
     connection: Connection, scope: Scope, link: DigestLink, *, lock: bool = False
 ) -> HeldForRecipient | None:
-    row = await connection.fetchrow(_LINKED + ("FOR UPDATE" if lock else ""), uids_of(scope), link.message)
+    row = await connection.fetchrow(_LINKED + ("FOR UPDATE" if lock else ""), scope.uids(), link.message)
     recipient = None if row is None else await connection.fetchrow(_RECIPIENT, link.message, link.number)
     if row is None or recipient is None:
         return None
@@ -279,3 +280,36 @@ def _held(rows: Sequence[Row], numbers: dict[UUID, int], address: str) -> list[H
         HeldForRecipient(message, numbers[message.uid], address, State.HELD)
         for message in (message_of(row) for row in rows)
     ]
+
+
+CALLS_PER_MINUTE = 300  # a minute from one address
+MAX_BUCKETS = 4_096  # so that no number of addresses takes more room
+_ALL = Scope.deployment()
+
+
+class DigestLinkService:
+    def __init__(self, seal: DigestLinkSigner, store: DigestStore, rates: RateLimiter | None = None) -> None:
+        self._seal = seal
+        self._store = store
+        self._rates = rates or RateLimiter(CALLS_PER_MINUTE)
+        self._salt = secrets.token_bytes(16)
+
+    async def find(self, token: str, actor: Actor) -> HeldForRecipient | None:
+        """Return what the link leads to; None is what is expired, made up, deleted and foreign."""
+        link = self._opened(token, actor)
+        return None if link is None else await self._store.find(_ALL, link)
+
+    async def release(self, token: str, actor: Actor) -> HeldForRecipient | None:
+        """Have it released to the recipient of the link; return it as it was before."""
+        link = self._opened(token, actor)
+        return None if link is None else await self._store.release(_ALL, link, actor)
+
+    def _opened(self, token: str, actor: Actor) -> DigestLink | None:
+        quota = self._rates.count(self._bucket(actor.address))
+        if quota.exceeded:
+            raise RateLimited("Too many calls from your network; try again in a minute.", retry_after=quota.seconds)
+        return self._seal.open(token, datetime.now(UTC))
+
+    def _bucket(self, address: str | None) -> str:
+        digest = keyed_digest(self._salt, address_subject(address).encode())[:8]
+        return str(int.from_bytes(digest, "big") % MAX_BUCKETS)

@@ -28,7 +28,6 @@ from mailwarden.quarantine.store import (
     record_audit_event,
     require_tenant,
     storable_text,
-    uids_of,
 )
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
@@ -69,10 +68,10 @@ class ReleaseStore:
     async def claim(self, scope: Scope, vault: UUID, seconds: float) -> Release | None:
         """Claim the oldest requested release with its bytes in this vault, for so many seconds."""
         async with self._database.connection() as connection, connection.transaction():
-            rows = await connection.fetch(_CLAIM, uids_of(scope), vault, seconds)
+            rows = await connection.fetch(_CLAIM, scope.uids(), vault, seconds)
             if not rows:
                 return None
-            found = await connection.fetchrow(_ONE, uids_of(scope), rows[0]["message"])
+            found = await connection.fetchrow(_ONE, scope.uids(), rows[0]["message"])
         if found is None:
             return None
         names = {str(row["recipient"]) for row in rows}
@@ -102,7 +101,7 @@ class ReleaseStore:
     async def set_missing(self, scope: Scope, message: HeldMessage, *, missing: bool) -> None:
         """Record that the bytes of a message are missing from the vault, or present again."""
         async with self._database.connection() as connection:
-            await connection.execute(_MISSING, uids_of(scope), message.uid, missing)
+            await connection.execute(_MISSING, scope.uids(), message.uid, missing)
 
 
 INTERVAL = 1.0

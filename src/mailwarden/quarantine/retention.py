@@ -16,7 +16,7 @@ from mailwarden.database.pool import Database
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseStore
-from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, lock_body, message_of, uids_of
+from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, lock_body, message_of
 from mailwarden.quarantine.vault import Body, Vault
 from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
@@ -97,13 +97,13 @@ class RetentionStore:
         """Apply the tenants' current days; return how many messages got another expiry."""
         of = msgspec.json.encode(dict(days.of)).decode()
         async with self._database.connection() as connection:
-            return _count(await connection.execute(_REDATE, uids_of(scope), days.default, of))
+            return _count(await connection.execute(_REDATE, scope.uids(), days.default, of))
 
     async def expire(self, scope: Scope) -> int:
         """Delete a batch of expired messages; return their number."""
         async with self._database.connection() as connection, connection.transaction():
-            uids = [row["uid"] for row in await connection.fetch(_EXPIRING, uids_of(scope), BATCH)]
-            return cast("int", await connection.fetchval(_EXPIRE, uids_of(scope), uids)) if uids else 0
+            uids = [row["uid"] for row in await connection.fetch(_EXPIRING, scope.uids(), BATCH)]
+            return cast("int", await connection.fetchval(_EXPIRE, scope.uids(), uids)) if uids else 0
 
     async def delete_expired_tokens(self, scope: Scope) -> None:
         """Delete expired release tokens, which belong to no tenant."""
@@ -113,7 +113,7 @@ class RetentionStore:
     async def totals(self, scope: Scope) -> HeldTotals:
         """Return the totals of all vaults."""
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_MEASURE, uids_of(scope))
+            row = await connection.fetchrow(_MEASURE, scope.uids())
         if row is None:
             return HeldTotals()
         return HeldTotals(cast("int", row["messages"]), cast("int", row["bytes"]), cast("float", row["waiting"]))
@@ -121,7 +121,7 @@ class RetentionStore:
     async def orphans(self, scope: Scope, vault: UUID) -> Sequence[tuple[UUID, bytes]]:
         """Return a batch of bodies in the vault that may be orphans."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_ORPHANS, uids_of(scope), vault, BATCH)
+            rows = await connection.fetch(_ORPHANS, scope.uids(), vault, BATCH)
         return [(cast("UUID", row["tenant"]), cast("bytes", row["address"])) for row in rows]
 
     async def clear(
@@ -140,17 +140,17 @@ class RetentionStore:
         """Record the bodies without a row for removal; return their number."""
         tenants, addresses = [tenant for tenant, _ in bodies], [address for _, address in bodies]
         async with self._database.connection() as connection:
-            return _count(await connection.execute(_ADD_ORPHANS, uids_of(scope), vault, tenants, addresses))
+            return _count(await connection.execute(_ADD_ORPHANS, scope.uids(), vault, tenants, addresses))
 
     async def kept(self, scope: Scope, vault: UUID, after: UUID | None = None) -> Sequence[HeldMessage]:
         """Return a batch of messages with bytes in the vault."""
         async with self._database.connection() as connection:
-            return [message_of(row) for row in await connection.fetch(_KEPT, uids_of(scope), vault, after, BATCH)]
+            return [message_of(row) for row in await connection.fetch(_KEPT, scope.uids(), vault, after, BATCH)]
 
     async def count_in_other_vaults(self, scope: Scope, vault: UUID) -> int:
         """Return the number of messages in other vaults."""
         async with self._database.connection() as connection:
-            return cast("int", await connection.fetchval(_IN_OTHER_VAULTS, uids_of(scope), vault))
+            return cast("int", await connection.fetchval(_IN_OTHER_VAULTS, scope.uids(), vault))
 
 
 def _count(status: str) -> int:

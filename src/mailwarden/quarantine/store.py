@@ -46,10 +46,6 @@ class HeldAuditEvent(Struct, frozen=True):
     details: dict[str, object]
 
 
-def uids_of(scope: Scope) -> Sequence[UUID] | None:
-    return None if scope.tenants is None else sorted(scope.tenants)
-
-
 def require_tenant(scope: Scope, tenant: UUID) -> None:
     if not scope.allows(tenant):
         raise TenantForbidden("You have no access to this tenant.")
@@ -211,11 +207,11 @@ class QuarantineStore:
 
     async def find(self, scope: Scope, uid: UUID) -> HeldMessage:
         """Return one message; raise MessageNotFound for a message outside the scope, too."""
-        return await self._find(_ONE, uids_of(scope), uid)
+        return await self._find(_ONE, scope.uids(), uid)
 
     async def of_ggrid(self, scope: Scope, tenant: UUID, ggrid: UUID) -> HeldMessage:
         """Return the tenant's held message of a ggrid; other tenants may hold the same ggrid."""
-        return await self._find(_OF_GGRID, uids_of(scope), tenant, ggrid)
+        return await self._find(_OF_GGRID, scope.uids(), tenant, ggrid)
 
     async def page(self, scope: Scope, filters: HeldFilter = NO_FILTER, limit: int = 100) -> Sequence[HeldMessage]:
         """Return the matching messages, newest first."""
@@ -226,13 +222,13 @@ class QuarantineStore:
             after and after.received, after and after.uid,
         )  # fmt: skip
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_PAGE, uids_of(scope), *asked, min(limit, MAX_PAGE))
+            rows = await connection.fetch(_PAGE, scope.uids(), *asked, min(limit, MAX_PAGE))
         return [message_of(row) for row in rows]
 
     async def counts(self, scope: Scope, tenant: UUID | None = None) -> Mapping[Verdict, int]:
         """Return the number of held messages by verdict."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_COUNTS, uids_of(scope), tenant)
+            rows = await connection.fetch(_COUNTS, scope.uids(), tenant)
         return {Verdict(str(row["verdict"])): cast("int", row["messages"]) for row in rows}
 
     async def request_release(
@@ -314,7 +310,7 @@ def _is_for(message: HeldMessage, wanted: Sequence[str] | None, states: Sequence
 
 
 async def _locked(connection: Connection, scope: Scope, uid: UUID) -> HeldMessage:
-    row = await connection.fetchrow(_LOCKED, uids_of(scope), uid)
+    row = await connection.fetchrow(_LOCKED, scope.uids(), uid)
     if row is None:
         raise _not_found()
     return message_of(row)

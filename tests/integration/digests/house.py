@@ -11,9 +11,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from mailwarden.abby.self_service import SelfServiceDesk
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import TenantStore, Wishes
+from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.guard.config import DigestSettings
@@ -21,7 +19,7 @@ from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner, DigestStore
+from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner, DigestStore
 from mailwarden.quarantine.filesystem import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
@@ -89,7 +87,7 @@ class House:
         self.directory = TenantDirectory(self.tenants)
         self.store, self.digest_store = QuarantineStore(self.database), DigestStore(self.database)
         self.vault = Vault(FilesystemStore(folder / "vault"), KeyRing.of(b"k" * 64))
-        self.desk = SelfServiceDesk(SEAL, self.digest_store)
+        self.desk = DigestLinkService(SEAL, self.digest_store)
         self.listener = Listener()
         releases = ReleaseStore(self.database)
         self.releasing = ReleaseJob(self.vault, releases, self.listener, spool=folder, listener=self.listener)
@@ -107,7 +105,9 @@ class House:
 
     async def want(self, tenant: UUID, *, wanted: bool = True) -> None:
         (found,) = await self.tenants.list(Scope.of(tenant))
-        await self.tenants.change(ALL, tenant, replace(Wishes.of(found), quarantine_digest=wanted), Actor("cli:root"))
+        await self.tenants.change(
+            ALL, tenant, replace(TenantSettings.of(found), quarantine_digest=wanted), Actor("cli:root")
+        )
         await self.directory.refresh()
 
     async def keep(self, *recipients: str, tenant: UUID | None = None, tag: str = "", **changes: Any) -> UUID:

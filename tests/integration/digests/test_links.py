@@ -6,16 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from mailwarden.abby.self_service import SelfServiceDesk
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.rates import RateLimiter
+from mailwarden.access.rate_limits import RateLimiter
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import RateLimited
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.policy.rules import load_policy
-from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
+from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner
 from mailwarden.quarantine.model import State
 from mailwarden.quarantine.store import NOT_WHOLE
 from tests.integration.digests.house import ALL, ANN, BOB, SEAL, STRANGER, House, Post, link_to, tokens
@@ -101,7 +100,7 @@ async def test_no_other_link_leads_anywhere(house: House):
 
 
 async def test_who_calls_too_often_is_told_to_wait_and_others_are_not(house: House):
-    desk = SelfServiceDesk(SEAL, house.digest_store, RateLimiter(3))
+    desk = DigestLinkService(SEAL, house.digest_store, RateLimiter(3))
     for _ in range(3):
         await desk.find("x", STRANGER)
     with pytest.raises(RateLimited):

@@ -10,10 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.access.key_store import KeyScope, KeyStore, NewKey
-from mailwarden.access.keys import Keys
-from mailwarden.access.people import Position, Role
+from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantStore
+from mailwarden.access.users import Position, Role
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import UnknownKey, read_ring
 from mailwarden.database.pool import Database
@@ -162,7 +161,7 @@ def test_api_keys_codes_and_authenticators_outlast_a_rotation(run, folder, peppe
         database = Database(database_url)
         office = Office(database, pepper=ring_of(folder, "pepper"))
         await office.hire("ada", ROOT)
-        _, text = await Keys(KeyStore(database), ring_of(folder, "pepper")).create(ALL, NewKey("soar", BOTH), ADA)
+        _, text = await ApiKeys(KeyStore(database), ring_of(folder, "pepper")).create(ALL, NewKey("soar", BOTH), ADA)
         await database.close()
         return text, office
 
@@ -171,7 +170,7 @@ def test_api_keys_codes_and_authenticators_outlast_a_rotation(run, folder, peppe
         office = Office(database, pepper=ring_of(folder, "pepper"))
         office.secrets, office.clock.now = hired.secrets, hired.clock.now
         try:
-            await Keys(KeyStore(database), ring_of(folder, "pepper")).authenticate(text, None)
+            await ApiKeys(KeyStore(database), ring_of(folder, "pepper")).authenticate(text, None)
             await office.log_in("ada")
             hired.clock.now = office.clock.now
         finally:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.abby.guard_answers import Died, Refused, result_in, worst_of
+from mailwarden.abby.guard_client import Died, Refused, result_in, worst_error
 from mailwarden.abby.guards import Guard
 from mailwarden.errors import AnalysisTimeout, CoreError, CoreUnreachable, Overloaded, ScanningDisabled, ShuttingDown
 from mailwarden.wire.guard import GuardStatus
@@ -62,11 +62,11 @@ def test_a_guard_out_of_time_is_an_analysis_timeout():
 def test_the_caller_is_told_what_helps_most():
     away, dead, nonsense = CoreUnreachable("away"), CoreUnreachable("dead"), CoreError("nonsense")
     full, stopping, disabled = Overloaded("full"), ShuttingDown("stopping"), ScanningDisabled("disabled")
-    assert worst_of([away, stopping, full], [nonsense]) is full
-    assert worst_of([stopping, disabled], []) is disabled
-    assert worst_of([away], [dead]) is dead
-    assert worst_of([away, away], []) is away
-    assert worst_of([], []).code == "core_unreachable"
+    assert worst_error([away, stopping, full], [nonsense]) is full
+    assert worst_error([stopping, disabled], []) is disabled
+    assert worst_error([away], [dead]) is dead
+    assert worst_error([away, away], []) is away
+    assert worst_error([], []).code == "core_unreachable"
 
 
 def test_the_load_counts_what_was_sent_since_the_guard_was_asked():

@@ -2,8 +2,7 @@
 
 import json
 
-from mailwarden.abby.openapi import describe
-from mailwarden.abby.operations import OPERATIONS
+from mailwarden.abby.openapi import OPERATIONS, describe
 from mailwarden.serving.front_door import Route
 
 

@@ -5,8 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.access.directory import Snapshot, TenantDirectory, group
-from mailwarden.access.tenants import TenantStore
+from mailwarden.access.tenants import Snapshot, TenantDirectory, TenantStore, group
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable, TenantNotFound
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant

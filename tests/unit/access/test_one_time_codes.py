@@ -5,15 +5,15 @@ import re
 
 import pytest
 
-from mailwarden.access.one_time_codes import (
+from mailwarden.access.factors import (
     RECOVERY_CODES,
-    address_of,
     looks_like_recovery,
     new_recovery_codes,
-    new_secret,
+    new_totp_secret,
     recovery_candidates,
     recovery_digest,
-    step_of,
+    totp_step,
+    totp_uri,
 )
 from mailwarden.crypto.keyring import KeyRing
 
@@ -24,23 +24,23 @@ RFC_SECRET = base64.b32encode(b"12345678901234567890").decode()
     ("now", "code"), [(1111111111, "050471"), (1111111109, "081804"), (1234567890, "005924"), (20000000000, "353130")]
 )
 def test_the_vectors_of_the_rfc(now: int, code: str) -> None:
-    assert step_of(RFC_SECRET, code, now) == now // 30
-    assert step_of(RFC_SECRET, f"{code[:3]} {code[3:]}", now) == now // 30
+    assert totp_step(RFC_SECRET, code, now) == now // 30
+    assert totp_step(RFC_SECRET, f"{code[:3]} {code[3:]}", now) == now // 30
     for late in (-30, 30):
-        assert step_of(RFC_SECRET, code, now + late) == now // 30
+        assert totp_step(RFC_SECRET, code, now + late) == now // 30
     for too_late in (-90, 60, 61):
-        assert step_of(RFC_SECRET, code, now + too_late) is None
+        assert totp_step(RFC_SECRET, code, now + too_late) is None
 
 
 @pytest.mark.parametrize("wrong", ["", "28708", "2870822", "28708x", "２８７０８２", "287083"])
 def test_anything_else_is_wrong(wrong: str) -> None:
-    assert step_of(RFC_SECRET, wrong, 59) is None
+    assert totp_step(RFC_SECRET, wrong, 59) is None
 
 
 def test_secrets_are_long_and_new() -> None:
-    assert len({new_secret() for _ in range(20)}) == 20
-    assert len(base64.b32decode(new_secret())) >= 20
-    assert address_of(RFC_SECRET, "ada@mail.example").startswith("otpauth://totp/Mailwarden:ada%40mail.example?secret=")
+    assert len({new_totp_secret() for _ in range(20)}) == 20
+    assert len(base64.b32decode(new_totp_secret())) >= 20
+    assert totp_uri(RFC_SECRET, "ada@mail.example").startswith("otpauth://totp/Mailwarden:ada%40mail.example?secret=")
 
 
 def test_recovery_codes_are_known_however_they_are_typed() -> None:

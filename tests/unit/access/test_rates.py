@@ -1,6 +1,6 @@
 """The rate limit of API keys."""
 
-from mailwarden.access.rates import MAX_WINDOWS, RateLimiter
+from mailwarden.access.rate_limits import MAX_WINDOWS, RateLimiter
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mailwarden.access.rates import BATCHES, WINDOW_SECONDS, Lease, SharedRateLimiter
+from mailwarden.access.rate_limits import BATCHES, WINDOW_SECONDS, Lease, SharedRateLimiter
 from mailwarden.errors import StorageUnavailable
 
 

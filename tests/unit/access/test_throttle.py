@@ -1,6 +1,6 @@
 """How attempts are counted: a name however it is typed, an address by the network that one customer gets."""
 
-from mailwarden.access.throttle import address_subject, name_subject
+from mailwarden.access.rate_limits import address_subject, name_subject
 
 
 def test_a_name_is_one_however_it_is_typed_and_is_not_kept() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.access.people import Role
+from mailwarden.access.users import Role
 from mailwarden.console.permissions import DEPLOYMENT_ONLY, PERMISSIONS, Permission, may
 
 WRITING = {right for right in Permission if right.endswith((".write", ".reset", ".export"))} | {Permission.ANALYZE}

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 from aiohttp import web
 
-from mailwarden.access.account import Account
-from mailwarden.access.one_time_codes import address_of
-from mailwarden.access.setups import CODES as SHOWN_CODES
+from mailwarden.access.accounts import Account
+from mailwarden.access.factors import totp_uri
+from mailwarden.access.login import CODES as SHOWN_CODES
 from mailwarden.console.auth import Page
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
@@ -150,5 +150,5 @@ class AccountScreen:
 
     def _render_totp(self, request: UserRequest, mistake: str) -> web.Response:
         secret = request.session.notes.totp
-        qr_code = draw_qr_code(address_of(secret, request.user.name))
+        qr_code = draw_qr_code(totp_uri(secret, request.user.name))
         return request.render("account/totp.html", secret=secret, qr_code=qr_code, mistake=mistake)

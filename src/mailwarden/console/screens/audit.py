@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.access.audit import AuditQuestion, AuditStore, Deed
+from mailwarden.access.audit import AuditEvent, AuditFilter, AuditStore
 from mailwarden.console.auth import Page
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest
@@ -81,13 +81,13 @@ def scope_of(request: UserRequest) -> Scope:
     raise NotFound("There is no such tenant.")
 
 
-def read_question(query: Mapping[str, str]) -> AuditQuestion:
+def read_question(query: Mapping[str, str]) -> AuditFilter:
     """Read what the address asks for; days are whole, and the last one is included."""
     until = _day(query, "until")
     before = query.get("before", "")
     if before and not (before.isascii() and before.isdigit() and len(before) < 19):
         raise SchemaViolation("The number of a line of the audit is a number.")
-    return AuditQuestion(
+    return AuditFilter(
         actor=_text(query, "actor"),
         action=_text(query, "action"),
         subject=_text(query, "subject"),
@@ -113,12 +113,12 @@ def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
             yield Change(name, _shown(value))
 
 
-async def as_ndjson(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
+async def as_ndjson(pages: AsyncIterator[Sequence[AuditEvent]]) -> AsyncIterator[bytes]:
     async for events in pages:
         yield b"".join(_encode(dict(zip(COLUMNS, _cells(event), strict=True))) + b"\n" for event in events)
 
 
-async def as_csv(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
+async def as_csv(pages: AsyncIterator[Sequence[AuditEvent]]) -> AsyncIterator[bytes]:
     yield (",".join(COLUMNS) + "\r\n").encode()
     async for events in pages:
         file = io.StringIO()
@@ -128,7 +128,7 @@ async def as_csv(pages: AsyncIterator[Sequence[Deed]]) -> AsyncIterator[bytes]:
         yield file.getvalue().encode()
 
 
-def _cells(event: Deed) -> tuple[object, ...]:
+def _cells(event: AuditEvent) -> tuple[object, ...]:
     moment = event.moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     tenant: UUID | str = event.tenant or ""
     return (

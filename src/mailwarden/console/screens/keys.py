@@ -7,8 +7,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from mailwarden.access.key_store import ApiKey, KeyScope, Network, NewKey
-from mailwarden.access.keys import Keys
+from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, Network, NewKey
 from mailwarden.access.sessions import Sessions
 from mailwarden.console.auth import Page
 from mailwarden.console.permissions import Permission
@@ -32,7 +31,7 @@ SCOPES = ((KeyScope.READ, "Read lists and their entries"), (KeyScope.WRITE, "Add
 
 
 class KeysScreen:
-    def __init__(self, keys: Keys, visitors: VisitorSessions, deployment: Deployment) -> None:
+    def __init__(self, keys: ApiKeys, visitors: VisitorSessions, deployment: Deployment) -> None:
         self._keys = keys
         self._visitors = visitors
         self._deployment = deployment

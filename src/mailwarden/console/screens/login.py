@@ -7,7 +7,7 @@ import segno
 from aiohttp import web
 from msgspec import Struct
 
-from mailwarden.access.one_time_codes import address_of
+from mailwarden.access.factors import totp_uri
 from mailwarden.access.sessions import Session
 from mailwarden.console.auth import LOGIN, Page, PublicPage, safe_return_path
 from mailwarden.console.permissions import Permission
@@ -229,7 +229,7 @@ class SetupScreen:
         return request.render(
             "setup/factor.html",
             session=session,
-            qr_code=draw_qr_code(address_of(notes.totp, notes.name)),
+            qr_code=draw_qr_code(totp_uri(notes.totp, notes.name)),
             secret=notes.totp,
             mistake=mistake,
             passkeys=self._visitors.origin(request.call).takes_passkeys,

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from aiohttp import web
 
-from mailwarden.access.administration import Administration
-from mailwarden.access.people import Position, Role, User
+from mailwarden.access.accounts import UserAdministration
+from mailwarden.access.users import Position, Role, User
 from mailwarden.console.auth import PREFIX, Page
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
@@ -26,7 +26,7 @@ ROLE_HINTS: Mapping[str, str] = {
 
 
 class PeopleScreen:
-    def __init__(self, administration: Administration, visitors: VisitorSessions) -> None:
+    def __init__(self, administration: UserAdministration, visitors: VisitorSessions) -> None:
         self._administration = administration
         self._visitors = visitors
         self._sessions = visitors.registry.sessions

@@ -6,8 +6,7 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.access.directory import TenantDirectory
-from mailwarden.access.tenants import MAX_WEIGHTS, TenantStore, Wishes
+from mailwarden.access.tenants import MAX_WEIGHTS, TenantDirectory, TenantSettings, TenantStore
 from mailwarden.console.auth import Page
 from mailwarden.console.forms import Form
 from mailwarden.console.permissions import Permission
@@ -44,7 +43,7 @@ class TenantsScreen:
         return request.render("tenants/index.html", tenants=await self._tenants.list(request.scope))
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
-        return self._form(request, Wishes(""), None)
+        return self._form(request, TenantSettings(""), None)
 
     async def create(self, request: UserRequest) -> web.StreamResponse:
         wishes = None
@@ -66,7 +65,7 @@ class TenantsScreen:
 
     async def show_one(self, request: UserRequest) -> web.StreamResponse:
         tenant = await find_tenant(self._tenants, request)
-        return self._form(request, Wishes.of(tenant), tenant)
+        return self._form(request, TenantSettings.of(tenant), tenant)
 
     async def change(self, request: UserRequest) -> web.StreamResponse:
         tenant, wishes = await find_tenant(self._tenants, request), None
@@ -79,7 +78,7 @@ class TenantsScreen:
         return see_other(f"/console/tenants/{tenant.uid}", "tenant-changed")
 
     def _form(
-        self, request: UserRequest, wishes: Wishes, tenant: Tenant | None, error: MailwardenError | None = None
+        self, request: UserRequest, wishes: TenantSettings, tenant: Tenant | None, error: MailwardenError | None = None
     ) -> web.StreamResponse:
         return request.render(
             "tenants/one.html",
@@ -101,7 +100,7 @@ async def find_tenant(tenants: TenantStore, request: UserRequest) -> Tenant:
     raise TenantNotFound("There is no such tenant.")
 
 
-def _read(form: Form) -> Wishes:
+def _read(form: Form) -> TenantSettings:
     """Return what the form asks for; domains stand on lines of their own or between commas."""
     days = form.text("retention_days")
     if days and not (days.isascii() and days.isdigit() and len(days) < 9):
@@ -110,11 +109,11 @@ def _read(form: Form) -> Wishes:
     return replace(wishes, retention_days=int(days) if days else None)
 
 
-def _as_typed(form: Form) -> Wishes:
+def _as_typed(form: Form) -> TenantSettings:
     chosen = form.text("profile")
     profile = Profile(chosen) if chosen in set(Profile) else Profile.BALANCED
     domains = [word for word in form.raw("domains").replace(",", " ").split() if word]
-    return Wishes(form.text("name"), domains, profile, quarantine_digest=form.ticked("quarantine_digest"))
+    return TenantSettings(form.text("name"), domains, profile, quarantine_digest=form.ticked("quarantine_digest"))
 
 
 MAX_FOUND = 30

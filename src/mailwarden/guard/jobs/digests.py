@@ -23,7 +23,7 @@ from html import escape
 
 from msgspec import Struct
 
-from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.guard.config import DigestSettings
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from mailwarden.access.directory import TenantDirectory, grouped
+from mailwarden.access.tenants import TenantDirectory, grouped
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission

@@ -11,7 +11,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.access.directory import TenantDirectory
+from mailwarden.access.tenants import TenantDirectory
 from mailwarden.guard.processing import GuardRequest, Processing, settle_together
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid

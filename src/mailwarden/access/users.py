@@ -1,22 +1,99 @@
-"""People in PostgreSQL: the one place that reads and writes them. Every change leaves its line in the audit."""
+"""People who use the console: what a person is, and which tenants their role lets them see."""
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import cast
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
-from mailwarden.access.audit import record_deed
-from mailwarden.access.people import Position, Role, User
-from mailwarden.access.scope_value import uids_of
+from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, TenantNotFound
+from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, SchemaViolation, TenantNotFound
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
-MAX_PEOPLE = 1_000
+MAX_NAME = 100
+MAX_EMAIL = 254
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
+
+
+class Role(StrEnum):
+    """What a person may do; `console/permissions.py` has the table."""
+
+    DEPLOYMENT_ADMINISTRATOR = "deployment-administrator"
+    TENANT_ADMINISTRATOR = "tenant-administrator"
+    ANALYST = "analyst"
+    AUDITOR = "auditor"
+
+
+class User(Struct, frozen=True):
+    """One person, without any secret of theirs."""
+
+    uid: UUID
+    name: str
+    role: Role
+    tenants: frozenset[UUID]
+    created: datetime
+    email: str = ""
+    disabled: bool = False
+    last_login: datetime | None = None
+    has_password: bool = False
+    has_totp: bool = False
+    passkeys: int = 0
+    issuer: str | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Return what the person sees: an analyst or auditor without tenants sees the deployment."""
+        if self.role is Role.DEPLOYMENT_ADMINISTRATOR:
+            return Scope.deployment()
+        if self.role is Role.TENANT_ADMINISTRATOR or self.tenants:
+            return Scope(self.tenants)
+        return Scope.deployment()
+
+
+class Position(Struct, frozen=True):
+    """A role, and the tenants that it is for; none is the deployment."""
+
+    role: Role
+    tenants: frozenset[UUID] = frozenset()
+
+    def check(self) -> None:
+        """Refuse a role with tenants that cannot be."""
+        if self.role is Role.DEPLOYMENT_ADMINISTRATOR and self.tenants:
+            raise SchemaViolation("A deployment administrator is bound to no tenant.")
+        if self.role is Role.TENANT_ADMINISTRATOR and not self.tenants:
+            raise SchemaViolation("A tenant administrator needs at least one tenant.")
+
+    def is_within(self, scope: Scope) -> bool:
+        """Tell whether somebody of that scope may give it: nobody gives more than they have."""
+        if scope.tenants is None:
+            return True
+        return self.role is not Role.DEPLOYMENT_ADMINISTRATOR and bool(self.tenants) and self.tenants <= scope.tenants
+
+
+def checked_name(text: str) -> str:
+    """Return a login name, or say what one looks like; one alphabet, so that no two look the same."""
+    name = text.strip()
+    if not _NAME.fullmatch(name):
+        raise SchemaViolation(f"A name has 1 to {MAX_NAME} letters, digits or . _ @ + -, a letter or digit first.")
+    return name
+
+
+def checked_email(text: str) -> str:
+    """Return the address in its one form; it is a label for people, and nothing is sent to it."""
+    email = unicodedata.normalize("NFC", text.strip())
+    if email and (len(email) > MAX_EMAIL or not email.isprintable() or "@" not in email or " " in email):
+        raise SchemaViolation("This is no e-mail address.")
+    return email
+
+
+MAX_USERS = 1_000
 
 USER_COLUMNS = """
 people.uid, people.name, people.email, people.role, people.tenants, people.created AS person_created, people.disabled,
@@ -40,7 +117,7 @@ _ADMINISTRATORS = """
 SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
 """
 # Changes of who administers happen one after another, so that two of them cannot each count on the other's person.
-_TURN = "SELECT pg_advisory_xact_lock(6, 1)"
+_LOCK = "SELECT pg_advisory_xact_lock(6, 1)"
 
 
 class NewUser(Struct, frozen=True):
@@ -66,27 +143,27 @@ class UserStore:
         async with self._database.connection() as connection, connection.transaction():
             return await insert_user(connection, scope, wanted, actor)
 
-    async def list(self, scope: Scope, limit: int = MAX_PEOPLE) -> Sequence[User]:
+    async def list(self, scope: Scope, limit: int = MAX_USERS) -> Sequence[User]:
         """Return the people of the scope by name."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(_LIST, uids_of(scope), min(limit, MAX_PEOPLE))
+            rows = await connection.fetch(_LIST, scope.uids(), min(limit, MAX_USERS))
         return [user_of(row) for row in rows]
 
     async def find(self, scope: Scope, uid: UUID) -> User | None:
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_FIND, uids_of(scope), uid)
+            row = await connection.fetchrow(_FIND, scope.uids(), uid)
         return None if row is None else user_of(row)
 
     async def find_name(self, scope: Scope, name: str) -> tuple[User, str | None] | None:
         """Return the person of that name, however it is capitalised, and the hash of their password."""
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_BY_NAME, uids_of(scope), name)
+            row = await connection.fetchrow(_BY_NAME, scope.uids(), name)
         return None if row is None else (user_of(row), cast("str | None", row["password"]))
 
     async def find_subject(self, scope: Scope, issuer: str, subject: str) -> User | None:
         """Return the person whom the issuer vouches for by that name."""
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_BY_SUBJECT, uids_of(scope), issuer, subject)
+            row = await connection.fetchrow(_BY_SUBJECT, scope.uids(), issuer, subject)
         return None if row is None else user_of(row)
 
     async def is_empty(self, scope: Scope) -> bool:
@@ -98,7 +175,7 @@ class UserStore:
         """Give a person another role or other tenants."""
         _check_position(scope, position)
         async with self._database.connection() as connection, connection.transaction():
-            before = await locked(connection, scope, uid)
+            before = await lock_user(connection, scope, uid)
             await check_tenants(connection, position)
             if before.role is Role.DEPLOYMENT_ADMINISTRATOR and position.role is not before.role:
                 await _keep_an_administrator(connection, uid)
@@ -116,7 +193,7 @@ class UserStore:
     async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
         """Shut a person out, and end their sessions; or let them in again."""
         async with self._database.connection() as connection, connection.transaction():
-            before = await locked(connection, scope, uid)
+            before = await lock_user(connection, scope, uid)
             if before.disabled == disabled:
                 return before
             if disabled and before.role is Role.DEPLOYMENT_ADMINISTRATOR:
@@ -133,7 +210,7 @@ class UserStore:
     async def set_password(self, scope: Scope, uid: UUID, password_hash: str, actor: Actor | None) -> None:
         """Keep the hash of a new password; without an actor it is the same password, hashed anew."""
         async with self._database.connection() as connection, connection.transaction():
-            person = await locked(connection, scope, uid)
+            person = await lock_user(connection, scope, uid)
             await connection.execute("UPDATE people SET password = $2 WHERE uid = $1", uid, password_hash)
             if actor is not None:
                 await connection.execute("DELETE FROM setup_links WHERE person = $1", uid)
@@ -195,14 +272,14 @@ async def check_tenants(connection: Connection, position: Position) -> None:
         raise TenantNotFound(f"There is no tenant {missing}.")
 
 
-async def locked(connection: Connection, scope: Scope, uid: UUID) -> User:
+async def lock_user(connection: Connection, scope: Scope, uid: UUID) -> User:
     """Return a person as they are until the transaction of the caller ends."""
-    await connection.execute(_TURN)
+    await connection.execute(_LOCK)
     return await _found(connection, scope, uid)
 
 
 async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
-    row = await connection.fetchrow(_FIND, uids_of(scope), uid)
+    row = await connection.fetchrow(_FIND, scope.uids(), uid)
     if row is None:
         raise PersonNotFound("There is no such person.")
     return user_of(row)
@@ -224,7 +301,7 @@ async def _record(
     connection: Connection, actor: Actor, action: str, person: User, details: Mapping[str, object]
 ) -> None:
     tenant = next(iter(person.tenants)) if len(person.tenants) == 1 else None
-    await record_deed(connection, actor, action, f"user:{person.name}", details, tenant=tenant)
+    await record_event(connection, actor, action, f"user:{person.name}", details, tenant=tenant)
 
 
 def _shown(person: User) -> dict[str, object]:

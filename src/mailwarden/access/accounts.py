@@ -10,17 +10,23 @@ from uuid import UUID
 
 import msgspec
 
-from mailwarden.access.factor_store import Passkey
-from mailwarden.access.one_time_codes import new_recovery_codes, new_secret, recovery_digest, step_of
-from mailwarden.access.passkeys import ask_for_new, read_new
+from mailwarden.access.factors import (
+    Passkey,
+    creation_options,
+    new_recovery_codes,
+    new_totp_secret,
+    recovery_digest,
+    totp_step,
+    verify_creation,
+)
+from mailwarden.access.login import CODES, Registry
 from mailwarden.access.passwords import check_password
-from mailwarden.access.people import User
-from mailwarden.access.place import Place
-from mailwarden.access.registry import Registry
-from mailwarden.access.sessions import Session
-from mailwarden.access.setups import CODES
-from mailwarden.access.throttle import NAME, name_subject
-from mailwarden.errors import LoginFailed, SchemaViolation
+from mailwarden.access.rate_limits import PER_NAME, name_subject
+from mailwarden.access.sessions import ClientOrigin, Session
+from mailwarden.access.setup_links import SetupLink
+from mailwarden.access.users import Position, User, checked_email
+from mailwarden.errors import LoginFailed, PersonNotFound, SchemaViolation
+from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 
 _ALL = Scope.deployment()
@@ -43,14 +49,14 @@ class Account:
         """Return the person, having asked for their password where they have one."""
         user = _user(session)
         if user.has_password:
-            await self._throttle.take((name_subject(user.name), NAME))
+            await self._throttle.take((name_subject(user.name), PER_NAME))
             found = await self._users.find_name(_ALL, user.name)
             if found is None or not await self._passwords.matches(found[1], password):
                 raise LoginFailed("The password is wrong.")
             await self._throttle.forget(name_subject(user.name))
         return user
 
-    async def change_password(self, session: Session, current: str, wanted: str, place: Place) -> None:
+    async def change_password(self, session: Session, current: str, wanted: str, place: ClientOrigin) -> None:
         """Set another password, and end every other session of the person."""
         user = await self.confirm(session, current)
         if user.issuer is not None and not user.has_password:
@@ -62,13 +68,13 @@ class Account:
     async def propose_totp(self, session: Session, password: str) -> Session:
         """Return the session with a new secret to show; the old one is good until the new one is proven."""
         await self.confirm(session, password)
-        return await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=new_secret()))
+        return await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=new_totp_secret()))
 
-    async def prove_totp(self, session: Session, code: str, place: Place) -> None:
+    async def prove_totp(self, session: Session, code: str, place: ClientOrigin) -> None:
         """Keep the new secret, whose code this is."""
         user, secret = _user(session), session.notes.totp
-        await self._throttle.take((name_subject(user.name), NAME))
-        step = step_of(secret, code, self._now()) if secret else None
+        await self._throttle.take((name_subject(user.name), PER_NAME))
+        step = totp_step(secret, code, self._now()) if secret else None
         if step is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
         await self._throttle.forget(name_subject(user.name))
@@ -79,29 +85,29 @@ class Account:
     async def passkeys(self, session: Session) -> Sequence[Passkey]:
         return await self._factors.passkeys(_user(session).uid)
 
-    async def offer_passkey(self, session: Session, password: str, place: Place) -> tuple[Session, str]:
+    async def offer_passkey(self, session: Session, password: str, place: ClientOrigin) -> tuple[Session, str]:
         """Return what a browser needs to make another passkey, and the session that remembers the challenge."""
         user = await self.confirm(session, password)
         challenge = secrets.token_bytes(32)
         known = [passkey.credential for passkey in await self._factors.passkeys(user.uid)]
-        options = ask_for_new(place, user.uid.bytes, user.name, challenge, known)
+        options = creation_options(place, user.uid.bytes, user.name, challenge, known)
         notes = msgspec.structs.replace(session.notes, challenge=challenge)
         return await self._sessions.remember(session, notes), options
 
-    async def add_passkey(self, session: Session, answer: str, name: str, place: Place) -> None:
+    async def add_passkey(self, session: Session, answer: str, name: str, place: ClientOrigin) -> None:
         challenge = await self._sessions.take_challenge(session)
-        made = read_new(place, answer, challenge, name)
+        made = verify_creation(place, answer, challenge, name)
         user = _user(session)
         await self._factors.add_passkey(user, made, place.actor(user.name))
 
-    async def remove_passkey(self, session: Session, passkey_id: UUID, place: Place) -> bool:
+    async def remove_passkey(self, session: Session, passkey_id: UUID, place: ClientOrigin) -> bool:
         """Remove a passkey, unless nothing else would let the person in."""
         user = _user(session)
         if not user.has_totp and user.passkeys <= 1 and user.issuer is None:
             raise SchemaViolation("This is your only second factor. Add another passkey or an authenticator first.")
         return await self._factors.remove_passkey(user, passkey_id, place.actor(user.name))
 
-    async def renew_recovery_codes(self, session: Session, password: str, place: Place) -> None:
+    async def renew_recovery_codes(self, session: Session, password: str, place: ClientOrigin) -> None:
         """Make ten new codes for the next page to show once; those before are good no longer."""
         user = await self.confirm(session, password)
         codes = new_recovery_codes()
@@ -117,3 +123,40 @@ def _user(session: Session) -> User:
     if session.user is None:
         raise LoginFailed("Log in first.")
     return session.user
+
+
+class UserAdministration:
+    """Every method keeps to the scope of whoever calls; whom they may not see does not exist for them."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def list(self, scope: Scope) -> Sequence[User]:
+        return await self._registry.users.list(scope)
+
+    async def links(self, scope: Scope) -> Sequence[SetupLink]:
+        """Return the links that nobody has used yet."""
+        return await self._registry.links.list(scope)
+
+    async def find(self, scope: Scope, uid: UUID) -> User:
+        user = await self._registry.users.find(scope, uid)
+        if user is None:
+            raise PersonNotFound("There is no such person.")
+        return user
+
+    async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
+        """Return the token of a link for somebody new, shown once."""
+        return await self._registry.links.invite(scope, position, checked_email(email), actor)
+
+    async def withdraw(self, scope: Scope, link_id: UUID, actor: Actor) -> bool:
+        return await self._registry.links.withdraw(scope, link_id, actor)
+
+    async def renew(self, scope: Scope, uid: UUID, actor: Actor) -> str:
+        """Return the token of a link by which a person chooses everything anew, shown once."""
+        return await self._registry.links.renew(scope, await self.find(scope, uid), actor)
+
+    async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
+        return await self._registry.users.move(scope, uid, position, actor)
+
+    async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
+        return await self._registry.users.disable(scope, uid, actor, disabled=disabled)

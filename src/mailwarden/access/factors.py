@@ -1,0 +1,349 @@
+"""Codes of an authenticator application (TOTP, RFC 6238) and recovery codes, as pure functions.
+
+Security: secrets pass through here. A step of TOTP is accepted once only; the store keeps the last one.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+from uuid import UUID
+
+import asyncpg
+import pyotp
+from msgspec import Struct
+from webauthn import (
+    generate_authentication_options,
+    generate_registration_options,
+    options_to_json,
+    verify_authentication_response,
+    verify_registration_response,
+)
+from webauthn.helpers import parse_authentication_credential_json
+from webauthn.helpers.exceptions import WebAuthnException
+from webauthn.helpers.structs import (
+    AuthenticatorSelectionCriteria,
+    PublicKeyCredentialDescriptor,
+    ResidentKeyRequirement,
+    UserVerificationRequirement,
+)
+
+from mailwarden.access.audit import record_event
+from mailwarden.access.sessions import ClientOrigin
+from mailwarden.access.users import User
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.crypto.mac import Mac, equal
+from mailwarden.database.pool import Connection, Database, Row
+from mailwarden.errors import LoginFailed, NameTaken, SchemaViolation
+from mailwarden.model.actor import Actor
+
+ISSUER = "Mailwarden"
+STEP_SECONDS = 30
+RECOVERY_CODES = 10
+_CODE_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # no letter that looks like another
+_CODE_LENGTH = 16  # 80 bits
+_RECOVERY = b"mailwarden recovery codes 1"
+
+
+def new_totp_secret() -> str:
+    """Return a secret of 160 bits as an authenticator takes it."""
+    return pyotp.random_base32(32)
+
+
+def totp_uri(secret: str, name: str) -> str:
+    """Return what the QR code says."""
+    return pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
+
+
+def totp_step(secret: str, code: str, now: float) -> int | None:
+    """Return the step that the code belongs to: this one, the one before or the one after; None for a wrong code."""
+    digits = "".join(code.split())
+    if len(digits) != 6 or not digits.isascii() or not digits.isdigit():
+        return None
+    current = int(now) // STEP_SECONDS
+    totp = pyotp.TOTP(secret)
+    found = None
+    for step in (current - 1, current, current + 1):
+        if equal(totp.at(step * STEP_SECONDS).encode(), digits.encode()):
+            found = step
+    return found
+
+
+def new_recovery_codes() -> list[str]:
+    """Return ten codes, each good once, in groups of four."""
+    codes = ["".join(secrets.choice(_CODE_DIGITS) for _ in range(_CODE_LENGTH)) for _ in range(RECOVERY_CODES)]
+    return ["-".join(code[start : start + 4] for start in range(0, _CODE_LENGTH, 4)) for code in codes]
+
+
+def looks_like_recovery(code: str) -> bool:
+    return len(_plain(code)) == _CODE_LENGTH
+
+
+def recovery_digest(code: str, pepper: KeyRing) -> bytes:
+    """Return what is stored of a recovery code."""
+    return Mac(pepper, _RECOVERY).sign(_plain(code).encode())
+
+
+def recovery_candidates(code: str, pepper: KeyRing) -> list[bytes]:
+    """Return what may be stored of a recovery code: one digest for every key."""
+    return Mac(pepper, _RECOVERY).candidates(_plain(code).encode())
+
+
+def _plain(code: str) -> str:
+    return "".join(code.lower().split()).replace("-", "")[:64]
+
+
+MAX_PASSKEYS = 20
+
+_PASSKEYS = "SELECT passkey_id, credential, person, name, public_key, sign_count, created, last_used FROM passkeys"
+_INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, sign_count) VALUES ($1, $2, $3, $4, $5)"
+
+
+class Passkey(Struct, frozen=True):
+    """One passkey of a person."""
+
+    passkey_id: UUID
+    credential: bytes
+    person: UUID
+    name: str
+    public_key: bytes
+    sign_count: int
+    created: datetime
+    last_used: datetime | None
+
+
+class NewPasskey(Struct, frozen=True):
+    """A passkey that was just made, in a browser of its person."""
+
+    credential: bytes
+    public_key: bytes
+    sign_count: int
+    name: str
+
+
+class FactorStore:
+    """All SQL about second factors; a row belongs to one person, who was found in a scope before."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def totp(self, person: UUID) -> bytes | None:
+        """Return the sealed secret of a person."""
+        async with self._database.connection() as connection:
+            return cast("bytes | None", await connection.fetchval("SELECT totp FROM people WHERE uid = $1", person))
+
+    async def spend_step(self, person: UUID, step: int) -> bool:
+        """Accept a step of TOTP, if none so late was accepted before; of two at once one is accepted."""
+        async with self._database.connection() as connection:
+            query = "UPDATE people SET totp_step = $2 WHERE uid = $1 AND totp_step < $2 RETURNING true"
+            return bool(await connection.fetchval(query, person, step))
+
+    async def set_totp(self, user: User, sealed: bytes | None, step: int, actor: Actor) -> None:
+        """Keep another secret, of which the step has been used, or none."""
+        async with self._database.connection() as connection, connection.transaction():
+            await connection.execute(
+                "UPDATE people SET totp = $2, totp_step = $3 WHERE uid = $1", user.uid, sealed, step
+            )
+            details = {"before": {"totp": user.has_totp}, "after": {"totp": sealed is not None}}
+            await _record(connection, actor, "people.totp", user, details)
+
+    async def passkeys(self, person: UUID) -> Sequence[Passkey]:
+        """Return the passkeys of a person, oldest first."""
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(f"{_PASSKEYS} WHERE person = $1 ORDER BY created", person)
+        return [_passkey(row) for row in rows]
+
+    async def find_passkey(self, credential: bytes) -> Passkey | None:
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(f"{_PASSKEYS} WHERE credential = $1", credential)
+        return None if row is None else _passkey(row)
+
+    async def add_passkey(self, user: User, made: NewPasskey, actor: Actor) -> None:
+        async with self._database.connection() as connection, connection.transaction():
+            await insert_passkey(connection, user, made, actor)
+
+    async def use_passkey(self, passkey: Passkey, sign_count: int) -> bool:
+        """Note the use; tell whether the counter had not moved beyond it already, as a copy's would."""
+        query = """
+        UPDATE passkeys SET sign_count = $2, last_used = now()
+        WHERE credential = $1 AND (sign_count < $2 OR (sign_count = 0 AND $2 = 0)) RETURNING true
+        """
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(query, passkey.credential, sign_count))
+
+    async def remove_passkey(self, user: User, passkey_id: UUID, actor: Actor) -> bool:
+        """Remove one passkey of a person; tell whether there was one."""
+        async with self._database.connection() as connection, connection.transaction():
+            query = "DELETE FROM passkeys WHERE person = $1 AND passkey_id = $2 RETURNING name"
+            name = await connection.fetchval(query, user.uid, passkey_id)
+            if name is None:
+                return False
+            details = {"before": {"passkey": str(name)}, "after": {"passkey": None}}
+            await _record(connection, actor, "people.passkey-remove", user, details)
+        return True
+
+    async def set_recovery_codes(self, user: User, digests: Sequence[bytes], actor: Actor) -> None:
+        """Keep these codes, and none of those before."""
+        async with self._database.connection() as connection, connection.transaction():
+            await insert_recovery_codes(connection, user.uid, digests)
+            await _record(connection, actor, "people.recovery-codes", user, {"after": {"codes": len(digests)}})
+
+    async def spend_recovery_code(self, person: UUID, candidates: Sequence[bytes]) -> bool:
+        """Use a code up, whichever key its digest was made with; tell whether it was good."""
+        query = """
+        UPDATE recovery_codes SET used = now()
+        WHERE person = $1 AND digest = ANY ($2::bytea[]) AND used IS NULL RETURNING true
+        """
+        async with self._database.connection() as connection:
+            return bool(await connection.fetchval(query, person, list(candidates)))
+
+    async def recovery_codes_left(self, person: UUID) -> int:
+        async with self._database.connection() as connection:
+            query = "SELECT count(*) FROM recovery_codes WHERE person = $1 AND used IS NULL"
+            return cast("int", await connection.fetchval(query, person))
+
+
+async def insert_passkey(connection: Connection, user: User, made: NewPasskey, actor: Actor) -> None:
+    """Add a passkey inside the transaction of the caller."""
+    try:
+        await connection.execute(
+            _INSERT_PASSKEY, made.credential, user.uid, made.name, made.public_key, made.sign_count
+        )
+    except asyncpg.UniqueViolationError:
+        raise NameTaken("This passkey is already in use.") from None
+    details = {"before": {"passkey": None}, "after": {"passkey": made.name}}
+    await _record(connection, actor, "people.passkey-add", user, details)
+
+
+async def insert_recovery_codes(connection: Connection, person: UUID, digests: Sequence[bytes]) -> None:
+    """Replace the recovery codes inside the transaction of the caller."""
+    await connection.execute("DELETE FROM recovery_codes WHERE person = $1", person)
+    query = "INSERT INTO recovery_codes (person, digest) SELECT $1, unnest($2::bytea[])"
+    await connection.execute(query, person, list(digests))
+
+
+async def _record(connection: Connection, actor: Actor, action: str, user: User, details: Mapping[str, object]) -> None:
+    tenant = next(iter(user.tenants)) if len(user.tenants) == 1 else None
+    await record_event(connection, actor, action, f"user:{user.name}", details, tenant=tenant)
+
+
+def _passkey(row: Row) -> Passkey:
+    return Passkey(
+        passkey_id=cast("UUID", row["passkey_id"]),
+        credential=cast("bytes", row["credential"]),
+        person=cast("UUID", row["person"]),
+        name=str(row["name"]),
+        public_key=cast("bytes", row["public_key"]),
+        sign_count=cast("int", row["sign_count"]),
+        created=cast("datetime", row["created"]),
+        last_used=cast("datetime | None", row["last_used"]),
+    )
+
+
+TIMEOUT_MS = 120_000
+MAX_ANSWER = 16_384
+MAX_PASSKEY_NAME = 60
+
+
+def creation_options(place: ClientOrigin, handle: bytes, name: str, challenge: bytes, known: list[bytes]) -> str:
+    """Return, as JSON, what a browser needs to make a passkey that lives in the authenticator."""
+    _check_site(place)
+    if len(known) >= MAX_PASSKEYS:
+        raise SchemaViolation(f"A person has at most {MAX_PASSKEYS} passkeys.")
+    options = generate_registration_options(
+        rp_id=place.host,
+        rp_name=ISSUER,
+        user_id=handle,
+        user_name=name,
+        challenge=challenge,
+        timeout=TIMEOUT_MS,
+        exclude_credentials=[PublicKeyCredentialDescriptor(id=credential) for credential in known],
+        authenticator_selection=AuthenticatorSelectionCriteria(
+            resident_key=ResidentKeyRequirement.REQUIRED,
+            user_verification=UserVerificationRequirement.REQUIRED,
+        ),
+    )
+    return options_to_json(options)
+
+
+def verify_creation(place: ClientOrigin, answer: str, challenge: bytes | None, name: str) -> NewPasskey:
+    """Return the passkey that the browser made, or raise LoginFailed."""
+    _check_answer(answer, challenge)
+    assert challenge is not None
+    try:
+        made = verify_registration_response(
+            credential=answer,
+            expected_challenge=challenge,
+            expected_rp_id=place.host,
+            expected_origin=place.site,
+            require_user_verification=True,
+        )
+    except (WebAuthnException, ValueError, TypeError, KeyError):
+        raise _rejected() from None
+    return NewPasskey(made.credential_id, made.credential_public_key, made.sign_count, checked_passkey_name(name))
+
+
+def request_options(place: ClientOrigin, challenge: bytes) -> str:
+    """Return, as JSON, what a browser needs to log in with any passkey it has for this site."""
+    _check_site(place)
+    options = generate_authentication_options(
+        rp_id=place.host,
+        challenge=challenge,
+        timeout=TIMEOUT_MS,
+        user_verification=UserVerificationRequirement.REQUIRED,
+    )
+    return options_to_json(options)
+
+
+def credential_in(answer: str) -> bytes:
+    """Return which passkey a browser used; nothing of it is believed yet."""
+    if len(answer) > MAX_ANSWER:
+        raise _rejected()
+    try:
+        return parse_authentication_credential_json(answer).raw_id
+    except (WebAuthnException, ValueError, TypeError, KeyError):
+        raise _rejected() from None
+
+
+def verify_assertion(place: ClientOrigin, answer: str, challenge: bytes | None, passkey: Passkey) -> int:
+    """Return the passkey's new counter where the answer proves it, or raise LoginFailed."""
+    _check_answer(answer, challenge)
+    assert challenge is not None
+    try:
+        proven = verify_authentication_response(
+            credential=answer,
+            expected_challenge=challenge,
+            expected_rp_id=place.host,
+            expected_origin=place.site,
+            credential_public_key=passkey.public_key,
+            credential_current_sign_count=passkey.sign_count,
+            require_user_verification=True,
+        )
+    except (WebAuthnException, ValueError, TypeError, KeyError):
+        raise _rejected() from None
+    return proven.new_sign_count
+
+
+def checked_passkey_name(text: str) -> str:
+    name = " ".join(text.split())[:MAX_PASSKEY_NAME]
+    return name if name.isprintable() and name else "Passkey"
+
+
+def _check_site(place: ClientOrigin) -> None:
+    if not place.takes_passkeys:
+        raise SchemaViolation("Browsers make passkeys for a host name, not for an address: open this site by its name.")
+
+
+def _check_answer(answer: str, challenge: bytes | None) -> None:
+    if challenge is None or len(answer) > MAX_ANSWER:
+        raise _rejected()
+    try:
+        if not isinstance(json.loads(answer), dict):
+            raise _rejected()
+    except ValueError:
+        raise _rejected() from None
+
+
+def _rejected() -> LoginFailed:
+    return LoginFailed("This passkey was not accepted; try again.")
