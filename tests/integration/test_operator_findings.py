@@ -98,13 +98,13 @@ async def test_an_engine_that_is_down_at_the_start_is_logged_once(monkeypatch: p
     monkeypatch.setattr(guard_engines, "log", Log())
     engine = Engine()
     watch = EngineWatch([engine])  # type: ignore[list-item]
-    await watch.look()
-    await watch.look()
+    await watch.check()
+    await watch.check()
     assert logged == [("engine_changed", False)]
     engine.down = False
-    await watch.look()
+    await watch.check()
     engine.down = True
-    await watch.look()
+    await watch.check()
     assert [up for _, up in logged] == [False, True, False]
 
 

@@ -294,7 +294,7 @@ async def test_when_it_became_full_since_mail_the_data_is_not_asked_for(tmp_path
 
 async def test_only_the_named_networks_may_connect(tmp_path: Path) -> None:
     async with talking(tmp_path, clients=("192.0.2.0/24",)) as (talk, _):
-        assert await talk.reply() == "554 5.7.1 Not from here"
+        assert await talk.reply() == "554 5.7.1 Client not allowed"
         assert await talk.reply() == ""
 
 

@@ -1,4 +1,4 @@
-"""Letting a guard request into processing, slowing it down, or refusing it: a plain count in guard's one loop."""
+"""Admission control: accepts, delays or rejects guard requests by a count in guard's event loop."""
 
 import asyncio
 import random
@@ -9,7 +9,7 @@ from mailwarden.errors import Overloaded
 
 
 class Admission:
-    """Counts what is in processing over all scan sources, and holds new guard requests to the limits."""
+    """Counts the requests in processing of all scan sources, and enforces the limits on new ones."""
 
     def __init__(self, *, maximum: int, threshold: int, max_delay: float, max_bytes: int) -> None:
         if not 1 <= threshold <= maximum:
@@ -24,10 +24,10 @@ class Admission:
 
     @asynccontextmanager
     async def admitted(self, size: int) -> AsyncIterator[None]:
-        """Hold a place for a message of `size` bytes; raise Overloaded where there is none."""
+        """Reserve capacity for a message of `size` bytes; raise Overloaded if there is none."""
         if self.in_processing >= self._threshold:
             await self._throttle()
-        self._require_room(size)
+        self._require_capacity(size)
         self.in_processing += 1
         self.bytes_in_flight += size
         try:
@@ -37,10 +37,10 @@ class Admission:
             self.bytes_in_flight -= size
 
     async def _throttle(self) -> None:
-        """Wait outside the count, longer the fuller it is; who waits holds no place (else goodput collapses)."""
+        """Wait outside the count, longer as load grows; waiting requests hold no capacity, or goodput collapses."""
         delay = self.delay()
         if delay is None:
-            raise self._refusal()
+            raise self._rejection()
         self._waiting += 1
         try:
             await asyncio.sleep(delay)
@@ -49,11 +49,11 @@ class Admission:
 
     @property
     def max_waiting(self) -> int:
-        """Return how many may wait at once; without a delay band nobody does."""
+        """Return how many requests may wait at once: none if the threshold equals the maximum."""
         return self.maximum if self._threshold < self.maximum else 0
 
     def delay(self) -> float | None:
-        """Return how long a guard request must wait now, in seconds, or None where it is refused at once."""
+        """Return how long a guard request must wait now, in seconds, or None if it is rejected at once."""
         n, threshold, maximum = self.in_processing, self._threshold, self.maximum
         if n < threshold:
             return 0.0
@@ -61,12 +61,12 @@ class Admission:
             return None
         return self._max_delay * (n - threshold + 1) / (maximum - threshold)
 
-    def _require_room(self, size: int) -> None:
+    def _require_capacity(self, size: int) -> None:
         if self.in_processing >= self.maximum or self.bytes_in_flight + size > self._max_bytes:
-            raise self._refusal()
+            raise self._rejection()
 
-    def _refusal(self) -> Overloaded:
-        # Callers who were refused together should not come back together.
+    def _rejection(self) -> Overloaded:
+        # Callers that were rejected together should not retry together.
         return Overloaded(
             f"{self.in_processing} of {self.maximum} guard requests are in processing; try again shortly.",
             retry_after=random.randint(1, 5),  # noqa: S311 - jitter, not a secret

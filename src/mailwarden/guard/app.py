@@ -1,4 +1,4 @@
-"""Puts guard together: the engines, the workers, policy, history, the scan sources, and the port they listen on."""
+"""Assembles guard: the engines, the workers, policy, history, the scan sources and the listener."""
 
 import asyncio
 import socket
@@ -59,9 +59,9 @@ from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
-# A first copy is waited for so long; then guard opens its port and says that it has no lists yet.
+# Longest wait for the first list replica; after that guard opens its port and reports that the lists are missing.
 LISTS_SECONDS = 10.0
-DISABLED_SECONDS = 300  # until a caller tries again: an operator has to change the configuration
+DISABLED_SECONDS = 300  # Retry-After: an operator must change the configuration first
 
 log = get_logger(__name__)
 
@@ -71,12 +71,12 @@ def _rest_api(context: GuardContext) -> Handler:
     return RestApi(context.admission, context.processing, context.spool, timeout).submit
 
 
-# The scan sources that take HTTP: the configuration key, the path, and what answers there when it is enabled.
+# The HTTP scan sources on guard's own port: the configuration key, the path and the handler.
 SOURCES: tuple[tuple[str, str, Callable[[GuardContext], Handler]], ...] = (("rest_api", SUBMIT_PATH, _rest_api),)
 
 
 class Guard:
-    """The parts of a running guard that tell how it is doing."""
+    """A running guard: its status, and the listeners to close when it stops."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Guard:
         self._workers = workers
         self.name = config.name or socket.gethostname()
         self.stopping = False
-        self.closers: tuple[Callable[[], None], ...] = ()  # of the sources that are not the front door's
+        self.closers: tuple[Callable[[], None], ...] = ()  # of the sources with a listener of their own
 
     async def status(self, _: Call) -> web.StreamResponse:
         status = GuardStatus(
@@ -138,16 +138,16 @@ def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
 
 @asynccontextmanager
 async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
-    """Start everything guard needs, and the doors to it."""
+    """Start guard with all its scan sources."""
     metrics = Metrics()
     async with open_context(config, folder, metrics) as (guard, context):
         settings = msgspec.json.encode(effective(folder / PATH, config, PATH))
         async with (
             _tenants_updated(context),
             open_smtp(context, guard.name) as close_smtp,
-            open_http_sources(context) as close,
+            open_http_sources(context) as close_http,
         ):
-            guard.closers = (close_smtp, close)
+            guard.closers = (close_smtp, close_http)
             clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
             routes = _routes(context, guard, metrics, settings)
             yield guard, FrontDoor(routes, metrics, clients=clients, max_head=MAX_HEAD)
@@ -157,7 +157,7 @@ async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[G
 async def open_context(
     config: GuardConfig, folder: Path, metrics: Metrics
 ) -> AsyncIterator[tuple[Guard, GuardContext]]:
-    """Start everything behind the doors; end it in the opposite order."""
+    """Start everything that the scan sources use; stop it in reverse order."""
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
@@ -173,12 +173,12 @@ async def open_context(
         history = HistoryWriter(store, config.history.buffer, metrics, senders.record)
         history.start()
         stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
-        lists = await _fed_lists(config, folder, database, metrics, stack)
-        workers = await _started_workers(config, folder, metrics, stack)
+        lists = await _start_lists(config, folder, database, metrics, stack)
+        workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
         watch = EngineWatch(engines)
         _measure_engines(metrics, watch)
-        await watch.look()
+        await watch.check()
         watching = asyncio.create_task(watch.run())
         stack.push_async_callback(end_tasks, watching)
         admission = Admission(
@@ -223,7 +223,7 @@ async def open_context(
 
 @asynccontextmanager
 async def _tenants_updated(context: GuardContext) -> AsyncIterator[None]:
-    """Keep the tenants up to date, where a source has to find them by the recipients; abby names them otherwise."""
+    """Keep the tenant directory current if a source assigns tenants by recipient; abby sends them otherwise."""
     sources = context.config.scan_sources
     if sources.smtp is not None or sources.rspamd_api is not None or sources.stalwart_hook is not None:
         await context.tenants.start()
@@ -233,8 +233,8 @@ async def _tenants_updated(context: GuardContext) -> AsyncIterator[None]:
         await context.tenants.stop()
 
 
-async def _started_workers(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> WorkerPool:
-    """Start the workers, sandboxed unless the configuration says otherwise; without a sandbox guard does not start."""
+async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, stack: AsyncExitStack) -> WorkerPool:
+    """Start the workers. guard does not start if the sandbox fails, unless the configuration disables it."""
     wanted = config.workers
     if wanted.sandbox == REQUIRED:
         check_out_of_reach(folder)
@@ -277,10 +277,10 @@ def _learning(config: GuardConfig, folder: Path, database: Database, engines: Se
     return Learning(ReportStore(database), teacher, seal, config.learning.retention_days)
 
 
-async def _fed_lists(
+async def _start_lists(
     config: GuardConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
 ) -> Replica:
-    """Return the replica of the lists, kept up to date until the end."""
+    """Return the list replica, which follows the changes until guard stops."""
     path = folder / config.lists.replica
     replica = Replica(path)
     stack.callback(replica.close)

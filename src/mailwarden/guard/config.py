@@ -94,8 +94,8 @@ def _mistakes(source: RspamdApi | StalwartHook, key: str, secret: str) -> Iterat
         yield key, "is needed; without one `allowWithoutSecret: true` lets every process that reaches the port ask"
     if not public and not is_inside(listen.host):
         problem = (
-            f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and whoever "
-            f"reaches this port is believed; `public: true` and a {key} allow it all the same"
+            f"`{listen.host}` is not a loopback or private address. Messages would pass in the open, and guard "
+            f"trusts every client of this port; `public: true` and a {key} allow it"
         )
         yield "listen", problem
     if public and not secret:

@@ -1,4 +1,4 @@
-"""What the scan sources of a guard share, whatever door they stand at."""
+"""The parts of a guard that its scan sources share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,5 +19,5 @@ class GuardContext:
     processing: Processing
     spool: Path
     database: Database
-    tenants: TenantDirectory  # for the sources that are not told a tenant: filled where one of them is enabled
+    tenants: TenantDirectory  # for sources that assign tenants by recipient; loaded if one of them is enabled
     metrics: Metrics

@@ -1,6 +1,6 @@
-"""Compares a message with the lists: what to look for in it, which entries act, and what it is without allowed files.
+"""Looks a message up in the lists: the observables to collect, the matching entries, and the effect of allowed files.
 
-Lists that cannot be asked are a failure like any other: what they might block is then never clean.
+Unavailable lists are a failure: without them no message is clean.
 """
 
 import time
@@ -23,7 +23,7 @@ from mailwarden.policy.list_effects import failed_report, report_of, without_all
 
 
 class ListLookupResult(Struct, frozen=True):
-    """One message with what the lists say of it."""
+    """One message, the matching list entries, and the evidence with them."""
 
     envelope: Envelope
     sightings: Sightings
@@ -32,7 +32,7 @@ class ListLookupResult(Struct, frozen=True):
 
 
 class WithoutAllowedFiles(Struct, frozen=True):
-    """The evidence as it would be without allowed files, and those files if the engines clear the rest."""
+    """The evidence without the findings of allowed files, and those files if the engines clear the rest."""
 
     evidence: Evidence
     cleared_files: frozenset[str]
@@ -74,15 +74,15 @@ class ListLookup:
         return ListLookupResult(envelope, sightings, listing, evidence)
 
     def count(self, compared: ListLookupResult) -> None:
-        """Count the entries that acted, so that a list tells which of its entries are still of use."""
+        """Count the entries that took effect, so that users see which entries are still of use."""
         self._lists.count(compared.listing)
 
     async def without_allowed_files(
         self, raw: RawMessage, compared: ListLookupResult, deadline: float
     ) -> WithoutAllowedFiles | None:
-        """Return the evidence as it would be without allowed files, or None if there are none.
+        """Return the evidence without the findings of allowed files, or None if no file is allowed.
 
-        An engine's findings about the message go only if it reports the same of those files and clears the rest.
+        An engine's findings are removed only if it reports the same for those files and clears the rest.
         """
         allowed, evidence = compared.listing.allowed_files, compared.evidence
         if not allowed:

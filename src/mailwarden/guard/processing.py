@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 
 class GuardRequest(Struct, frozen=True):
-    """One message on its way through guard."""
+    """One message in guard."""
 
     ggrid: UUID
     source: str
@@ -42,12 +42,12 @@ class GuardRequest(Struct, frozen=True):
     groups: tuple[RecipientGroup, ...]  # the recipients by tenant; each tenant has its own judgement and decision
     raw: RawMessage
     deadline: float  # seconds left for the analysis
-    stored: bool = True  # False: a person tries something out, and nothing is to remain of it
-    session_open: bool = False  # the sender waits for an answer over SMTP, which may be a refusal
+    stored: bool = True  # False: a user tests a message, and nothing is stored
+    session_open: bool = False  # the sender waits for an SMTP reply, which may be a rejection
 
     @property
     def flow(self) -> Flow:
-        """Return whose turn it is where workers are scarce: with several tenants that of the first."""
+        """Return the key for fair scheduling of workers: with several tenants that of the first."""
         return str(self.groups[0].tenant), self.source, self.envelope.remote_address or ""
 
 
@@ -60,14 +60,14 @@ class Examined(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """One tenant's part of a guard request, with what the analysis found for its recipients."""
+    """One tenant's part of a guard request, with the analysis for its recipients."""
 
     request: GuardRequest
     group: RecipientGroup
     collected: Collected
     wanted: tuple[Sight, ...]
     created: datetime
-    until: float  # the end of the time for the analysis, by the monotonic clock
+    until: float  # the deadline of the analysis, by the monotonic clock
 
 
 class Processing:
@@ -96,18 +96,18 @@ class Processing:
         self._failures = metrics.counter("analyzer_failures", "Analyzers that could not finish.", "analyzer", "kind")
 
     async def process(self, request: GuardRequest, observe: Observer = ignore) -> FinishedRequest:
-        """Return the answer for all recipients; `observe` is told each report when it comes."""
+        """Return the answer for all recipients; `observe` is called with each report as it arrives."""
         examined = settle_together(await self.examine(request, observe))
         for each in examined:
             self.keep(each)
         return answer_of([each.finished for each in examined])
 
     async def examine(self, request: GuardRequest, observe: Observer = ignore) -> list[Examined]:
-        """Analyze once, then judge and decide for each tenant; a source that carries decisions out stores them then."""
+        """Analyze once, then judge and decide for each tenant; the source calls `keep` after it acted."""
         created = datetime.now(UTC)
         until = time.monotonic() + request.deadline
 
-        # Look: every analyzer says what it noticed, or that it could not finish.
+        # Collect: every analyzer reports its findings, or that it could not finish.
         wanted = await self._list_lookup.prepare([group.tenant for group in request.groups])
         collected = await self._collector.collect_for(
             [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
@@ -119,7 +119,7 @@ class Processing:
 
         examined: list[Examined] = []
         for group, found in zip(request.groups, collected, strict=True):
-            await asyncio.sleep(0)  # there may be a thousand tenants: other messages get their turn
+            await asyncio.sleep(0)  # there may be a thousand tenants: let other messages run
             case = Case(request, group, found, wanted, created, until)
             examined.append(await self._conclude(case, ignore if examined else observe))
         if self._tempfail and (unfinished := undecided([each.finished for each in examined])):
@@ -131,24 +131,24 @@ class Processing:
         request, assignment, collected = case.request, case.group.assignment, case.collected
         tenant, envelope = assignment.tenant, replace(request.envelope, recipients=case.group.recipients)
 
-        # Remember: whether the tenant has heard from the sender before. What cannot be told now says nothing.
+        # Recall: whether the tenant knows the sender. A lookup that fails adds no finding.
         ambiguous = collected.evidence.has(AMBIGUOUS_SENDER)
         report = await self._sender_history.report(tenant, envelope, collected.summary, ambiguous_sender=ambiguous)
         collected = replace(collected, evidence=Evidence((*collected.evidence.reports, report)))
         observe(report)
 
-        # Compare: which entries of the lists act on the message. Of rivals only the winner does.
+        # Look up: which list entries match the message. Of conflicting entries only the winner takes effect.
         compared = self._list_lookup.compare(tenant, envelope, collected, case.wanted)
         evidence = compared.evidence
         observe(evidence.reports[-1])
 
-        # Judge: what the message IS. A conviction stands whatever failed; nothing incomplete is ever clean.
+        # Judge: the verdict. A conviction stands even if other analyzers failed; incomplete is never clean.
         policy = for_tenant(self._policy, assignment.weights)
         judgement = judge(evidence, policy)
 
-        # Decide: what HAPPENS to it, for this tenant. Lists that allow act here, and never on the verdict.
-        patience = case.until - time.monotonic()
-        rest = await self._list_lookup.without_allowed_files(request.raw, compared, patience)
+        # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
+        remaining = case.until - time.monotonic()
+        rest = await self._list_lookup.without_allowed_files(request.raw, compared, remaining)
         eased = judge(rest.evidence, policy) if rest else None
         ruling = decide(
             judgement,
@@ -184,7 +184,7 @@ class Processing:
         return self._learning.learner(tenant) if self._learning else ""
 
     def keep(self, examined: Examined) -> None:
-        """Remember it: off the hot path, so that a slow or absent database costs no scan."""
+        """Store it in history through a queue, so that a slow or absent database delays no scan."""
         if examined.stored:
             self._history.save(examined.finished)
             self._list_lookup.count(examined.compared)
@@ -201,6 +201,6 @@ class Processing:
 
 
 def settle_together(examined: Sequence[Examined]) -> list[Examined]:
-    """Return the parts as one answer can carry them out, the part that leads it first."""
+    """Return the parts as one answer can express them, the leading part first."""
     by_tenant = {each.finished.tenant: each for each in examined}
     return [replace(by_tenant[part.tenant], finished=part) for part in settle([each.finished for each in examined])]

@@ -25,12 +25,12 @@ from mailwarden.quarantine.release_token import HEADER as BYPASS
 from mailwarden.serving.spool import Spooled
 
 MAX_LINE = 76
-# A field of ours with its folded lines, wherever it begins a line; a space before the colon is an old way to write it.
+# A field of ours with its folded lines, at the start of a line; obsolete syntax allows a space before the colon.
 _OWN = re.compile(rb"(?im)^x-mailwarden-[^\r\n]*(?:\r\n[ \t][^\r\n]*)*(?:\r\n(?![ \t])|\Z)")
 _FIELD = re.compile(rb"(?im)^x-mailwarden-([a-z]+): ?([^\r\n]*(?:\r\n[ \t][^\r\n]*)*)\r\n(?![ \t])")
 
 
-# What only we may write: a client takes out whatever a message brings under these names.
+# Fields that only Mailwarden writes: clients remove them from incoming messages.
 OWN = (
     "X-Mailwarden-Ggrid",
     "X-Mailwarden-Verdict",
@@ -42,7 +42,7 @@ OWN = (
 
 
 class Result(Struct, frozen=True):
-    """What the fields say."""
+    """The content of the result fields."""
 
     ggrid: UUID
     verdict: Verdict
@@ -52,7 +52,7 @@ class Result(Struct, frozen=True):
 
 
 class Cleaned(Struct, frozen=True):
-    """A message without fields of our names: its header block, and where in the raw bytes its rest begins."""
+    """A message without fields of our names: its header block, and the offset of the rest in the raw bytes."""
 
     header: bytes
     raw: Spooled
@@ -69,7 +69,7 @@ class Cleaned(Struct, frozen=True):
                 yield chunk
 
     async def digest(self) -> bytes:
-        """Return the SHA-256 of it all; a large message must not stop the loop."""
+        """Return the SHA-256 of the message; large chunks are hashed in a thread."""
         digest = hashlib.sha256()
         async for chunk in self.stream():
             if len(chunk) > 65_536:
@@ -80,7 +80,7 @@ class Cleaned(Struct, frozen=True):
 
 
 def clean(raw: Spooled) -> Cleaned:
-    """Take out the fields that only we may write."""
+    """Remove the fields that only Mailwarden writes."""
     held = bytearray()
     for chunk in raw.chunks():
         searched = max(len(held) - 3, 0)
@@ -102,7 +102,7 @@ class ResultSeal:
         result = Result(
             finished.ggrid, finished.judgement.verdict, finished.ruling.decision, finished.tags, int(moment.timestamp())
         )
-        signature = base64.b64encode(self._mac.sign(_said(result, digest))).decode("ascii")
+        signature = base64.b64encode(self._mac.sign(_signed_text(result, digest))).decode("ascii")
         fields = (
             f"X-Mailwarden-Ggrid: {result.ggrid}",
             f"X-Mailwarden-Verdict: {result.verdict}",
@@ -113,7 +113,7 @@ class ResultSeal:
         return "".join(f"{field}\r\n" for field in fields).encode("ascii")
 
     def read(self, message: bytes) -> Result | None:
-        """Return what the fields on top of a message say, or None where they are not ours or not of this message."""
+        """Return the result in the fields on top of a message, or None if the signature does not match."""
         end = message.find(b"\r\n\r\n")
         header = message if end < 0 else message[: end + 2]
         found = {name.lower(): (value, place) for name, value, place in _fields(header)}
@@ -129,12 +129,12 @@ class ResultSeal:
             given = base64.b64decode(stamp["s"], validate=True)
         except (KeyError, ValueError):
             return None
-        said = _said(result, hashlib.sha256(message[found[b"signature"][1] :]).digest())
-        return result if stamp.get("v") == "1" and self._mac.verify(said, given) else None
+        text = _signed_text(result, hashlib.sha256(message[found[b"signature"][1] :]).digest())
+        return result if stamp.get("v") == "1" and self._mac.verify(text, given) else None
 
 
-def _said(result: Result, digest: bytes) -> bytes:
-    """Return what the fields sign."""
+def _signed_text(result: Result, digest: bytes) -> bytes:
+    """Return the signed text."""
     said = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
     return "\n".join(said).encode("ascii") + b"\n" + digest
 
@@ -149,7 +149,7 @@ def _fields(header: bytes) -> Iterable[tuple[bytes, bytes, int]]:
 
 
 def _fold(name: str, words: Iterable[str]) -> str:
-    """Write words one after the other, on as many lines as they need."""
+    """Fold words over as many lines as they need."""
     lines = [name]
     for word in words:
         if len(lines[-1]) + len(word) < MAX_LINE:
@@ -160,7 +160,7 @@ def _fold(name: str, words: Iterable[str]) -> str:
 
 
 async def result_fields(seal: ResultSeal, finished: FinishedRequest, raw: Spooled) -> Sequence[tuple[str, str]]:
-    """Return the fields from top to bottom; the signature speaks of the message as it was given, without ours."""
+    """Return the fields from top to bottom; the signature covers the message as given, without our own fields."""
     crlf = b"\r\n" in next(raw.chunks(), b"")
     message = clean(raw) if crlf else Cleaned(b"", raw, 0)
     written = seal.fields(finished, await message.digest(), datetime.now(UTC)).decode("ascii")

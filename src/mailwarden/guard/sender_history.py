@@ -1,4 +1,4 @@
-"""What it means that a tenant has, or has never, heard from a sender before: two findings beside the analyzers'."""
+"""Reports whether a tenant knows the sender: the findings `first-contact` and `known-sender`."""
 
 import time
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from mailwarden.model.place import area
 from mailwarden.model.summary import MessageSummary
 
 ANALYZER = "relationship"
-# A memory younger or emptier than this has heard from nobody, which says nothing about a sender.
+# A younger or smaller history proves nothing about a sender.
 RIPE_DAYS, RIPE_MESSAGES = 7, 200
 KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
-KNOWN_AGE = 14  # days since the first of them: an address that was made for an attack is seldom kept so long
+KNOWN_AGE = 14  # days since the first message: an address made for an attack is seldom kept so long
 
 
 class SenderHistoryReporter:
@@ -25,7 +25,7 @@ class SenderHistoryReporter:
     async def report(
         self, tenant: UUID, envelope: Envelope, summary: MessageSummary, *, ambiguous_sender: bool = False
     ) -> Report:
-        """Return the report; it is skipped where the sender is ambiguous or nothing could be asked, never required."""
+        """Return the report; it is skipped if the sender is ambiguous or the lookup fails, and never required."""
         started = time.perf_counter()
         known = (
             None if ambiguous_sender else await self._senders.lookup(tenant, summary.from_address, envelope.recipients)

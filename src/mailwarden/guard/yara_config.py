@@ -1,4 +1,4 @@
-"""The operator's own YARA rules as the configuration names them: where they are, and every mistake in them."""
+"""The operator's own YARA rules: their folder, and every error in them."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from mailwarden.settings.reader import Mistake, Mistakes
 
 
 def rules_folder(config: GuardConfig, folder: Path) -> str:
-    """Return the folder of rules, or "" where there are none."""
+    """Return the folder of rules, or "" if none is configured."""
     return str(folder / config.yara.rules) if config.yara.rules else ""
 
 
 def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:
-    """Return every mistake in the rules; a folder that is named and empty is one too."""
+    """Return every error in the rules; an empty folder is an error."""
     if not config.yara.rules:
         return []
     rules = folder / config.yara.rules
@@ -24,6 +24,6 @@ def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:
 
 
 def check_rules(config: GuardConfig, folder: Path) -> None:
-    """Refuse to start with rules that are wrong: what an operator relies on must not be left out in silence."""
+    """Raise if the rules have errors: guard does not start without rules that the operator relies on."""
     if mistakes := rule_mistakes(config, folder):
         raise Mistakes(mistakes)

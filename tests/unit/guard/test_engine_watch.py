@@ -33,6 +33,6 @@ async def test_an_engine_that_fails_has_no_version(monkeypatch):
 
     monkeypatch.setattr(CLAMAV, "check", fail)
     watch = EngineWatch((CLAMAV,))
-    await watch.look()
+    await watch.check()
     (state,) = watch.states
     assert (state.up, state.detail, state.version) == (False, "gone", "")

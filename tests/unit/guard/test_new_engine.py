@@ -80,7 +80,7 @@ async def test_a_new_engine_is_configured_asked_and_watched(configuration: Any) 
     assert not reports["words"].required
     assert reports["other"].findings == ()
     watch = EngineWatch([each for each in table.open_engines(config.engines) if isinstance(each, WordEngine)])
-    await watch.look()
+    await watch.check()
     assert [(state.name, state.up, state.version) for state in watch.states] == [
         ("words", True, "1.0"),
         ("other", True, "1.0"),

@@ -71,7 +71,7 @@ async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undeci
 ) -> None:
     judge, tenants = Judge(outcomes), Tenants()
     appraiser = PerTenantScan(
-        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", tenants), patience=1.0, quarantine_as="reject"
+        "rspamdApi", processing=cast("Any", judge), tenants=cast("Any", tenants), timeout=1.0, quarantine_as="reject"
     )
     with suppress(EngineUnavailable):
         await appraiser.scan(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)

@@ -57,10 +57,10 @@ WITHOUT_LINK = (
 )
 
 
-INTERVAL = 30.0  # seconds between two looks at the clock
-PATIENCE = 60.0  # seconds for one digest
-TRIES = 10  # for a digest over which the next hop falls silent; others wait meanwhile
-STOP = 20.0  # seconds for the digest in hand, when guard stops
+INTERVAL = 30.0  # seconds between two checks of the clock
+SEND_TIMEOUT = 60.0  # seconds for one digest
+TRIES = 10  # for a digest that the next hop does not answer; the others wait
+STOP_TIMEOUT = 20.0  # seconds for the current digest when guard stops
 ALL = Scope.deployment()
 _log = get_logger("guard.digests")
 
@@ -71,7 +71,7 @@ class Line(Struct, frozen=True):
 
 
 class Unwritable(Exception):
-    """The recipient's address cannot stand in a header field, or should not."""
+    """The recipient's address is not safe in a header field."""
 
 
 class DigestWriter:
@@ -80,7 +80,7 @@ class DigestWriter:
         self._seal = seal
 
     def write(self, digest: Digest, now: datetime) -> bytes:
-        """Return the message; only ASCII, but for a recipient's address that is not."""
+        """Return the message; it is ASCII unless the recipient's address is not."""
         lines, until = self._lines(digest, now), now + timedelta(days=self._settings.link_days)
         address = _written(digest.recipient)
         rest = len(digest.uids) - len(lines)
@@ -105,7 +105,7 @@ class DigestWriter:
         return ("\r\n".join(head) + f"\r\n\r\n{body}--{boundary}--\r\n").encode()
 
     def preview(self, digest: Digest, now: datetime) -> str:
-        """Return subject and plain text, with links that lead nowhere: whoever looks on is not the recipient."""
+        """Return subject and plain text with dead links, for an operator who is not the recipient."""
         lines = [Line(each.shown, each.address and f"{self._page}…") for each in self._lines(digest, now)]
         rest, until = len(digest.uids) - len(lines), now + timedelta(days=self._settings.link_days)
         text = text_of(lines, rest, _written(digest.recipient), until)
@@ -164,7 +164,7 @@ def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
 
 
 def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
-    """Return what is said below the list."""
+    """Return the notes below the list."""
     said = []
     if rest:
         more = "1 older message is" if rest == 1 else f"{rest:,} older messages are"
@@ -177,13 +177,13 @@ def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
 
 
 def _written(address: str) -> str:
-    if len(address) > MAX_RECIPIENT or not address.isprintable() or any(sign in address for sign in "<>"):
+    if len(address) > MAX_RECIPIENT or not address.isprintable() or any(character in address for character in "<>"):
         raise Unwritable
     return address
 
 
 def _named(address: str) -> str:
-    """Return the recipient as it is shown: words and links in an address are the sender's, and do nothing."""
+    """Return the recipient as shown: text and links that a sender put into the address are inert."""
     return address if _PLAIN.fullmatch(address) else inert_text(address, MAX_SENDER)
 
 
@@ -192,7 +192,7 @@ def _encoded(text: str) -> str:
 
 
 class NextHopDown(Exception):
-    """The next hop is away: no digest was tried, and all that are left are tried again soon."""
+    """The next hop does not answer: the remaining digests are retried soon."""
 
 
 class Digests:
@@ -215,24 +215,24 @@ class Digests:
         self._settings = settings
         self._clock = clock
         self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
-        self._done: date | None = None  # the last day that was worked through
-        self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that met silence last, and how often
+        self._done: date | None = None  # the last completed day
+        self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that got no answer last, and how often
         self._chore = Chore("quarantine digests", self.look, interval)
 
     def start(self) -> None:
         self._chore.start(rested=True)
 
     async def stop(self) -> None:
-        """Let the digest in hand come to its end, which is not noted otherwise; then end."""
-        await self._chore.finish(STOP)
+        """Finish the current digest, so that its outcome is stored, then stop."""
+        await self._chore.finish(STOP_TIMEOUT)
 
     async def look(self) -> int:
-        """Send the digests of today if their hour has come and they are not sent; return how many were."""
+        """Send today's digests if they are due; return how many were sent."""
         now = self._clock()
         hour = now.replace(hour=self._settings.hour, minute=0, second=0, microsecond=0)
         if now < hour or self._done == now.date():
             return 0
-        if not self._tenants.loaded:  # asked before anything is taken on, so that nobody is passed over
+        if not self._tenants.loaded:  # before a digest is claimed, so that no recipient is skipped
             await self._tenants.refresh()
         await self._store.prepare(ALL, now.date(), hour)
         sent, turn = 0, FIRST_JOB
@@ -252,21 +252,21 @@ class Digests:
         return sent
 
     async def _serve(self, turn: DigestJob, hour: datetime) -> bool:
-        """Send one digest and note it; one that fails is logged, and is no reason against the others."""
+        """Send one digest and store that it was sent; log a failure and continue with the others."""
         if not self._is_own(turn):
             return False
         digest = await self._store.collect(ALL, turn, hour, self._settings.max_messages)
         if not digest.uids:
             return False
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SEND_TIMEOUT):
                 await self._send(digest)
         except NotTaken as failure:
             if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
                 self._counted.labels("waits").inc()
                 raise NextHopDown from None
-            codes = " ".join(failure.reply.split()[:2])  # what follows them often names the recipient
+            codes = " ".join(failure.reply.split()[:2])  # the text after the codes often names the recipient
             self._refused(turn, codes)
             return False
         except (Unwritable, TimeoutError) as failure:
@@ -282,13 +282,13 @@ class Digests:
         _log.warning("digest_refused", tenant=str(turn.tenant), reason=reason)
 
     def _may_wait(self, turn: DigestJob) -> bool:
-        """Tell whether a digest that met silence is tried again today: the silence may be over this one alone."""
+        """Return whether a digest without an answer is retried today: this digest alone may cause the silence."""
         last, tries = self._unanswered
         self._unanswered = turn, tries + 1 if turn == last else 1
         return self._unanswered[1] < TRIES
 
     def _is_own(self, turn: DigestJob) -> bool:
-        """Tell whether the recipient's domain is the tenant's; guards also look at what goes out."""
+        """Return whether the recipient's domain belongs to the tenant; guards also scan outgoing mail."""
         assigned = self._tenants.assign(turn.recipient)
         return assigned.by is AssignedBy.DOMAINS and assigned.tenant == turn.tenant
 

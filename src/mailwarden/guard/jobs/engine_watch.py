@@ -1,4 +1,4 @@
-"""Whether the engines answer: asked every second, so that status tells the truth between scans too."""
+"""Checks every second whether the engines answer, so that the status is current between scans."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.guard import EngineState
 
 PERIOD = 1.0
-PATIENCE = 3.0
+CHECK_TIMEOUT = 3.0
 
 log = get_logger(__name__)
 
@@ -19,8 +19,8 @@ class EngineWatch:
 
     def __init__(self, engines: Sequence[AnyEngine]) -> None:
         self._engines = tuple(engines)
-        self._states = {engine.name: _down(engine, "not asked yet") for engine in engines}
-        self._logged: dict[str, bool] = {}  # what the log says of each engine; nothing before the first answer
+        self._states = {engine.name: _down(engine, "not checked yet") for engine in engines}
+        self._logged: dict[str, bool] = {}  # the last logged state of each engine
 
     @property
     def states(self) -> tuple[EngineState, ...]:
@@ -29,28 +29,28 @@ class EngineWatch:
     def is_up(self, name: str) -> bool:
         return self._states[name].up
 
-    async def look(self) -> None:
-        """Ask every engine once."""
-        await asyncio.gather(*(self._look_at(engine) for engine in self._engines))
+    async def check(self) -> None:
+        """Check every engine once."""
+        await asyncio.gather(*(self._check_engine(engine) for engine in self._engines))
 
     async def run(self) -> None:
-        """Ask again and again until cancelled."""
+        """Check the engines until cancelled."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(PERIOD)
 
-    async def _look_at(self, engine: AnyEngine) -> None:
+    async def _check_engine(self, engine: AnyEngine) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CHECK_TIMEOUT):
                 state = state_of(engine, await engine.check())
         except EngineFailed as error:
             state = _down(engine, error.sentence)
         except TimeoutError:
-            state = _down(engine, f"did not answer within {PATIENCE:.0f} s")
+            state = _down(engine, f"did not answer within {CHECK_TIMEOUT:.0f} s")
         if state.up != self._logged.get(engine.name):
             self._logged[engine.name] = state.up
-            tell = log.info if state.up else log.warning
-            tell("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
+            write = log.info if state.up else log.warning
+            write("engine_changed", engine=engine.name, up=state.up, detail=state.detail)
         self._states[engine.name] = state
 
 

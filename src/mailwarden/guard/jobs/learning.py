@@ -1,6 +1,6 @@
 """Trains the engine that learns in the background, and knows which learner's statistics a tenant's messages use.
 
-One guard of a deployment teaches at a time. A lesson that cannot be learned now waits; nothing of a scan waits for it.
+One guard of a deployment trains at a time. A report that cannot be learned now waits; scans never wait for training.
 """
 
 import time
@@ -21,15 +21,15 @@ from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 
 PERIOD, HOUR = 2.0, 3_600.0
-TRUSTED = HOUR  # between two checks that the engine keeps learners apart: its configuration may change
-ROUND = 50  # lessons between two looks at who speaks
-FAILURES = 2  # tenants whose lessons fail: with one tenant it may be the message, with two it is the engine
+TRUSTED = HOUR  # between two checks that the engine isolates learners: its configuration may change
+ROUND = 50  # reports between two reads of the learners in use
+FAILURES = 2  # tenants with failed reports: with one it may be the message, with two it is the engine
 _ALL = Scope.deployment()
 _log = get_logger("guard.learning")
 
 
 class Learning:
-    """The learners that have something to say, looked up without waiting; and the chore that teaches them."""
+    """The learner of each tenant, returned without I/O, and the background job that trains them."""
 
     def __init__(self, store: ReportStore, teacher: Teacher, seal: ContentsSeal, retention_days: int) -> None:
         self._store = store
@@ -37,15 +37,15 @@ class Learning:
         self._seal = seal
         self._retention = timedelta(days=retention_days)
         self._learners: Mapping[UUID, str] = {}
-        self._trusted = False  # to keep what one tenant teaches from another
+        self._trusted = False  # to isolate the tenants' training data
         self._check_at = 0.0
         self._chores = (
             Chore("learning", self.work, PERIOD),
-            Chore("lessons too old", self.expire, HOUR, quiet=True),
+            Chore("report expiry", self.expire, HOUR, quiet=True),
         )
 
     def learner(self, tenant: UUID) -> str:
-        """Return whose statistics the tenant's messages go by; "" where too little is learned."""
+        """Return the learner whose statistics apply to the tenant's messages; "" if too little is learned."""
         return self._learners.get(tenant, "")
 
     def start(self) -> None:
@@ -58,78 +58,80 @@ class Learning:
         await self._teacher.close()
 
     async def work(self) -> None:
-        """Teach what is due, one round after the other, and take up what came of it."""
-        await self._look()
+        """Train pending reports in rounds, and update the learners in use."""
+        await self._read_learners()
         if not self._trusted or time.monotonic() >= self._check_at:
             await self._trust()
         async with self._store.training_lock(_ALL) as mine:
             while mine and await self._round():
-                await self._look()
+                await self._read_learners()
 
     async def _trust(self) -> None:
-        """Check that the engine keeps learners apart; until then nothing is taught, and no statistics are used."""
+        """Check that the engine isolates learners; until then guard trains nothing and uses no statistics."""
         try:
             await self._teacher.check()
         except EngineFailed as error:
-            if error.kind is FailureKind.UNFINISHED:  # it answers, and not as it should
+            if error.kind is FailureKind.UNFINISHED:  # the engine answers incorrectly
                 self._trusted, self._learners = False, {}
             raise EngineUnavailable(error.sentence) from error
         self._trusted, self._check_at = True, time.monotonic() + TRUSTED
-        await self._look()
+        await self._read_learners()
 
-    async def _look(self) -> None:
-        standings = await self._store.statuses(_ALL)
-        self._learners = {each.tenant: each.learner for each in standings if each.speaks and self._trusted}
+    async def _read_learners(self) -> None:
+        statuses = await self._store.statuses(_ALL)
+        self._learners = {each.tenant: each.learner for each in statuses if each.speaks and self._trusted}
 
     async def _round(self) -> bool:
-        """Teach a few lessons and tell whether there was anything to do."""
-        lessons = await self._store.pending(_ALL, ROUND)
+        """Train some reports, and return whether more may be pending."""
+        reports = await self._store.pending(_ALL, ROUND)
         failed: set[UUID] = set()
         waiting = 0
-        for lesson in lessons:
-            if lesson.tenant in failed:
+        for report in reports:
+            if report.tenant in failed:
                 continue
             try:
-                await self._teach(lesson)
+                await self._train(report)
             except EngineFailed as error:
-                _log.warning("lessons_wait", tenant=str(lesson.tenant), reason=error.sentence, lessons=len(lessons))
-                failed.add(lesson.tenant)
-                self._check_at = 0.0  # it may be that learners are no longer kept apart
+                _log.warning("reports_wait", tenant=str(report.tenant), reason=error.sentence, reports=len(reports))
+                failed.add(report.tenant)
+                self._check_at = 0.0  # the engine may no longer isolate learners
                 if len(failed) >= FAILURES:
                     return False
             except UnknownKey as error:
-                _log.error("lesson_needs_key", lesson=str(lesson.uid), tenant=str(lesson.tenant), reason=str(error))
+                _log.error("report_needs_key", report=str(report.uid), tenant=str(report.tenant), reason=str(error))
                 waiting += 1
         switched = await self._store.switch(_ALL)
         if switched:
-            await self._look()
+            await self._read_learners()
         for tenant, done_with in switched:
-            for generation in done_with:  # several, where more was taken back before the first was whole
+            for (
+                generation
+            ) in done_with:  # several, if more reports were withdrawn before the first rebuild was complete
                 await self._forget(tenant, generation)
-        return bool(lessons) and not failed and not waiting
+        return bool(reports) and not failed and not waiting
 
     async def expire(self) -> None:
-        """Forget the lessons that are too old."""
+        """Delete reports beyond the retention period."""
         await self._store.delete_old(_ALL, datetime.now(UTC) - self._retention)
 
-    async def _teach(self, lesson: PendingReport) -> None:
+    async def _train(self, report: PendingReport) -> None:
         try:
-            message = self._seal.open(lesson.contents, lesson.uid)
-        except UnknownKey:  # it waits: once the key is restored it is learned
+            message = self._seal.open(report.contents, report.uid)
+        except UnknownKey:  # the report waits until the key is restored
             raise
         except BrokenSeal as error:
-            _log.warning("lesson_unreadable", lesson=str(lesson.uid), reason=str(error))
-            await self._store.mark_trained(_ALL, lesson, refused=True)
+            _log.warning("report_unreadable", report=str(report.uid), reason=str(error))
+            await self._store.mark_trained(_ALL, report, refused=True)
             return
-        learner = learner_of(lesson.tenant, lesson.generation)
-        learned = await self._teacher.teach(message, learner, threat=lesson.kind.is_threat)
-        await self._store.mark_trained(_ALL, lesson, refused=not learned)
+        learner = learner_of(report.tenant, report.generation)
+        learned = await self._teacher.teach(message, learner, threat=report.kind.is_threat)
+        await self._store.mark_trained(_ALL, report, refused=not learned)
 
     async def _forget(self, tenant: UUID, generation: int) -> None:
-        """Remove the statistics of a generation that nobody goes by any more."""
+        """Remove the statistics of a generation that is no longer in use."""
         try:
             gone = await self._teacher.forget(learner_of(tenant, generation))
         except EngineFailed as error:
-            _log.warning("statistics_stay", tenant=str(tenant), generation=generation, reason=error.sentence)
+            _log.warning("statistics_not_removed", tenant=str(tenant), generation=generation, reason=error.sentence)
         else:
-            _log.info("statistics_forgotten", tenant=str(tenant), generation=generation, keys=gone)
+            _log.info("statistics_removed", tenant=str(tenant), generation=generation, keys=gone)

@@ -1,4 +1,4 @@
-"""Puts the quarantine of a guard together: what keeps messages, releases them, tells of them and forgets them."""
+"""Assembles the quarantine of a guard: the writer, and the jobs for releases, digests, retention and metrics."""
 
 from contextlib import AsyncExitStack
 
@@ -35,18 +35,18 @@ def start_quarantine(context: GuardContext, *, key: KeyRing, hop: NextHop, stack
         stack.callback(hop.close)
         signer = ReleaseTokenSigner(key)
     history = open_history(database)
-    teaching = ReportService(ReportStore(database), history, ContentsSeal(key))
+    reports = ReportService(ReportStore(database), history, ContentsSeal(key))
     releasing = ReleaseJob(
         vault,
         releases,
         ReleaseInjector(hop, signer),
         spool=context.spool,
-        listener=ReleaseTraining(teaching),
+        listener=ReleaseTraining(reports),
     )
     retention_store = RetentionStore(database)
     retention = QuarantineRetention(vault, retention_store, releases, settings.days)
     totals = QuarantineMetrics(retention_store, context.metrics)
-    for chore in (releasing, retention, totals):
-        stack.push_async_callback(chore.stop)
-        chore.start()
+    for job in (releasing, retention, totals):
+        stack.push_async_callback(job.stop)
+        job.start()
     return QuarantineWriter(vault, QuarantineStore(database), settings.days)

@@ -1,10 +1,10 @@
-"""Hands released messages on over SMTP, and has what was released learned from.
+"""Sends released messages over SMTP, and reports them for training.
 
-Behind the next hop nothing is scanned again. Where releases go elsewhere, and a guard stands there, each message has a
-pass, for one recipient each, because MTAs on the way may part those who came together.
+Messages are not scanned again behind the next hop. If releases go to another host with a guard, each message gets a
+release token. A token is for one recipient, because an MTA on the way may split the recipients.
 
-Security: what is said to the next hop was read by smtp_commands when the message came. Fields that only we may write
-are taken out, as of every message that is delivered.
+Security: guard/smtp/commands validated the envelope when the message arrived. Fields with our own names are removed, as
+from every delivered message.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.release_token import ReleaseToken, ReleaseTokenSigner
 from mailwarden.serving.spool import Spooled
 
-TOKEN_HOURS = 24  # for an MTA on the way that tries again
+TOKEN_HOURS = 24  # long enough for an MTA on the way to retry
 
 
 class ReleaseInjector:
@@ -36,7 +36,7 @@ class ReleaseInjector:
         self._signer = signer
 
     async def inject(self, message: HeldMessage, recipients: Sequence[str], raw: Spooled) -> Mapping[str, str]:
-        """Return why not, for every recipient for whom it was not accepted."""
+        """Return the error for every recipient whose message was not accepted."""
         cleaned = clean(raw)
         if self._signer is None and len(recipients) > 1:
             try:
@@ -47,7 +47,7 @@ class ReleaseInjector:
             else:
                 return {}
         failures: dict[str, str] = {}
-        for recipient in recipients:  # one that is refused is no reason against the others
+        for recipient in recipients:  # a rejected recipient does not affect the others
             try:
                 await self._send(message, [recipient], cleaned)
             except NotTaken as failure:
@@ -71,10 +71,10 @@ class ReleaseInjector:
 
 
 class ReleaseTraining:
-    """Somebody who has a message released says that it is fine."""
+    """Reports a released message as harmless: a user asked for it."""
 
-    def __init__(self, teaching: ReportService) -> None:
-        self._teaching = teaching
+    def __init__(self, reports: ReportService) -> None:
+        self._reports = reports
 
     async def released(self, message: HeldMessage, raw: Spooled, requested_by: str) -> None:
         intake = MessageCollector()
@@ -82,9 +82,9 @@ class ReleaseTraining:
             intake.add(chunk)
         given, scope, actor = intake.finish(), Scope.of(message.tenant), Actor(requested_by)
         try:
-            await self._teaching.report_message(scope, str(message.ggrid), Kind.RELEASED, actor, given)
-        except MessageNotFound:  # history keeps it no longer
-            await self._teaching.report_contents(scope, message.tenant, Kind.RELEASED, actor, contents=given)
+            await self._reports.report_message(scope, str(message.ggrid), Kind.RELEASED, actor, given)
+        except MessageNotFound:  # no longer in history
+            await self._reports.report_contents(scope, message.tenant, Kind.RELEASED, actor, contents=given)
 
 
 async def _stream(field: bytes, message: Cleaned) -> AsyncIterator[bytes]:

@@ -17,14 +17,14 @@ from msgspec import Struct
 
 MAX_ADDRESS = 1_024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-# A quoted local part, or none, and then nothing that ends an address: each character is looked at once.
+# A quoted local part, or none, and then no character that ends an address: linear.
 _ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*")?[^"\\<>\s]*')
-# A recipient who is read the same by everybody: no comment, no list or group, no route, and a domain of its own.
+# A recipient that every MTA parses alike: no comment, no list or group, no route, and a domain of its own.
 _RECIPIENT = re.compile(
     r'(?:"(?:[^"\\]|\\.)*"|[^\s"\\()<>@,;:\[\]]+)@(?:[^\s"\\()<>@,;:\[\]%!]+|\[[^\s"\\()<>@,;\[\]]+\])'
 )
-# Postfix takes values that are long or have an equals sign, and hands them on. Behind the queue it would bounce what is
-# refused here, to whomever a stranger named as the sender.
+# Postfix accepts and forwards values that are long or contain an equals sign. After the queue, Postfix would bounce a
+# message that is rejected here to its envelope sender, which may be forged.
 _PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]{0,31})(?:=([^\s\x00-\x1f\x7f]+))?")
 _FLAGS = frozenset({"SMTPUTF8"})
 _OF_SENDER = frozenset({"SIZE", "BODY", "SMTPUTF8", "RET", "ENVID", "AUTH"})
@@ -38,7 +38,7 @@ _CODED = re.compile(r"\+([0-9A-Fa-f]{2})")
 
 
 class Refusal(Exception):
-    """A command that is not done, with the reply that says so; `hang_up` ends the session with it."""
+    """A rejected command, with its reply; `hang_up` ends the session."""
 
     def __init__(self, reply: str, *, hang_up: bool = False) -> None:
         super().__init__(reply)
@@ -48,19 +48,19 @@ class Refusal(Exception):
 
 class Sender(Struct, frozen=True):
     address: str  # "" is the null sender
-    size: int = 0  # as announced; 0 where it was not
+    size: int = 0  # as announced; 0 if it was not
     eight_bit: bool = False
     utf8: bool = False
-    notification: tuple[str, ...] = ()  # RET and ENVID, as they were written
+    notification: tuple[str, ...] = ()  # RET and ENVID, as received
 
 
 class Recipient(Struct, frozen=True):
     address: str
-    notification: tuple[str, ...] = ()  # NOTIFY and ORCPT, as they were written
+    notification: tuple[str, ...] = ()  # NOTIFY and ORCPT, as received
 
 
 def read_sender(argument: str | None, max_size: int) -> Sender:
-    """Read what follows MAIL."""
+    """Parse the argument of MAIL."""
     address, rest = _read_path(argument, "FROM:", "501 5.5.4 Syntax: MAIL FROM:<address>")
     given = _read_parameters(rest, _OF_SENDER)
     size = given.get("SIZE", "0")
@@ -77,7 +77,7 @@ def read_sender(argument: str | None, max_size: int) -> Sender:
 
 
 def read_recipient(argument: str | None, *, utf8: bool) -> Recipient:
-    """Read what follows RCPT."""
+    """Parse the argument of RCPT."""
     address, rest = _read_path(argument, "TO:", "501 5.5.4 Syntax: RCPT TO:<address>")
     if not address:
         raise Refusal("501 5.1.3 A recipient is needed")
@@ -88,7 +88,7 @@ def read_recipient(argument: str | None, *, utf8: bool) -> Recipient:
 
 
 def _read_path(argument: str | None, keyword: str, syntax: str) -> tuple[str, str]:
-    """Split an argument into the address and what follows; Postfix hands on what its client typed, brackets or not."""
+    """Split an argument into the address and the rest; Postfix forwards addresses with or without brackets."""
     if argument is None or argument[: len(keyword)].upper() != keyword:
         raise Refusal(syntax)
     text = argument[len(keyword) :].lstrip(" ")
@@ -105,7 +105,7 @@ def _read_path(argument: str | None, keyword: str, syntax: str) -> tuple[str, st
         raise Refusal("553 5.1.3 The address cannot be read")
     if len(address) > MAX_ADDRESS or _CONTROL.search(address):
         raise Refusal("553 5.1.3 The address cannot be read")
-    if address.startswith("@"):  # a route of old, which nobody takes any more (RFC 5321, appendix C)
+    if address.startswith("@"):  # a source route, which is obsolete (RFC 5321, appendix C)
         address = address.partition(":")[2]
     return address, rest
 
@@ -126,7 +126,7 @@ def _read_parameters(text: str, known: frozenset[str]) -> Mapping[str, str]:
 
 
 def _notification(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the parameters of delivery status notifications; they are the next hop's to keep."""
+    """Return the parameters of delivery status notifications, for the next hop."""
     return tuple(f"{name}={given[name]}" for name in ("RET", "ENVID", "NOTIFY", "ORCPT") if name in given)
 
 
@@ -136,14 +136,14 @@ def _require_ascii(address: str, utf8: bool) -> None:
 
 
 class Forwarded(Struct, frozen=True):
-    """What is known of the client; `words` are the attributes as they came, for the next hop."""
+    """The client of Postfix, from XFORWARD; `words` are the attributes as received, for the next hop."""
 
     address: str | None = None
     helo: str | None = None
     words: tuple[tuple[str, str], ...] = ()
 
     def extended_by(self, argument: str | None) -> "Forwarded":
-        """Return what is known after one more XFORWARD command."""
+        """Return the attributes after one more XFORWARD command."""
         words = dict(self.words)
         for word in (argument or "").split():
             name, value = _read_word(word)
@@ -166,7 +166,7 @@ def _read_word(word: str) -> tuple[str, str]:
 
 
 def decode_xtext(value: str) -> str:
-    """Return what the text stands for (RFC 3461, section 4); bytes that are no UTF-8 stay recognisable as such."""
+    """Decode xtext (RFC 3461, section 4); bytes that are not UTF-8 become surrogates."""
     coded = _CODED.sub(
         lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] >= "8" else chr(int(found[1], 16)), value
     )

@@ -55,8 +55,8 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     def mistakes(self) -> Iterator[tuple[str, str]]:
         if not self.public and not is_inside(self.listen.host):
             problem = (
-                f"`{self.listen.host}` is not a loopback or private address. Whoever reaches this port is believed, so "
-                "it must not be reached from outside; `public: true` allows it all the same"
+                f"`{self.listen.host}` is not a loopback or private address. guard trusts every client of this port, "
+                "so it must not be reachable from outside; `public: true` allows it"
             )
             yield "listen", problem
         yield from network_mistakes("clients", self.clients)
@@ -68,7 +68,7 @@ class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 def is_inside(host: str) -> bool:
-    """Tell whether an address can be reached from this host or a private network alone; a name may become anything."""
+    """Return whether an address is loopback or private; a host name other than localhost is not trusted."""
     if host == "localhost":
         return True
     try:

@@ -1,7 +1,8 @@
-"""Carries decisions out over SMTP, and tells what the client is answered.
+"""Carries out decisions over SMTP, and returns the reply to the client.
 
-One message may have recipients of several tenants, decided apart, and has one answer. So nothing is handed on before
-every part is decided; one part that is undecided, or that cannot be carried out, makes the whole message come again.
+One message may have recipients of several tenants with separate decisions, but it has one reply. guard forwards nothing
+before every part is decided. If one part is undecided, or cannot be carried out, the client must retry the whole
+message.
 """
 
 import asyncio
@@ -22,28 +23,28 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 
-PATIENCE = 3  # times the longest wait for one answer: what the next hop may take for a whole message
+DELIVERY_TIMEOUTS = 3  # times `nextHopTimeout`: the longest time for one whole message
 TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
-NOT_KEPT = "451 4.7.1 The message is to be held, and there is no quarantine here yet; try again later"
+NOT_KEPT = "451 4.7.1 The message must be held, and guard has no quarantine; try again later"
 NOT_HELD = "451 4.3.0 The message could not be held; try again later"
 
 log = get_logger(__name__)
 
 
 class NotHeld(Exception):
-    """The quarantine could not keep the message just now; the log has why."""
+    """The quarantine could not store the message; the log has the reason."""
 
 
 class QuarantineWriter(Protocol):
-    """Keeps messages that are held back."""
+    """Stores held messages."""
 
     async def hold(self, finished: FinishedRequest, raw: Spooled) -> object:
-        """Return once the message is kept durably; raise where it is not."""
+        """Return once the message is stored durably; raise otherwise."""
 
 
 class Part(Struct, frozen=True):
-    """The recipients of one tenant, and what is to happen to the message for them."""
+    """The recipients of one tenant, and the decision for them."""
 
     finished: FinishedRequest
     recipients: Sequence[Recipient]
@@ -54,20 +55,20 @@ class Part(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The reply, and whether the decisions were carried out as they stand."""
+    """The reply, and whether the decisions were carried out."""
 
     reply: str
     done: bool
 
 
 def settle(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts as they can be answered together: a bounce is an answer only where all of them bounce."""
+    """Return the parts as one reply can express them: guard bounces only if all parts bounce."""
     settled = answered_together([part.finished for part in parts], (Decision.BOUNCE,))
     return [Part(finished, part.recipients) for finished, part in zip(settled, parts, strict=True)]
 
 
 def answered(parts: Sequence[Part]) -> list[Part]:
-    """Return the parts that an answer speaks of: while one is undecided, nothing happens to the others."""
+    """Return the parts that the reply covers: while one is undecided, the others are not carried out."""
     return [part for part in parts if part.decision is Decision.UNDECIDED] or list(parts)
 
 
@@ -79,14 +80,14 @@ class Delivery:
         self._carried = metrics.counter("smtp_messages", "Messages answered over SMTP, by what was done.", "outcome")
 
     async def carry_out(self, parts: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled) -> Answer:
-        """Do what was decided for each part, and return the one answer; 250 means that all of it is done."""
+        """Carry out the decision for each part, and return the one reply; 250 means that all are done."""
         undecided, bounced, held = (
             [part for part in parts if part.decision is decision]
             for decision in (Decision.UNDECIDED, Decision.BOUNCE, Decision.QUARANTINE)
         )
         if undecided:
             return self._answer("undecided", f"{UNDECIDED} ({undecided[0].finished.ggrid})", done=True)
-        if bounced:  # all of them: see `settle`
+        if bounced:  # all parts: see `settle`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._writer is None:
             return self._answer("not_kept", f"{NOT_KEPT} ({held[0].finished.ggrid})", done=True)
@@ -105,10 +106,10 @@ class Delivery:
     async def pass_on(
         self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled
     ) -> Answer:
-        """Hand on a message that was judged before, and released; it has no fields of ours."""
+        """Forward a released message, which was judged before; it gets no result fields."""
         message = clean(raw)
         try:
-            async with asyncio.timeout(PATIENCE * self._hop.timeout):
+            async with asyncio.timeout(DELIVERY_TIMEOUTS * self._hop.timeout):
                 connection = await self._hop.prepare(sender, recipients, forwarded, message.size)
                 said = (await self._hop.send(connection, message.stream())).text
         except NotTaken as failure:
@@ -132,10 +133,11 @@ class Delivery:
     async def _do(
         self, held: Sequence[Part], delivered: Sequence[Part], sender: Sender, forwarded: Forwarded, raw: Spooled
     ) -> str:
-        """Keep some parts and hand others on; return what the next hop said.
+        """Store the held parts and forward the others; return the reply of the next hop.
 
-        Every envelope is accepted before anything is kept, so that no copies gather in quarantine while the next hop is
-        away; and everything is kept before any data is sent, as a second copy there harms less than one in a mailbox.
+        The next hop accepts every envelope before guard stores anything, so that no copies gather in quarantine while
+        the next hop is down. guard stores everything before it sends data: a second copy in quarantine does less harm
+        than one in a mailbox.
         """
         if not delivered:
             await self._keep_all(held, raw)
@@ -143,36 +145,36 @@ class Delivery:
         message, waiting = clean(raw), list[tuple[Connection, bytes]]()
         clock = asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout(PATIENCE * self._hop.timeout) as patience:
+            async with asyncio.timeout(DELIVERY_TIMEOUTS * self._hop.timeout) as timeout:
                 digest = await message.digest()
                 for part in delivered:
                     fields = self._seal.fields(part.finished, digest, datetime.now(UTC))
                     size = len(fields) + message.size
                     waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
-                left = (patience.when() or 0.0) - clock()
-                patience.reschedule(None)  # keeping is not the next hop's time
+                left = (timeout.when() or 0.0) - clock()
+                timeout.reschedule(None)  # the quarantine has its own time
                 await self._keep_all(held, raw)
-                patience.reschedule(clock() + left)
+                timeout.reschedule(clock() + left)
                 return await self._send(waiting, message)
         finally:
             for connection, _ in waiting:
                 connection.close()
 
     async def _send(self, waiting: list[tuple[Connection, bytes]], message: Cleaned) -> str:
-        """Send the data of one part after the other, each taken from those that wait."""
+        """Send the data of each part in order."""
         said = ""
         try:
             while waiting:
                 connection, fields = waiting.pop(0)
                 said = (await self._hop.send(connection, _stream(fields, message))).text or "taken"
         except NotTaken:
-            if said:  # another try will deliver a part twice; better than not at all
+            if said:  # a retry delivers a part twice, which is better than not at all
                 self.count("delivered_in_part")
             raise
         return said
 
     def _not_delivered(self, failure: NotTaken) -> Answer:
-        # The code alone: what a next hop says may hold an address.
+        # The code alone: the text of a next hop may contain an address.
         log.warning("not_delivered", code=failure.reply[:9], cause=type(failure.__cause__).__name__)
         return self._answer("not_delivered", failure.reply, done=False)
 
@@ -195,5 +197,5 @@ async def _stream(fields: bytes, message: Cleaned) -> AsyncIterator[bytes]:
 
 
 def _bounce(finished: FinishedRequest) -> str:
-    """Say no, and under which id to ask: the judgement's own words may name entries of a tenant's lists."""
+    """Return the rejection with the ggrid; the summary may name a tenant's list entries, so it is left out."""
     return f"550 5.7.1 Refused: {finished.judgement.verdict} ({finished.ggrid})"

@@ -19,14 +19,14 @@ log = get_logger(__name__)
 
 
 class SmtpListener:
-    def __init__(self, receiver: Receiver, hostname: str, patience: float, metrics: Metrics) -> None:
-        """Serve on behalf of the receiver, whose analysis of a message takes up to `patience` seconds."""
+    def __init__(self, receiver: Receiver, hostname: str, analysis_timeout: float, metrics: Metrics) -> None:
+        """Serve on behalf of the receiver, whose analysis of a message takes up to `analysis_timeout` seconds."""
         settings = receiver.settings
         self.receiver = receiver
         self.hostname = hostname
-        # Longer than all that one command may take together: for the case that another timeout fails.
+        # Longer than everything one command may take: a backstop in case another timeout fails.
         waits = settings.command_timeout + settings.data_timeout + 4 * settings.next_hop_timeout
-        self.deadline = waits / 1000 + patience + SLACK_SECONDS
+        self.deadline = waits / 1000 + analysis_timeout + SLACK_SECONDS
         self._networks = Networks.of(settings.clients)
         self._connections: set[SmtpConnection] = set()
         self._empty = asyncio.Event()
@@ -46,7 +46,7 @@ class SmtpListener:
         log.info("listening", host=listen.host, port=self.port, source=self.receiver.name)
 
     def close(self) -> None:
-        """Accept no new message: idle clients get 421, and messages in hand are finished."""
+        """Accept no new message: idle clients get 421, and running transactions are completed."""
         if self.receiver.stopping:
             return
         self.receiver.stopping = True
@@ -57,7 +57,7 @@ class SmtpListener:
             connection.leave()
 
     async def stop(self, grace: float) -> None:
-        """Wait for the messages in hand until the grace period is over, counted from `close`."""
+        """Wait for running transactions until the grace period is over, counted from `close`."""
         self.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(self._stopped_at + grace - time.monotonic(), 0.0)):
@@ -70,7 +70,7 @@ class SmtpListener:
         client = peer_address(address)
         if client is None or client not in self._networks:
             log.warning("smtp_client_refused", client=address)
-            return "554 5.7.1 Not from here"  # RFC 5321, section 3.1: 554 in place of 220
+            return "554 5.7.1 Client not allowed"  # RFC 5321, section 3.1: 554 in place of 220
         if self.receiver.stopping:
             return STOPPING
         if len(self._connections) >= self.receiver.settings.max_connections:
@@ -86,7 +86,7 @@ class SmtpListener:
 
 
 class SmtpConnection(asyncio.StreamReaderProtocol):
-    """One connection: its session runs while the client is there, and is cancelled once it is gone.
+    """One connection: its session runs while the client is connected, and is cancelled on disconnect.
 
     A client that hangs up before the reply still has the message and sends it again (RFC 5321, section 4.5.4.1), so
     guard stops working on it.
@@ -145,6 +145,6 @@ class SmtpConnection(asyncio.StreamReaderProtocol):
 
 
 def greeting_name(name: str) -> str:
-    """Return the name that guard gives itself in SMTP: one that is a domain, or the host's own."""
+    """Return guard's name in SMTP: a valid domain, or guard.localhost."""
     name = name or socket.gethostname()
     return name if name.isascii() and name.replace(".", "").replace("-", "").isalnum() else "guard.localhost"

@@ -1,10 +1,10 @@
-"""Hands messages to the next hop, the Postfix behind guard, over SMTP: all recipients of a message, or none.
+"""The SMTP client of the next hop, the Postfix behind guard: it delivers to all recipients of a message, or to none.
 
-Two steps, so that several parts of one message can be made ready before any is sent: `prepare` ends where the next hop
-has accepted every recipient and waits for the data, `send` ends with its answer.
+There are two steps, so that several parts of one message are ready before any is sent: `prepare` returns when the next
+hop has accepted every recipient and waits for the data, `send` returns its reply.
 
-Security: what is said to the next hop was read by smtp_commands and smtp_xforward, which let nothing through that ends
-a line. What it answers is shown to senders, without control characters and in bounded length.
+Security: `commands` validated every address and attribute, so that none can end a line. Senders see the replies of the
+next hop without control characters and in bounded length.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 
 MAX_IDLE = 20  # connections kept for the next message
 IDLE_SECONDS = 20.0
-PIPELINED = 100  # commands said at once; their answers fit into any socket's buffer
-PIECE = 65_536  # bytes written at once; each write costs as much as a few kilobytes
+PIPELINED = 100  # commands sent at once; their replies fit into any socket buffer
+PIECE = 65_536  # bytes per write; each write costs as much as a few kilobytes
 MAX_REPLY_LINES = 100
 NO_ANSWER = "451 4.4.1 The next hop does not answer"
 XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has at most 512
@@ -28,7 +28,7 @@ _LINE = re.compile(rb"([2-5]\d\d)(?:([ -])([^\r\n]*))?\r?\n")
 
 
 class NotTaken(Exception):
-    """The next hop did not take a message; the reply is what the client is told."""
+    """The next hop did not accept a message; `reply` is the reply for the client."""
 
     def __init__(self, reply: str) -> None:
         super().__init__(reply)
@@ -41,20 +41,20 @@ class Reply(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the last line as one that can be said again."""
+        """Return the last line, safe to repeat."""
         return "".join(character for character in self.lines[-1] if " " <= character <= "~")[:300]
 
     def refusal(self) -> NotTaken:
-        code = self.code if self.code >= 400 and self.code != 421 else 451  # 421 would end our own session
+        code = self.code if self.code >= 400 and self.code != 421 else 451  # 421 would end guard's own session
         text = self.text if re.match(r"[45]\.\d+\.\d+ ", self.text) else f"{code // 100}.0.0 {self.text}"
         return NotTaken(f"{code} {text}")
 
 
 class NextHop:
-    """Where delivered messages go; keeps a few connections that were used and may be used again."""
+    """The destination of delivered messages; keeps a few idle connections for reuse."""
 
     def __init__(self, address: tuple[str, int], timeout: float, name: str) -> None:
-        self.timeout = timeout  # of one answer
+        self.timeout = timeout  # of one reply
         self._address = address
         self._name = name
         self._idle: list[tuple[float, Connection]] = []
@@ -65,7 +65,7 @@ class NextHop:
         """Return a connection on which the next hop waits for the data, or raise NotTaken."""
         used = self._take_idle()
         if used is not None:
-            with suppress(ConnectionError):  # it was closed over there meanwhile: that says nothing of the message
+            with suppress(ConnectionError):  # the next hop closed the idle connection: retry on a new one
                 return await self._begin(used, sender, recipients, forwarded, size)
         try:
             return await self._begin(Connection(self.timeout), sender, recipients, forwarded, size)
@@ -96,7 +96,7 @@ class NextHop:
         return connection
 
     async def send(self, connection: "Connection", message: AsyncIterator[bytes]) -> Reply:
-        """Send the data and return the next hop's yes; afterwards the connection is kept or closed."""
+        """Send the data and return the positive reply; the connection is then kept or closed."""
         try:
             reply = await connection.send(message)
         except OSError as error:
@@ -135,7 +135,7 @@ class Connection:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
         self._offers: dict[str, str] = {}
-        self._in_data = False  # where a QUIT would be text
+        self._in_data = False  # a QUIT would be message text
 
     @property
     def alive(self) -> bool:
@@ -151,7 +151,7 @@ class Connection:
         self._offers = {key.upper(): rest for key, _, rest in (line.partition(" ") for line in hello.lines[1:])}
 
     async def begin(self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int) -> None:
-        """Say the envelope and DATA; raise NotTaken where anything is refused."""
+        """Send the envelope and DATA; raise NotTaken if any command is rejected."""
         commands = [
             *(f"XFORWARD {words}" for words in self._forwardable(forwarded)),
             f"MAIL FROM:<{sender.address}>{self._parameters(sender, size)}",
@@ -162,19 +162,19 @@ class Connection:
         refusals: list[Reply] = []
         for start in range(0, len(commands), together):
             group = commands[start : start + together]
-            # Should a recipient be refused and the data be asked for, hanging up leaves the message undelivered.
+            # If a recipient is rejected and DATA is accepted, closing the connection leaves the message undelivered.
             self._in_data = group[-1] == "DATA"
             await self._say("".join(f"{command}\r\n" for command in group))
             replies = [await self._expect() for _ in group]
             refusals += [reply for reply in replies if not 200 <= reply.code < 400]
             if refusals and (together == 1 or self._in_data):
-                # One that may succeed later asks for another try; only where none may is the message refused for good.
+                # A temporary rejection asks for a retry; only permanent rejections alone reject the message.
                 raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
         if replies[-1].code != 354:
             raise replies[-1].refusal()
 
     async def send(self, message: AsyncIterator[bytes]) -> Reply:
-        """Send the data, every dot that begins a line doubled, and return the answer to its end."""
+        """Send the data with dots at line starts doubled (RFC 5321, section 4.5.2), and return the reply."""
         begins, held = True, b""
         ready = bytearray()
         async for chunk in message:
@@ -208,10 +208,10 @@ class Connection:
         return " ".join((f"RCPT TO:<{recipient.address}>", *notification))
 
     def _parameters(self, sender: Sender, size: int) -> str:
-        """Return what MAIL says besides the address; what the next hop cannot carry is an error of the set-up."""
+        """Return the parameters of MAIL; a next hop without a needed extension is a configuration error."""
         for needed, offer in ((sender.eight_bit, "8BITMIME"), (sender.utf8, "SMTPUTF8")):
             if needed and offer not in self._offers:
-                raise NotTaken(f"451 4.3.5 The next hop does not take {offer}")
+                raise NotTaken(f"451 4.3.5 The next hop does not support {offer}")
         words = [f"SIZE={size}"] if "SIZE" in self._offers else []
         words += ["BODY=8BITMIME"] if sender.eight_bit else []
         words += ["SMTPUTF8"] if sender.utf8 else []
@@ -219,7 +219,7 @@ class Connection:
         return "".join(f" {word}" for word in words)
 
     def _forwardable(self, forwarded: Forwarded) -> list[str]:
-        """Return the attributes that the next hop wants, in lines that are short enough."""
+        """Return the attributes that the next hop offers, in lines within the limit."""
         wanted = self._offers.get("XFORWARD", "").upper().split()
         lines: list[str] = []
         for name, value in forwarded.words:
@@ -250,7 +250,7 @@ class Connection:
 
     async def _write(self, data: bytes) -> None:
         assert self._writer is not None
-        if self._writer.is_closing():  # uvloop would call it a mistake of ours to write
+        if self._writer.is_closing():  # uvloop logs a warning on such a write
             raise ConnectionResetError("The next hop closed the connection.")
         self._writer.write(data)
         async with asyncio.timeout(self._timeout):

@@ -14,15 +14,15 @@ from mailwarden.telemetry.logs import get_logger
 
 MAX_COMMAND = 2_048  # bytes; clients may count on 512 and what the extensions add (RFC 5321, section 4.5.3.1.4)
 PIECE = 65_536
-# A message that is rejected already is read to its end for so long: clients read the reply only then.
+# guard reads a rejected message to its end for this long: clients read the reply only then.
 DOOMED_SECONDS = 5.0
 END = b"\r\n.\r\n"
 
-STRAY = "550 5.5.2 A bare CR or LF is not taken: lines end with CR LF"
-TOO_LARGE = "552 5.3.4 The message is larger than is taken"
-NO_ROOM = "452 4.3.1 There is no room to keep the message"
-SLOW_DATA = "421 4.4.2 The message did not come in time"
-SLOW_COMMAND = "421 4.4.2 No command came in time"
+STRAY = "550 5.5.2 Bare CR or LF rejected: lines end with CR LF"
+TOO_LARGE = "552 5.3.4 The message is too large"
+NO_ROOM = "452 4.3.1 Insufficient storage for the message"
+SLOW_DATA = "421 4.4.2 Timeout while receiving the message"
+SLOW_COMMAND = "421 4.4.2 Timeout while waiting for a command"
 
 log = get_logger(__name__)
 
@@ -41,7 +41,7 @@ class SmtpReader:
 
     @property
     def pending(self) -> bool:
-        """Tell whether the client has sent more than was read so far."""
+        """Return whether the client has sent bytes that are not yet read."""
         return bool(self._held)
 
     async def read_command(self) -> bytes:
@@ -65,15 +65,15 @@ class SmtpReader:
         message = _Message(writer, max_size)
         tail = bytearray(b"\r\n")  # the end of the command: a message may be a lone dot
         try:
-            async with asyncio.timeout(seconds) as patience:
+            async with asyncio.timeout(seconds) as timeout:
                 while (end := tail.find(END)) < 0:
                     cut = _safe_cut(tail)
                     sound = message.refusal is None
                     await message.take(bytes(tail[:cut]))
                     del tail[:cut]
-                    message.look_at(tail)
+                    message.detect_bare(tail)
                     if sound and message.refusal is not None:
-                        patience.reschedule(asyncio.get_running_loop().time() + min(DOOMED_SECONDS, seconds))
+                        timeout.reschedule(asyncio.get_running_loop().time() + min(DOOMED_SECONDS, seconds))
                     tail += await self._more()
                 await message.take(bytes(tail[: end + 2]))
                 self._held += tail[end + len(END) :]
@@ -95,17 +95,17 @@ class SmtpReader:
 
 
 class _Message:
-    """Takes the pieces of a message, looks for bare CR and LF, and removes doubled dots (RFC 5321, section 4.5.2)."""
+    """Receives the pieces of a message, detects bare CR and LF, and removes doubled dots (RFC 5321, section 4.5.2)."""
 
     def __init__(self, writer: SpoolWriter, max_size: int) -> None:
         self._writer = writer
         self._max_size = max_size
-        self._size = -2  # the two bytes before the first line are not the message's
+        self._size = -2  # the two bytes before the first line do not belong to the message
         self.refusal: Refusal | None = None
 
     async def take(self, piece: bytes) -> None:
-        """Take a piece that begins and ends between two characters of text, never between CR and LF."""
-        self.look_at(piece)
+        """Add a piece that does not begin or end between CR and LF."""
+        self.detect_bare(piece)
         if not piece or self.refusal is not None:
             return
         plain = piece.replace(b"\r\n.", b"\r\n")
@@ -121,8 +121,8 @@ class _Message:
         except Overloaded as error:
             self.refusal = _no_room(error)
 
-    def look_at(self, text: bytes | bytearray) -> None:
-        """Refuse the message where a CR or LF stands by itself; a CR at the very end may have its LF to come."""
+    def detect_bare(self, text: bytes | bytearray) -> None:
+        """Reject the message if it has a bare CR or LF; a CR at the very end may still get its LF."""
         ends = text.count(b"\r\n")
         if text.count(b"\n") != ends or text.count(b"\r") - text.endswith(b"\r") != ends:
             self.refusal = self.refusal or Refusal(STRAY, hang_up=True)
@@ -142,7 +142,7 @@ def _no_room(error: Overloaded) -> Refusal:
 
 
 def _safe_cut(tail: bytearray) -> int:
-    """Return how much of what is held can be no part of the end: all before the last CR LF, or most of a long line."""
+    """Return how many buffered bytes cannot be part of the end: all before the last CR LF, or most of a long line."""
     last = tail.rfind(b"\r\n")
     if last > 0 or len(tail) <= PIECE:
         return max(last, 0)

@@ -3,11 +3,10 @@
 RFC 5321 is the protocol; each command names its section. Every reply but those to the greeting, EHLO, HELO and DATA
 has an enhanced code (RFC 2034, section 4; RFC 3463). guard offers PIPELINING (RFC 2920), SIZE (RFC 1870), 8BITMIME
 (RFC 6152), SMTPUTF8 (RFC 6531), ENHANCEDSTATUSCODES (RFC 2034), DSN (RFC 3461) and XFORWARD of Postfix. It does not
-offer CHUNKING (RFC 3030), STARTTLS (RFC 3207) or AUTH (RFC 4954): it serves the Postfix beside it, and nobody else.
+offer CHUNKING (RFC 3030), STARTTLS (RFC 3207) or AUTH (RFC 4954): its only client is the Postfix beside it.
 
-Security: hostile bytes, by way of a client that is trusted about its own client only. Every wait has a deadline, a
-client that makes too many errors or sends data before 354 loses the session, and nothing that it sent behind the reply
-that ends the session is executed.
+Security: hostile bytes from a client that is trusted only about its own client. Every wait has a deadline. guard closes
+a session with too many errors, or with data before 354, and executes no command after the reply that ends it.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ MAX_ERRORS = 20
 MAX_UNRECOGNISED = 5  # of the errors: commands that no SMTP client sends, such as those of HTTP
 MAX_TENANTS = 20  # in one message; each has a connection of its own to the next hop
 STOPPING = "421 4.3.2 guard is stopping; try again"
-FAILED = "451 4.3.0 Something went wrong here; try again later"
+FAILED = "451 4.3.0 Internal error; try again later"
 _NO_HELLO = "503 5.5.1 Error: send HELO first"
 _SYNTAX = "500 5.5.2 Error: bad syntax"
 
@@ -45,7 +44,7 @@ log = get_logger(__name__)
 
 
 class Transaction:
-    """One message on its way in; begun anew by EHLO, HELO, RSET and the end of every message (RFC 5321, 4.1.4)."""
+    """One mail transaction; EHLO, HELO, RSET and the end of every message start a new one (RFC 5321, 4.1.4)."""
 
     def __init__(self) -> None:
         self.forwarded = Forwarded()
@@ -57,7 +56,7 @@ class Transaction:
 
 
 class Receiver(Protocol):
-    """What sessions pass their messages to."""
+    """The receiver of the sessions' messages."""
 
     name: str
     settings: Smtp
@@ -113,7 +112,7 @@ class SmtpSession:
             self._writer.close()
 
     def leave(self) -> None:
-        """Tell the client that guard stops (RFC 5321, section 3.8), unless it waits for the reply to a message."""
+        """Send 421 because guard stops (RFC 5321, section 3.8), unless the client waits for the reply to a message."""
         if not self.busy and not self._ending and not self._writer.is_closing():
             self._ending = True
             self._writer.write(f"{STOPPING}\r\n".encode())

@@ -1,7 +1,7 @@
-"""The scan source `smtp`: takes messages from Postfix, has them judged, carries the decision out, and then answers.
+"""The scan source `smtp`: receives messages from Postfix, scans them, carries out the decision, and then replies.
 
-Security: reached by the networks of `clients` alone. On Overloaded the client is told 451 4.3.2, on EngineUnavailable
-and whatever else fails 451, while guard stops 421: Postfix keeps the message each time and comes again.
+Security: only the networks of `clients` may connect. The reply is 451 4.3.2 on Overloaded, 451 on EngineUnavailable and
+any other error, and 421 while guard stops: Postfix keeps the message each time and retries.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,7 +21,7 @@ from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Refusal
 from mailwarden.guard.smtp.config import Smtp as Settings
-from mailwarden.guard.smtp.delivery import PATIENCE, UNDECIDED, Delivery, Part, answered, settle
+from mailwarden.guard.smtp.delivery import DELIVERY_TIMEOUTS, UNDECIDED, Delivery, Part, answered, settle
 from mailwarden.guard.smtp.listener import SmtpListener, greeting_name
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.guard.smtp.session import Transaction
@@ -31,7 +31,7 @@ from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
 from mailwarden.serving.spool import Spooled, SpoolWriter
 
-BEING_DELIVERED = "451 4.3.0 This released message is being delivered at this moment; try again later"
+BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
 CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
 
@@ -72,13 +72,13 @@ class Smtp:
         return SpoolWriter(self._spool)
 
     async def take(self, transaction: Transaction, raw: Spooled) -> str:
-        """Answer one message: judged for each tenant, carried out, remembered."""
+        """Scan one message for each tenant, carry out the decisions, store them, and return the reply."""
         assert transaction.sender is not None
         try:
             claimed = await self._tokens.claim(raw, [each.address for each in transaction.recipients])
         except TokenInUse:
             raise Refusal(BEING_DELIVERED) from None
-        if claimed is not None:  # it was judged before, held, and released
+        if claimed is not None:  # a released message, which was judged before
             answer = await self._delivery.pass_on(
                 transaction.recipients, transaction.sender, transaction.forwarded, raw
             )
@@ -93,7 +93,7 @@ class Smtp:
             raise Refusal(UNDECIDED) from None
         parts = settle([Part(each.finished, transaction.tenants[each.finished.tenant]) for each in examined])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
-        if answer.done:  # else the message comes again, and what becomes of it then is what is remembered
+        if answer.done:  # otherwise the client retries, and history stores the result of the retry
             done = {part.finished.tenant for part in answered(parts)}
             for each, part in zip(examined, parts, strict=True):
                 if part.finished.tenant in done:
@@ -105,7 +105,7 @@ class Smtp:
         return Refusal(FULL)
 
     async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
-        """Judge the message once for the recipients of each tenant."""
+        """Scan the message once for the recipients of each tenant."""
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         request = GuardRequest(
@@ -121,7 +121,7 @@ class Smtp:
 
 
 def envelope_of(transaction: Transaction) -> Envelope:
-    """Return the envelope as the scanning API would be told it."""
+    """Return the envelope in the form of the scanning API."""
     assert transaction.sender is not None
     return Envelope(
         sender=transaction.sender.address,
@@ -132,19 +132,19 @@ def envelope_of(transaction: Transaction) -> Envelope:
 
 
 def groups_of(transaction: Transaction) -> tuple[RecipientGroup, ...]:
-    """Return the recipients by the tenant that each was assigned to at RCPT."""
+    """Return the recipients grouped by the tenant that each was assigned to at RCPT."""
     return grouped((assignment, address) for address, assignment in transaction.assigned.items())
 
 
 @asynccontextmanager
 async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable[[], None]]:
-    """Listen for Postfix until the block ends, where the configuration says so; yield what closes the doors."""
+    """Listen for Postfix until the block ends, if configured; yield the function that closes the listener."""
     config = context.config
     settings = config.scan_sources.smtp
     if settings is None:
         yield lambda: None
         return
-    patience, name = config.analysis_timeout / 1000, greeting_name(guard)
+    analysis_timeout, name = config.analysis_timeout / 1000, greeting_name(guard)
     async with AsyncExitStack() as stack:
         hop = NextHop(settings.next_hop_address, settings.next_hop_timeout / 1000, name)
         stack.callback(hop.close)
@@ -157,12 +157,14 @@ async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable
             tenants=context.tenants,
             delivery=Delivery(hop, ResultSeal(key), writer, context.metrics),
             tokens=ReleaseTokens(
-                ReleaseTokenSigner(key), ReleaseTokenStore(context.database), PATIENCE * hop.timeout + CLAIM_MARGIN
+                ReleaseTokenSigner(key),
+                ReleaseTokenStore(context.database),
+                DELIVERY_TIMEOUTS * hop.timeout + CLAIM_MARGIN,
             ),
             spool=context.spool,
-            analysis_timeout=patience,
+            analysis_timeout=analysis_timeout,
         )
-        listener = SmtpListener(source, name, patience, context.metrics)
+        listener = SmtpListener(source, name, analysis_timeout, context.metrics)
         stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
         await listener.start()
         yield listener.close

@@ -1,4 +1,4 @@
-"""Puts the doors for existing installations together: routes, and a port for each."""
+"""The listeners of the scan sources `rspamdApi` and `stalwartHook`, each on its own port."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -17,8 +17,8 @@ from mailwarden.serving.front_door import ErrorAnswer, FrontDoor
 from mailwarden.serving.server import Limits, serving
 
 
-class Doors:
-    """Builds each door from what they share."""
+class HttpListeners:
+    """Builds the server of each source from the parts that they share."""
 
     def __init__(self, context: GuardContext) -> None:
         self._context = context
@@ -26,56 +26,56 @@ class Doors:
         self.open: list[FrontDoor] = []
 
     def rspamd_api(self, settings: RspamdApiSettings) -> FrontDoor:
-        source = RspamdApi(settings, self._interior(RspamdApi.name, settings.quarantine_as))
-        return self._door(source, "rspamd_api", rspamd_api.answer_error)
+        source = RspamdApi(settings, self._source_context(RspamdApi.name, settings.quarantine_as))
+        return self._server(source, "rspamd_api", rspamd_api.answer_error)
 
     def stalwart_hook(self, settings: StalwartHookSettings) -> FrontDoor:
-        source = StalwartHook(settings, self._interior(StalwartHook.name, settings.quarantine_as))
-        return self._door(source, "stalwart_hook", stalwart_hook.answer_error)
+        source = StalwartHook(settings, self._source_context(StalwartHook.name, settings.quarantine_as))
+        return self._server(source, "stalwart_hook", stalwart_hook.answer_error)
 
-    def _door(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> FrontDoor:
-        door = FrontDoor(
+    def _server(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> FrontDoor:
+        server = FrontDoor(
             source.routes(), self._context.metrics, meters=meters, max_head=MAX_HEAD, answer_for=answer_error
         )
-        self.open.append(door)
-        return door
+        self.open.append(server)
+        return server
 
-    def _interior(self, source: str, quarantine_as: str) -> HttpSourceContext:
+    def _source_context(self, source: str, quarantine_as: str) -> HttpSourceContext:
         context = self._context
-        patience = context.config.analysis_timeout / 1000
+        timeout = context.config.analysis_timeout / 1000
         scanner = PerTenantScan(
             source,
             processing=context.processing,
             tenants=context.tenants,
-            patience=patience,
+            timeout=timeout,
             quarantine_as=quarantine_as,
         )
         return HttpSourceContext(context.admission, scanner, self._seal, context.spool)
 
     def close(self) -> None:
-        """Take no new message; those in hand are finished."""
-        for door in self.open:
-            door.close()
+        """Accept no new message; running scans are completed."""
+        for server in self.open:
+            server.close()
 
 
 @asynccontextmanager
 async def open_http_sources(context: GuardContext) -> AsyncIterator[Callable[[], None]]:
-    """Listen until the block ends, where the configuration says so; yield what closes the doors."""
-    asked, hooked = context.config.scan_sources.rspamd_api, context.config.scan_sources.stalwart_hook
-    if asked is None and hooked is None:
+    """Listen until the block ends, if configured; yield the function that closes the listeners."""
+    api, hook = context.config.scan_sources.rspamd_api, context.config.scan_sources.stalwart_hook
+    if api is None and hook is None:
         yield lambda: None
         return
-    doors, grace = Doors(context), context.config.shutdown_grace_period
+    listeners, grace = HttpListeners(context), context.config.shutdown_grace_period
     async with AsyncExitStack() as stack:
-        if asked is not None:
-            await stack.enter_async_context(_serving(doors.rspamd_api(asked), asked, grace))
-        if hooked is not None:
-            await stack.enter_async_context(_serving(doors.stalwart_hook(hooked), hooked, grace))
-        yield doors.close
+        if api is not None:
+            await stack.enter_async_context(_serving(listeners.rspamd_api(api), api, grace))
+        if hook is not None:
+            await stack.enter_async_context(_serving(listeners.stalwart_hook(hook), hook, grace))
+        yield listeners.close
 
 
 def _serving(
-    door: FrontDoor, settings: RspamdApiSettings | StalwartHookSettings, grace_ms: int
+    server: FrontDoor, settings: RspamdApiSettings | StalwartHookSettings, grace_ms: int
 ) -> AbstractAsyncContextManager[int]:
     limits = Limits(max_connections=settings.max_connections, max_headers=MAX_HEADERS)
-    return serving(door, settings.listen, None, limits, grace_ms=grace_ms, inherits=False)
+    return serving(server, settings.listen, None, limits, grace_ms=grace_ms, inherits=False)

@@ -1,7 +1,7 @@
-"""What the doors for existing installations share: the secret, the body, and envelopes checked as the scanning API's.
+"""The common part of the scan sources `rspamdApi` and `stalwartHook`: the secret, the body and the envelope.
 
-Security: reads hostile bytes. A body is bounded in size and pace, and an envelope that the scanning API would refuse
-is refused.
+Security: reads hostile bytes. Size and duration of a body are limited, and envelopes pass the checks of the scanning
+API.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from mailwarden.wire.parameters import envelope_of, read_record
 
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
 MAX_HEADERS = 1_100
-NOBODY = "nobody"
+NO_RECIPIENT = "nobody"  # satisfies the checks, and is removed again
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSourceContext:
-    """What stands behind a door, whatever is spoken at it."""
+    """The parts of guard that both sources use."""
 
     admission: Admission
     scanner: PerTenantScan
@@ -35,7 +35,7 @@ class HttpSourceContext:
 
 
 def check_secret(wanted: str, given: str | None, scheme: str) -> None:
-    """Compare in constant time; raise where the secret is missing or another."""
+    """Compare in constant time; raise if the secret is missing or wrong."""
     if not wanted:
         return
     if not given:
@@ -45,7 +45,7 @@ def check_secret(wanted: str, given: str | None, scheme: str) -> None:
 
 
 def check_body_head(request: web.BaseRequest) -> None:
-    """Check what the head says of the body, before a byte of it is read."""
+    """Check size and encoding of the body before any byte of it is read."""
     if (request.content_length or 0) > MAX_BODY:
         raise too_large(MAX_BODY)
     encodings = (request.headers.get(name, "identity") for name in ("Content-Encoding", "Compression"))
@@ -70,8 +70,8 @@ async def receive_body(request: web.BaseRequest, spool: Path, body_timeout_ms: i
 
 
 def make_envelope(sender: str, recipients: list[str], address: str | None, helo: str | None) -> Envelope:
-    """Return the envelope, held to the same rules as the scanning API's; a door may be asked without a recipient."""
-    fields: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients or [NOBODY]}
+    """Return the envelope, checked by the rules of the scanning API; clients may send no recipient."""
+    fields: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients or [NO_RECIPIENT]}
     if address:
         fields["remoteAddress"] = address
     if helo:

@@ -1,7 +1,7 @@
-"""One message for all its recipients, for clients that carry decisions out themselves and can be told one thing only.
+"""Scans one message for each tenant, and returns one answer, for clients that carry out decisions themselves.
 
-Each tenant's recipients have a judgement and a decision of their own. The strictest of the answers is given: a message
-that waits for one part waits for all, as a client may be told to deliver what is quarantined with a mark.
+Each tenant's recipients have their own judgement and decision. The answer is the strictest of them. If one part must be
+retried, all are: the other parts would otherwise be delivered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ from mailwarden.serving.spool import Spooled
 
 
 class Answer(IntEnum):
-    """What a client is told to do; the more severe is the greater."""
+    """The action for the client; a larger value is stricter."""
 
     PASS = 0
-    MARK = 1  # delivered, and marked for its reader
+    MARK = 1  # deliver with a mark
     HOLD = 2  # the client's own quarantine
     DISCARD = 3
     REFUSE = 4
@@ -42,7 +42,7 @@ QUARANTINE_AS: Mapping[str, Answer] = {
 
 
 class ScanAnswer(Struct, frozen=True):
-    """The one answer, and what of its reasons recipients of every tenant may read."""
+    """The one answer, and the result that recipients of every tenant may read."""
 
     answer: Answer
     leading: FinishedRequest
@@ -50,12 +50,12 @@ class ScanAnswer(Struct, frozen=True):
 
 class PerTenantScan:
     def __init__(
-        self, source: str, *, processing: Processing, tenants: TenantDirectory, patience: float, quarantine_as: str
+        self, source: str, *, processing: Processing, tenants: TenantDirectory, timeout: float, quarantine_as: str
     ) -> None:
         self._source = source
         self._processing = processing
         self._tenants = tenants
-        self._patience = patience
+        self._timeout = timeout
         self._quarantine_as = QUARANTINE_AS[quarantine_as]
 
     async def scan(self, envelope: Envelope, raw: Spooled) -> ScanAnswer:
@@ -69,20 +69,20 @@ class PerTenantScan:
             envelope=envelope,
             groups=self._tenants.group(None, envelope.recipients),
             raw=raw,
-            deadline=self._patience,
+            deadline=self._timeout,
             session_open=True,
         )
         examined = settle_together(await self._processing.examine(request))
         answered = join([each.finished for each in examined], self._quarantine_as)
         for each in examined:
-            # A message that comes again is remembered for what was undecided alone: nothing happens to the rest of it.
+            # Of a message that is retried, history stores only the undecided parts: the others are not carried out.
             if answered.answer is not Answer.LATER or each.finished.ruling.decision is Decision.UNDECIDED:
                 self._processing.keep(each)
         return answered
 
 
 def join(parts: Sequence[FinishedRequest], quarantine_as: Answer) -> ScanAnswer:
-    """Return the strictest answer; what is to vanish for some of the recipients only is refused for all of them."""
+    """Return the strictest answer; a discard for only some recipients becomes a rejection for all."""
     answers = [answer_to(part, quarantine_as) for part in parts]
     strictest = max(answers)
     leading = answers.index(strictest)
@@ -101,7 +101,7 @@ def answer_to(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
         case Decision.DROP:
             return Answer.DISCARD
         case Decision.QUARANTINE:
-            # A mark would deliver it, and nothing delivers malware.
+            # A mark would deliver the message, and malware is never delivered.
             marks = quarantine_as in (Answer.MARK, Answer.HOLD)
             return Answer.REFUSE if marks and finished.judgement.verdict is Verdict.MALWARE else quarantine_as
         case Decision.DELIVER:
@@ -109,9 +109,9 @@ def answer_to(finished: FinishedRequest, quarantine_as: Answer) -> Answer:
 
 
 def sentence_of(finished: FinishedRequest) -> str:
-    """Return what a sender is told, as one line of ASCII: the verdict, and the id to ask by.
+    """Return the text for the sender as one line of ASCII: the verdict and the ggrid.
 
-    The judgement's own words may name entries of a tenant's lists and tell how to pass next time: they are not for it.
+    The summary of the judgement may name a tenant's list entries, so it is left out.
     """
     if finished.ruling.decision is Decision.UNDECIDED:
         return f"The message could not be judged; try again later ({finished.ggrid})"

@@ -43,11 +43,11 @@ from mailwarden.wire.parameters import envelope_of, read_parameters
 from mailwarden.wire.progress import MEDIA_TYPE, AnalysisDone, AnalysisFailed, ProgressLine, done_by, write_line
 from mailwarden.wire.scanning import MessageAnalysisResult
 
-WRITE_SECONDS = 10.0  # abby reads at once or is gone; the place in processing is not kept for it
+WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)
 Work = Callable[[Observer], Awaitable[FinishedRequest]]
 BODY_TIMEOUT_MS = 30_000
-MAX_HEAD = 655_360  # abby names the tenants of 1,000 recipients in headers
+MAX_HEAD = 655_360  # abby sends the tenants of 1,000 recipients in headers
 MAX_HEADERS = 128
 _YES_OR_NO = {"yes": True, "no": False}
 
@@ -64,7 +64,7 @@ def result_of(finished: FinishedRequest) -> MessageAnalysisResult:
 
 
 async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
-    """Do the work, and tell of it line by line."""
+    """Run the analysis, and stream its progress line by line."""
     response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
     reports: asyncio.Queue[Report | None] = asyncio.Queue()
 
@@ -77,8 +77,8 @@ async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
     working = asyncio.create_task(run(), name="watched analysis")
     try:
         while (report := await reports.get()) is not None:
-            await _tell(call, response, done_by(report))
-        await _tell(call, response, await _last_line(working, response))
+            await _write(call, response, done_by(report))
+        await _write(call, response, await _last_line(working, response))
         await response.write_eof()
     finally:
         await end_tasks(working)
@@ -86,7 +86,7 @@ async def answer_with_progress(call: Call, work: Work) -> web.StreamResponse:
 
 
 async def _last_line(working: asyncio.Task[FinishedRequest], response: web.StreamResponse) -> ProgressLine:
-    """Return how it ended; before the first line an error is raised, to be answered with its own status."""
+    """Return the last line; before the first line raise the error, which then has its own status."""
     try:
         finished = await working
     except MailwardenError as error:
@@ -101,7 +101,7 @@ async def _last_line(working: asyncio.Task[FinishedRequest], response: web.Strea
     return AnalysisDone(result_of(finished), Raw(encode(finished)))
 
 
-async def _tell(call: Call, response: web.StreamResponse, line: ProgressLine) -> None:
+async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -> None:
     try:
         async with asyncio.timeout(WRITE_SECONDS):
             if not response.prepared:
@@ -113,7 +113,7 @@ async def _tell(call: Call, response: web.StreamResponse, line: ProgressLine) ->
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """What abby says of a message in headers, because the caller's own record has no place for it."""
+    """The headers that abby adds to a submission."""
 
     ggrid: UUID
     deadline: float
@@ -132,7 +132,7 @@ class RestApi:
         self._analysis_timeout = analysis_timeout
 
     async def submit(self, call: Call) -> web.StreamResponse:
-        """Answer one submission: admitted or refused before its body is read."""
+        """Answer one submission; admission happens before the body is read."""
         request = call.request
         handover = read_handover(request.headers, request.headers.getall(GROUPS_HEADER, ()))
         structlog.contextvars.bind_contextvars(ggrid=str(handover.ggrid))
@@ -169,7 +169,7 @@ def read_handover(headers: Mapping[str, str], groups: Sequence[str]) -> Handover
 
 
 def group_recipients(records: Sequence[GroupRecord], envelope: Envelope) -> tuple[RecipientGroup, ...]:
-    """Return the envelope's recipients by tenant, as abby says."""
+    """Return the envelope's recipients grouped by tenant, as abby assigned them."""
     try:
         return groups_of(records, envelope.recipients)
     except ValueError as error:

@@ -37,7 +37,7 @@ from mailwarden.serving.uploads import MAX_BODY
 _BARE_FOLD = re.compile(rb"(?<!\r)\n(?=[ \t])")
 
 
-REQUIRED_SCORE = 15.0  # Rspamd's usual score to reject at: 100 points, which convict
+REQUIRED_SCORE = 15.0  # Rspamd's default score for reject: 100 points, which convict
 MARK_SCORE = 7.5  # 50 points, which make a message suspicious
 STEP = 0.01
 MAX_OPTIONS = 5
@@ -53,20 +53,24 @@ ACTIONS: Mapping[Answer, str] = {
 }
 ELSEWHERE = ("File", "Path", "Shm", "Key")
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
-LATER = "The message could not be looked at now; try again later"
+LATER = "The message could not be scanned now; try again later"
 
 
 async def repair_folds(raw: Spooled, spool: Path) -> Spooled:
-    """Return the message with whole line ends in its header block; it takes the place of the one given."""
+    """Return the message with CR LF restored in folded header fields; it replaces the given one.
+
+    The milter protocol passes folded fields with bare line feeds, and Rspamd's proxy forwards them so. The MTA has
+    CR LF, and guard judges and signs the message that the MTA has. Only a line feed before a space or tab is changed.
+    """
     head = next(raw.chunks(CHUNK), b"")
     end = head.find(b"\r\n\r\n")
     block = head[: max(end, 0)]
-    mended = _BARE_FOLD.sub(b"\r\n", block)
-    if mended == block:
+    repaired = _BARE_FOLD.sub(b"\r\n", block)
+    if repaired == block:
         return raw
     writer = SpoolWriter(spool)
     try:
-        await writer.write(mended)
+        await writer.write(repaired)
         async for chunk in raw.window(end, raw.size - end).stream():
             await writer.write(chunk)
         return await writer.finish()
@@ -85,7 +89,7 @@ class Symbol(Struct, frozen=True):
 
 class AddedHeader(Struct, frozen=True):
     value: str
-    order: int = 1  # below the Received line that Postfix writes itself, and above all that came
+    order: int = 1  # below the Received field that Postfix writes, above all received fields
 
 
 class Milter(Struct, frozen=True):
@@ -110,7 +114,11 @@ class CheckAnswer(Struct, frozen=True):
 
 
 def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> CheckAnswer:
-    """Return the answer for a message that was judged; `fields` are the result fields from top to bottom."""
+    """Return the answer for a judged message; `fields` are the result fields from top to bottom.
+
+    Each symbol is a matched rule of Mailwarden. Rspamd's own symbols are evidence and are not repeated. One more symbol
+    makes the sum agree with the action, for clients that read only the score.
+    """
     finished, answer = answered.leading, answered.answer
     symbols = {symbol.name: symbol for symbol in _symbols(finished.judgement.reasons)}
     found = sum(symbol.score for symbol in symbols.values())
@@ -118,16 +126,16 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> Chec
     verdict = f"MW_VERDICT_{finished.judgement.verdict.upper()}"
     rest = round(score - found, 2)
     symbols[verdict] = Symbol(verdict, rest, rest, finished.judgement.summary, finished.tags)
-    told = answer in (Answer.REFUSE, Answer.LATER)
+    has_text = answer in (Answer.REFUSE, Answer.LATER)
     return CheckAnswer(
         action=ACTIONS[answer],
         score=score,
         is_spam=score >= REQUIRED_SCORE,
         symbols=symbols,
-        messages={"smtp_message": sentence_of(finished)} if told else {},
+        messages={"smtp_message": sentence_of(finished)} if has_text else {},
         message_id=finished.summary.message_id.strip("<>") or "undef",
         time_real=_seconds(finished),
-        # Each is put above the one before: the last of ours goes in first.
+        # A client inserts each field above the previous one: the last field comes first.
         milter=Milter(
             add_headers={name: AddedHeader(value) for name, value in reversed(fields)},
             remove_headers=dict.fromkeys(OWN, 0),
@@ -136,7 +144,7 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> Chec
 
 
 def make_later(sentence: str) -> CheckAnswer:
-    """Return the answer for a message that could not be taken now: its sender comes again."""
+    """Return the answer for a message that cannot be accepted now: its sender retries."""
     return CheckAnswer(action=ACTIONS[Answer.LATER], messages={"smtp_message": sentence})
 
 
@@ -152,7 +160,7 @@ def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
 
 
 def _fit(score: float, answer: Answer) -> float:
-    """Return the score within what the action means; allow lists and block lists know no points."""
+    """Return the score within the range of the action; lists change the action and have no points."""
     if answer in (Answer.REFUSE, Answer.DISCARD):
         return max(score, REQUIRED_SCORE)
     if answer in (Answer.MARK, Answer.HOLD):
@@ -174,13 +182,13 @@ class RspamdApi:
     def routes(self) -> list[Route]:
         return [
             Route("POST", "/checkv2", self.check, quiet=True),
-            # A proxy that points at shared memory asks so; it is told why it gets no answer.
+            # A proxy that refers to shared memory uses GET; the error explains why that is not supported.
             Route("GET", "/checkv2", self.check, quiet=True),
             Route("GET", "/ping", answer_ping, quiet=True),
         ]
 
     async def check(self, call: Call) -> web.StreamResponse:
-        """Answer one message: admitted or refused before its body is read."""
+        """Answer one message; admission happens before the body is read."""
         request = call.request
         check_secret(self._settings.password, request.headers.get("Password"), "Password")
         check_body_head(request)
@@ -202,7 +210,7 @@ async def answer_ping(_: Call) -> web.StreamResponse:
 
 
 def answer_error(error: MailwardenError) -> web.Response:
-    """Answer in Rspamd's words; what the caller did wrong keeps its status, and never reads as a good message."""
+    """Answer in Rspamd's format; client errors keep their status, and no error reads as a clean message."""
     plain = answer_for(error)
     if plain.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _respond(make_later(LATER))
@@ -214,13 +222,13 @@ def answer_error(error: MailwardenError) -> web.Response:
 
 
 def read_envelope(request: web.BaseRequest) -> Envelope:
-    """Return the envelope that the headers tell of."""
+    """Return the envelope from the headers."""
     headers = request.headers
     if pointing := [name for name in ELSEWHERE if name in headers]:
-        raise BadRequest(f"The message must be in the body, in the open: {pointing[0]} is not read here.")
+        raise BadRequest(f"The message must be in the body, unencrypted: {pointing[0]} is not supported.")
     for name in ("From", "IP", "Helo"):
         if len(headers.getall(name, ())) > 1:
-            raise BadRequest(f"The header {name} stands there twice.")
+            raise BadRequest(f"The header {name} occurs twice.")
     recipients = [address for value in headers.getall("Rcpt", ()) for address in _addresses(value)]
     sender = next(_addresses(headers.get("From", "")), "")
     return make_envelope(sender, recipients, _without_port(headers.get("IP", "").strip()), headers.get("Helo"))

@@ -48,8 +48,8 @@ _BROKEN_LINE = re.compile(r"\n(?![ \t]|\Z)")
 
 
 STAGES = ("connect", "ehlo", "auth", "mail", "rcpt", "data")
-COPIES = 3  # the JSON, its strings, and the message made of them are in memory together
-LATER = "The message could not be looked at now; try again later"
+COPIES = 3  # the JSON, its strings and the message built from them are in memory together
+LATER = "The message could not be scanned now; try again later"
 ACTIONS = {
     Answer.PASS: "accept",
     Answer.MARK: "accept",
@@ -63,7 +63,7 @@ ACTIONS = {
 class Client(Struct, frozen=True):
     ip: str = ""
     helo: str | None = None
-    ehlo: str | None = None  # so Stalwart's documentation calls it
+    ehlo: str | None = None  # the name in Stalwart's documentation
 
 
 class Protocol(Struct, frozen=True):
@@ -92,7 +92,7 @@ class HookMessage(Struct, frozen=True):
 
 
 class HookRequest(Struct, frozen=True):
-    """One call of a hook; fields that are not needed here are passed over."""
+    """One call of a hook; other fields are ignored."""
 
     context: Context
     envelope: HookEnvelope | None = None
@@ -100,7 +100,7 @@ class HookRequest(Struct, frozen=True):
 
 
 class Rebuilt(Struct, frozen=True):
-    """The message, and the names of fields in it that only we may write."""
+    """The message, and the names of the forged Mailwarden fields in it."""
 
     content: bytes
     forged: Sequence[str]
@@ -114,7 +114,7 @@ def read_request(raw: bytes) -> HookRequest:
 
 
 def envelope_of(request: HookRequest) -> Envelope:
-    """Return the envelope; a call about a message must have one."""
+    """Return the envelope; a call with a message must have one."""
     if request.envelope is None:
         raise SchemaViolation("The envelope is missing.")
     if len(request.envelope.to) > MAX_RECIPIENTS:
@@ -125,7 +125,7 @@ def envelope_of(request: HookRequest) -> Envelope:
 
 
 def rebuild(message: HookMessage) -> Rebuilt:
-    """Return the message as it came, as far as it can be told."""
+    """Return the message as received, as far as it can be restored."""
     if len(message.headers) > MAX_FIELDS:
         raise PayloadTooLarge(f"The header fields are larger than {MAX_FIELDS} bytes.")
     fields = _decode(message.headers, tuple[tuple[str, str], ...])
@@ -137,7 +137,7 @@ def rebuild(message: HookMessage) -> Rebuilt:
 
 
 def _line(name: str, value: str) -> str:
-    """Return one field; a line that is none comes as a name with its line end, and without a value."""
+    """Return one field; a line without a colon arrives as a name with its line end and no value."""
     if name.endswith("\n") and not value:
         line = name
     elif value.endswith("\n"):
@@ -159,7 +159,7 @@ def _decode(raw: bytes | Raw, kind: type[T]) -> T:
 
 
 class SmtpReply(Struct, frozen=True, omit_defaults=True):
-    """Stalwart's documentation writes `enhancedStatus`, its code reads `enhanced_status`: both are said."""
+    """Stalwart's documentation has `enhancedStatus`, its code reads `enhanced_status`: guard sends both."""
 
     status: int
     enhanced: str = field(name="enhanced_status")
@@ -194,7 +194,7 @@ class StalwartHook:
         return [Route("POST", path, self.answer, quiet=True) for path in ("/", "/mta-hook")]
 
     async def answer(self, call: Call) -> web.StreamResponse:
-        """Answer one call: admitted or refused before its body is read."""
+        """Answer one call; admission happens before the body is read."""
         request = call.request
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         check_secret(self._settings.token, token.strip() if scheme.lower() == "bearer" else None, "Bearer")
@@ -209,9 +209,9 @@ class StalwartHook:
             stage = hooked.context.stage.lower()
             if stage not in STAGES:
                 raise SchemaViolation("The stage is not known.")
-            return _respond(await self._look(hooked) if stage == "data" else PASSED)
+            return _respond(await self._scan(hooked) if stage == "data" else PASSED)
 
-    async def _look(self, hooked: HookRequest) -> HookAnswer:
+    async def _scan(self, hooked: HookRequest) -> HookAnswer:
         envelope = envelope_of(hooked)
         if hooked.message is None:
             raise SchemaViolation("The message is missing.")
@@ -234,7 +234,7 @@ class StalwartHook:
 
 
 def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]], forged: Sequence[str]) -> HookAnswer:
-    """Return the answer for a message that was judged; `fields` are the result fields from top to bottom."""
+    """Return the answer for a judged message; `fields` are the result fields from top to bottom."""
     match answered.answer:
         case Answer.REFUSE:
             return _refuse(550, "5.7.1", sentence_of(answered.leading))
@@ -247,7 +247,7 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]], forged:
 
 
 def answer_error(error: MailwardenError) -> web.Response:
-    """Answer what may pass with a reply that says so; what the caller did wrong keeps its status."""
+    """Answer a temporary error with the reply 451; client errors keep their status."""
     plain = answer_for(error)
     if plain.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return plain
@@ -255,7 +255,7 @@ def answer_error(error: MailwardenError) -> web.Response:
 
 
 def _modifications(fields: Sequence[tuple[str, str]], forged: Sequence[str]) -> Iterator[Modification]:
-    """Yield what Stalwart is to change: it adds in the order given, but each on top of the other once it takes out."""
+    """Yield the modifications: Stalwart adds fields in order, but on top of each other if it also deletes some."""
     for name in forged:
         yield Modification("deleteHeader", name, index=1)
     for name, value in reversed(fields) if forged else fields:
