@@ -30,7 +30,7 @@ unshare --mount sh -eu -c 'mount --rbind /proc "$0/proc" && exec chroot "$0" sh 
     python3 -m venv .venv
     .venv/bin/pip install --quiet --require-hashes --no-deps -r requirements/develop.txt
     .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
-    .venv/bin/python -m mailwarden.policy.compiled
+    .venv/bin/python -m mailwarden.policy.rules
     .venv/bin/python --version
     .venv/bin/pytest -q tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
 '
