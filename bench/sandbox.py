@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.cpu import children_of, cpu_seconds
 from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.serving.spool import Spooled
 
 MODES: tuple[SandboxMode, ...] = (REQUIRED, DISABLED)
@@ -34,7 +34,7 @@ def time_entering() -> float:
 
 async def time_start(mode: SandboxMode) -> float:
     """Return the milliseconds until a new worker is ready."""
-    pool = WorkerPool(1, 1_024, Patience(), sandbox=mode)
+    pool = WorkerPool(1, 1_024, Timeouts(), sandbox=mode)
     began = time.perf_counter()
     await pool.start()
     took = (time.perf_counter() - began) * 1000
@@ -55,7 +55,7 @@ async def measure(messages: list[bytes], starts: int, rounds: int) -> None:
     for _ in range(starts):
         for mode in MODES:
             took[mode].append(await time_start(mode))
-    pools = {mode: WorkerPool(1, 1_024, Patience(), sandbox=mode) for mode in MODES}
+    pools = {mode: WorkerPool(1, 1_024, Timeouts(), sandbox=mode) for mode in MODES}
     pids = {}
     known: set[int] = set()
     for mode, pool in pools.items():

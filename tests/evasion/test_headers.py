@@ -7,13 +7,13 @@ from evasion.mail import with_file
 from evasion.pages import LINKS
 from evasion.payloads import BLOCKED_ENDING, LISTED_FILE, LISTED_HOST
 from evasion.wrappers import WRAPPERS
-from mailwarden.analysis.observables import find_sightings
+from mailwarden.analysis.observables import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.html import read_html
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
-from mailwarden.model.sightings import Sight
+from mailwarden.model.observables import Observable
 
 HEADERS = dict(header_cases())
 ODD_WRAPPERS = [name for name in WRAPPERS if name.startswith(("calendar", "signed"))]
@@ -27,7 +27,7 @@ def _look(raw: bytes) -> tuple[bool, Coverage]:
     for trip in report.tripped:
         coverage.beyond(trip.limit, trip.place)
     view = View(parse_message(raw, report=report, coverage=coverage), coverage=coverage)
-    seen = find_sightings(view, tuple(Sight))
+    seen = find_observables(view, tuple(Observable))
     has_link = any(LISTED_HOST in url for url in seen.urls)
     return has_link or any(BLOCKED_ENDING in repr(file) for file in seen.files), coverage
 

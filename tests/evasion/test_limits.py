@@ -10,8 +10,8 @@ from mailwarden.analysis.pipeline.registry import YARA
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.model.evidence import Evidence
+from mailwarden.model.observables import Observable
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.sightings import Sight
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 from tests.evasion.beyond import BEYOND
@@ -31,7 +31,7 @@ def own_rules(tmp_path_factory):
 
 
 def examined(raw: bytes, limits: Limits = LIMITS) -> Evidence:
-    return Evidence(tuple(frame.report for frame in examine(Job(raw, wanted=tuple(Sight)), limits)))
+    return Evidence(tuple(frame.report for frame in examine(Job(raw, wanted=tuple(Observable)), limits)))
 
 
 @pytest.mark.contract("8")

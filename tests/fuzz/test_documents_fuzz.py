@@ -26,8 +26,8 @@ from mailwarden.analysis.files.qr_codes import (
 from mailwarden.message.coverage import Coverage
 from mailwarden.model.place import WHOLE_MESSAGE
 from tests.fuzz.mutations import mutate
-from tests.unit.analysis.compound_maker import compound, macro_file
-from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream, with_object_stream
+from tests.unit.analysis.files.compound_maker import compound, macro_file
+from tests.unit.analysis.files.pdf_maker import encrypted, link, pdf, stream, with_object_stream
 
 ROUNDS = 20_000 if os.environ.get("MAILWARDEN_FULL") else 400
 SECONDS = 10  # for one input, on a busy machine

@@ -15,7 +15,7 @@ from mailwarden.message.structure import check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.message.urls import find_urls, host_of
 from tests.fuzz.mutations import mutate
-from tests.unit.analysis.compound_maker import compound
+from tests.unit.analysis.files.compound_maker import compound
 from tests.unit.analysis.files.makers import (
     cab,
     field,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from mailwarden.analysis.observables import find_sightings
+from mailwarden.analysis.observables import find_observables
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import readings, unread_charset
 from mailwarden.message.file_names import ending_of, plain_name
 from mailwarden.message.message import Message, Part
 from mailwarden.message.urls import find_bare_links, find_urls, host_of, registrable_domain
-from mailwarden.model.sightings import Sight
+from mailwarden.model.observables import Observable
 from tests.fuzz.mutations import mutate
 
 FULL = bool(os.environ.get("MAILWARDEN_FULL"))
@@ -57,7 +57,7 @@ def _read_as(media_type: str) -> Callable[[bytes, str], None]:
     def read(content: bytes, label: str) -> None:
         part = Part("1", media_type, "", "", label, content, "")
         view = View(Message(len(content), "", (), (part,)))
-        find_sightings(view, (Sight.URLS, Sight.FILES))
+        find_observables(view, (Observable.URLS, Observable.FILES))
         assert view.text is not None
         assert view.folded_texts
 

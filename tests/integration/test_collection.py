@@ -4,7 +4,7 @@ import pytest
 
 from mailwarden.analysis.engines.clamav import ClamavEngine, ClamavSettings
 from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
@@ -17,7 +17,7 @@ ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
 
 @pytest.fixture
 async def collector(engines):
-    workers = WorkerPool(1, 1024, Patience(structure=20.0))
+    workers = WorkerPool(1, 1024, Timeouts(structure=20.0))
     await workers.start()
     yield Collector(workers, (ClamavEngine("clamav", ClamavSettings(engines.clamd.address, max_concurrency=4)),))
     await workers.stop()

@@ -17,7 +17,7 @@ import pytest
 
 import mailwarden
 from mailwarden.analysis.pipeline.sandbox import DISABLED, REQUIRED, SandboxMode, SandboxUnavailable, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerFailed, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.analysis.preview_worker import NO_SANDBOX
 from mailwarden.analysis.previews import Previews
@@ -72,7 +72,7 @@ def message_of(name: str, named: dict[str, str]) -> Spooled:
 
 async def run_probes(sandbox: SandboxMode, user: int, folder: Path) -> Outcomes:
     """Return the outcome of each probe: `done`, the name of the error that stopped it, or `ended`."""
-    pool = WorkerPool(1, 1024, Patience(), sandbox=sandbox)
+    pool = WorkerPool(1, 1024, Timeouts(), sandbox=sandbox)
     program = (str(Path(sandbox_probes.__file__ or "")), str(user))
     pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=program)
     outcomes: Outcomes = {}
@@ -173,7 +173,7 @@ async def test_a_worker_that_cannot_be_sandboxed_takes_no_message(layer: str, sa
     program.write_text(
         f"import os\nfrom mailwarden.analysis.pipeline import sandbox, worker\n{refuse}\nworker.main()\n"
     )
-    pool = WorkerPool(1, 1024, Patience())
+    pool = WorkerPool(1, 1024, Timeouts())
     pool.lanes[0].settings = msgspec.structs.replace(pool.lanes[0].settings, program=(str(program),))
     with pytest.raises(ConfigurationError, match=f"{said}.*Bad file descriptor"):
         await pool.start()

@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.registry import LOCAL
-from mailwarden.analysis.pipeline.worker_pool import NICE, Patience, Worker, WorkerFailed, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import NICE, Timeouts, Worker, WorkerFailed, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
@@ -25,7 +25,7 @@ ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",))
 
 @pytest.fixture
 async def pool():
-    workers = WorkerPool(1, 1024, Patience())
+    workers = WorkerPool(1, 1024, Timeouts())
     await workers.start()
     yield workers
     await workers.stop()
@@ -80,7 +80,7 @@ async def test_a_message_that_trips_a_limit_is_not_parsed(pool):
 
 
 async def test_a_worker_that_is_late_is_killed_and_replaced():
-    workers = WorkerPool(1, 1024, Patience(structure=0.000_001))
+    workers = WorkerPool(1, 1024, Timeouts(structure=0.000_001))
     await workers.start()
     try:
         before = pid_of(workers)
@@ -95,7 +95,7 @@ async def test_a_worker_that_is_late_is_killed_and_replaced():
 
 
 async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures():
-    workers = WorkerPool(1, 1024, Patience())
+    workers = WorkerPool(1, 1024, Timeouts())
     await workers.start()
     crashes = 0
 
@@ -129,7 +129,7 @@ async def test_without_time_left_every_step_is_a_failure(pool):
 
 
 async def test_heavy_messages_have_workers_of_their_own_at_a_lower_priority():
-    workers = WorkerPool(1, 1024, Patience(), heavy=1, heavy_places=1)
+    workers = WorkerPool(1, 1024, Timeouts(), heavy=1, heavy_places=1)
     await workers.start()
     try:
         niceness = sorted(os.getpriority(os.PRIO_PROCESS, pid_of_worker(worker)) for worker in workers._all)
@@ -148,7 +148,7 @@ async def test_heavy_messages_have_workers_of_their_own_at_a_lower_priority():
 
 
 async def test_a_message_that_proves_heavy_is_finished_by_the_other_worker():
-    workers = WorkerPool(1, 1024, Patience(), heavy=1)
+    workers = WorkerPool(1, 1024, Timeouts(), heavy=1)
     await workers.start()
     try:
         raw = b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: 8bit\r\n\r\n" + bytes(300_000)
@@ -162,7 +162,7 @@ async def test_a_message_that_proves_heavy_is_finished_by_the_other_worker():
 
 async def test_one_long_step_does_not_keep_a_light_worker():
     """A ZIP file of 130 KB with pictures of 16 megapixels looks light, and its pictures take seconds in one step."""
-    workers = WorkerPool(1, 1024, Patience(), heavy=1)
+    workers = WorkerPool(1, 1024, Timeouts(), heavy=1)
     await workers.start()
     try:
         frames = await examine(workers, pictures_message(8, "PNG", zipped=True))
@@ -181,13 +181,13 @@ async def test_a_worker_that_waits_for_the_processor_is_not_late(pool):
     (worker,) = pool._all
     os.kill(pid_of(pool), signal.SIGSTOP)
     asking = asyncio.create_task(examine(pool, PLAIN))
-    await asyncio.sleep(worker._patience.structure * 1.5)
+    await asyncio.sleep(worker._timeouts.structure * 1.5)
     os.kill(pid_of(pool), signal.SIGCONT)
     assert (await asking)[1].summary
 
 
 async def test_a_worker_that_never_goes_on_is_killed_by_the_clock():
-    workers = WorkerPool(1, 1024, Patience(structure=0.2))
+    workers = WorkerPool(1, 1024, Timeouts(structure=0.2))
     await workers.start()
     try:
         os.kill(pid_of(workers), signal.SIGSTOP)

@@ -76,7 +76,7 @@ from mailwarden.serving.tls import ServerTls, client_context, server_context
 from mailwarden.settings.networks import Networks
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import start_logging
-from mailwarden.telemetry.memory import settle_memory
+from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 
@@ -249,7 +249,7 @@ async def _serve(config: AbbyConfig, folder: Path) -> None:
     public = config.public_tls or config.tls
     tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
     async with built_abby(config, folder) as door:
-        settle_memory()
+        tune_gc()
         limits = Limits(
             header_timeout_ms=config.header_timeout,
             max_connections=config.max_connections,

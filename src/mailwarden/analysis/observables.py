@@ -18,7 +18,7 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
 from mailwarden.message.urls import as_web_url, host_of
-from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
+from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
 from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 
 MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
@@ -45,16 +45,16 @@ _TYPES = {
 }  # fmt: skip
 
 
-def find_sightings(view: View, wanted: Iterable[Sight]) -> Sightings:
+def find_observables(view: View, wanted: Iterable[Observable]) -> Observables:
     """Look for what is wanted and for nothing else."""
     kinds = frozenset(wanted)
     message = view.message
-    return Sightings(
-        senders=_senders_of(message) if Sight.SENDERS in kinds else (),
-        urls=_links_of(view) if Sight.URLS in kinds else (),
-        files=tuple(_files_of(view, kinds)) if Sight.FILES in kinds else (),
-        relays=_relays_of(message) if Sight.RELAYS in kinds else (),
-        subjects=_subjects_of(message) if Sight.SUBJECTS in kinds else (),
+    return Observables(
+        senders=_senders_of(message) if Observable.SENDERS in kinds else (),
+        urls=_links_of(view) if Observable.URLS in kinds else (),
+        files=tuple(_files_of(view, kinds)) if Observable.FILES in kinds else (),
+        relays=_relays_of(message) if Observable.RELAYS in kinds else (),
+        subjects=_subjects_of(message) if Observable.SUBJECTS in kinds else (),
     )
 
 
@@ -80,15 +80,15 @@ def _links_of(view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys(as_web_url(url) for url in found if host_of(url)))
 
 
-def _files_of(view: View, kinds: frozenset[Sight]) -> Iterator[SightedFile]:
+def _files_of(view: View, kinds: frozenset[Observable]) -> Iterator[ObservedFile]:
     """Yield every part with the files inside of it, which the analyzers see as well."""
-    digests = Sight.DIGESTS in kinds
+    digests = Observable.DIGESTS in kinds
     inside: dict[int, list[SeenFile]] = {}
-    for file in view.opened_files if Sight.INSIDE in kinds else ():
+    for file in view.opened_files if Observable.INSIDE in kinds else ():
         if file.inside:
             inside.setdefault(id(file.part), []).append(file)
     for part in view.message.parts:
-        yield SightedFile(
+        yield ObservedFile(
             place=part.place,
             name=listed_name(part.name, part.media_type, part.content),
             media_type=part.media_type,

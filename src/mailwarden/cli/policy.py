@@ -18,7 +18,7 @@ from msgspec import Struct
 from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.analyzer import Content
 from mailwarden.analysis.pipeline.collector import Collector
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
@@ -359,7 +359,7 @@ async def _gather(options: argparse.Namespace, samples: Sequence[Sample], policy
 
 async def _judge(samples: Sequence[Sample], policy: Policy, yara: str) -> AsyncIterator[Result]:
     """Judge each sample by the local analyzers alone."""
-    workers = WorkerPool(1, MEMORY, Patience(), yara)
+    workers = WorkerPool(1, MEMORY, Timeouts(), yara)
     await workers.start()
     try:
         collector = Collector(workers, ())

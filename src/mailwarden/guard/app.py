@@ -15,10 +15,10 @@ from mailwarden import __version__
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.allowlist_rescan import AllowlistRescan
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
@@ -54,7 +54,7 @@ from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger, start_logging
-from mailwarden.telemetry.memory import settle_memory
+from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
@@ -199,7 +199,7 @@ async def open_context(
             guard=guard.name,
             collector=Collector(workers, engines),
             sender_history=SenderHistoryReporter(senders),
-            list_lookup=ListLookup(ActingLists(lists), Clearance(workers, engines)),
+            list_lookup=ListLookup(ActingLists(lists), AllowlistRescan(workers, engines)),
             learning=learning,
             policy=load_policy(),
             history=history,
@@ -244,7 +244,7 @@ async def _start_workers(config: GuardConfig, folder: Path, metrics: Metrics, st
     workers = WorkerPool(
         wanted.effective_count,
         wanted.memory,
-        _patience(config),
+        _timeouts(config),
         rules,
         wanted.sandbox,
         heavy=wanted.effective_heavy_count,
@@ -311,16 +311,16 @@ def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: byt
     return routes
 
 
-def _patience(config: GuardConfig) -> Patience:
+def _timeouts(config: GuardConfig) -> Timeouts:
     workers = config.workers
-    return Patience(workers.structure_timeout / 1000, workers.parse_timeout / 1000, workers.analyzer_timeout / 1000)
+    return Timeouts(workers.structure_timeout / 1000, workers.parse_timeout / 1000, workers.analyzer_timeout / 1000)
 
 
 async def _serve(config: GuardConfig, folder: Path) -> None:
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     tls = ServerTls(lambda: server_context(*files))
     async with open_guard(config, folder) as (guard, door):
-        settle_memory()
+        tune_gc()
         await serve_until_stopped(
             door,
             config.listen,

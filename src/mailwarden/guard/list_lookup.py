@@ -11,14 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.allowlist_rescan import AllowlistRescan
 from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import UNVERIFIED_SENDER, Evidence
 from mailwarden.model.listing import Listing
-from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.model.observables import Observable, Observables
 from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
 
 
@@ -26,7 +26,7 @@ class ListLookupResult(Struct, frozen=True):
     """One message, the matching list entries, and the evidence with them."""
 
     envelope: Envelope
-    sightings: Sightings
+    observables: Observables
     listing: Listing
     evidence: Evidence
 
@@ -39,39 +39,39 @@ class WithoutAllowedFiles(Struct, frozen=True):
 
 
 class ListLookup:
-    def __init__(self, lists: ActingLists, clearance: Clearance) -> None:
+    def __init__(self, lists: ActingLists, rescan: AllowlistRescan) -> None:
         self._lists = lists
-        self._clearance = clearance
+        self._rescan = rescan
 
-    async def prepare(self, tenants: Iterable[UUID]) -> tuple[Sight, ...]:
+    async def prepare(self, tenants: Iterable[UUID]) -> tuple[Observable, ...]:
         """Return what the tenants' lists need to see of a message; all of it where they cannot be asked now."""
-        wanted: set[Sight] = set()
+        wanted: set[Observable] = set()
         try:
             for tenant in tenants:
                 await self._lists.prepare(tenant)
                 wanted.update(self._lists.wanted(tenant))
         except StorageUnavailable:
             return EVERYTHING
-        return tuple(sight for sight in Sight if sight in wanted)
+        return tuple(observable for observable in Observable if observable in wanted)
 
     def compare(
-        self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Sight, ...]
+        self, tenant: UUID, envelope: Envelope, collected: Collected, wanted: tuple[Observable, ...]
     ) -> ListLookupResult:
         """Return what the lists say, and the evidence with it; `wanted` is what the message was looked through for."""
         started = time.perf_counter()
-        sightings = collected.sightings
+        observables = collected.observables
         try:
-            seen = Shown(envelope, collected.summary, sightings, frozenset(wanted))
+            seen = Shown(envelope, collected.summary, observables, frozenset(wanted))
             listing = self._lists.look_up(tenant, seen, collected.evidence)
         except StorageUnavailable as error:
             report = failed_report(error.message, _milliseconds(started))
-            return ListLookupResult(envelope, sightings, Listing(), Evidence((*collected.evidence.reports, report)))
+            return ListLookupResult(envelope, observables, Listing(), Evidence((*collected.evidence.reports, report)))
         domain = domain_of(collected.summary.from_address)
         if domain and collected.evidence.has(UNVERIFIED_SENDER) and self._lists.protects(tenant, domain):
             listing = replace(listing, protected_sender=domain)
-        reports = without_allowed_links(collected.evidence, listing, sightings).reports
+        reports = without_allowed_links(collected.evidence, listing, observables).reports
         evidence = Evidence((*reports, report_of(listing, _milliseconds(started))))
-        return ListLookupResult(envelope, sightings, listing, evidence)
+        return ListLookupResult(envelope, observables, listing, evidence)
 
     def count(self, compared: ListLookupResult) -> None:
         """Count the entries that took effect, so that users see which entries are still of use."""
@@ -88,8 +88,8 @@ class ListLookup:
         if not allowed:
             return None
         accused = any(report.convicts_files and report.findings for report in evidence.reports)
-        clear = accused and await self._clearance.is_given(raw, compared.envelope, evidence, allowed, deadline)
-        rest = without_allowed_files(evidence, compared.listing, compared.sightings.files, engines_clear=clear)
+        clear = accused and await self._rescan.clears(raw, compared.envelope, evidence, allowed, deadline)
+        rest = without_allowed_files(evidence, compared.listing, compared.observables.files, engines_clear=clear)
         return WithoutAllowedFiles(rest, allowed if clear else frozenset())
 
 

@@ -19,8 +19,8 @@ from mailwarden.guard.sender_history import SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
+from mailwarden.model.observables import Observable
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.sightings import Sight
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
@@ -65,7 +65,7 @@ class Case(Struct, frozen=True):
     request: GuardRequest
     group: RecipientGroup
     collected: Collected
-    wanted: tuple[Sight, ...]
+    wanted: tuple[Observable, ...]
     created: datetime
     until: float  # the deadline of the analysis, by the monotonic clock
 
@@ -149,14 +149,14 @@ class Processing:
         # Decide: the action for this tenant. Allowlists take effect here, and never on the verdict.
         remaining = case.until - time.monotonic()
         rest = await self._list_lookup.without_allowed_files(request.raw, compared, remaining)
-        eased = judge(rest.evidence, policy) if rest else None
+        rest_judgement = judge(rest.evidence, policy) if rest else None
         ruling = decide(
             judgement,
             assignment,
             policy,
             session_open=request.session_open,
             listing=compared.listing,
-            eased=eased,
+            rest_judgement=rest_judgement,
         )
 
         finished = FinishedRequest(

@@ -27,8 +27,8 @@ from mailwarden.message.urls import registrable_domain
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import Place
-from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 RELAYS, EXEMPT = "trusted-relays", "recipient-exempt"
@@ -36,16 +36,16 @@ _LET_THROUGH = frozenset({Category.ALLOW, Category.EXEMPT})
 _BY_ADDRESS = ("ip-block", "ip-allow", "simulation-senders")
 
 
-EVERYTHING = tuple(sight for sight in Sight if sight is not Sight.CONTENTS)
+EVERYTHING = tuple(observable for observable in Observable if observable is not Observable.CONTENTS)
 
 
 class Shown(Struct, frozen=True):
-    """A message as the lists are shown it: what was sighted, and what was looked for."""
+    """A message as the lists are shown it: what was observed, and what was looked for."""
 
     envelope: Envelope
     summary: MessageSummary
-    sightings: Sightings
-    wanted: frozenset[Sight]
+    observables: Observables
+    wanted: frozenset[Observable]
 
 
 class ActingLists:
@@ -61,7 +61,7 @@ class ActingLists:
         if DOMAINS in self._matcher.in_use(tenant):
             await self._impersonation.prepare(tenant)
 
-    def wanted(self, tenant: UUID) -> tuple[Sight, ...]:
+    def wanted(self, tenant: UUID) -> tuple[Observable, ...]:
         """Return what has to be looked for in a message of this tenant; nothing where no list has entries."""
         return needs_of(self._matcher.in_use(tenant))
 
@@ -70,7 +70,7 @@ class ActingLists:
 
         A list that came into use after the message was looked through acts from the next message on.
         """
-        envelope, summary, sightings = shown.envelope, shown.summary, shown.sightings
+        envelope, summary, observables = shown.envelope, shown.summary, shown.observables
         in_use = self._matcher.in_use(tenant)
         if not shown.wanted.issuperset(needs_of(in_use)):
             in_use = frozenset(name for name in in_use if shown.wanted.issuperset(needs_of(frozenset({name}))))
@@ -78,14 +78,14 @@ class ActingLists:
             in_use = frozenset(name for name in in_use if find_list(name).category not in _LET_THROUGH)
         if not in_use:
             return Listing()
-        identity = identity_of(evidence, envelope, summary, sightings)
-        seen = Seen(envelope, summary, sightings, identity, tuple(_urls_of(evidence)))
+        identity = identity_of(evidence, envelope, summary, observables)
+        seen = Seen(envelope, summary, observables, identity, tuple(_urls_of(evidence)))
         address, relays = self._origin(tenant, seen, in_use)
         lengths = {name: self._matcher.prefix_lengths(tenant, name) for name in _BY_ADDRESS if name in in_use}
         values = values_of(seen, address, in_use, lengths)
         keys = keys_of(values, in_use)
         found = list(hits_of(values, self._matcher.match(tenant, keys))) if keys else []
-        listing = _listing(values, found, sightings)
+        listing = _listing(values, found, observables)
         more = (*relays, *self._impersonation.find(tenant, seen, in_use))
         return replace(listing, acting=(*listing.acting, *more))
 
@@ -108,7 +108,7 @@ class ActingLists:
             return address, ()
         lengths = self._matcher.prefix_lengths(tenant, RELAYS)
         skipped: list[ListHit] = []
-        way = list(seen.sightings.relays)
+        way = list(seen.observables.relays)
         if way and _same(way[0], address):
             del way[0]  # the border MTA has written its own line already
         while matches := self._matcher.match(tenant, {RELAYS: candidates_for_ip(address, lengths)}):
@@ -131,7 +131,7 @@ def _urls_of(evidence: Evidence) -> Iterable[str]:
             yield url
 
 
-def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], sightings: Sightings) -> Listing:
+def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], observables: Observables) -> Listing:
     """Sort what was found: what acts, what would for a proved sender, and what is allowed."""
     acting: dict[tuple[str, str, UUID | None, Place], ListHit] = {}
     for value, hit in found:
@@ -141,7 +141,7 @@ def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], sighti
     if exempt and all(value.shown in exempt for value in values if EXEMPT in value.keys):
         # One recipient who is not exempt gets the most severe decision, and with it all of them do.
         acting.update({(EXEMPT, hit.entry, hit.tenant, hit.place): hit for hit in exempt.values()})
-    top = {file.sha256 for file in sightings.files}
+    top = {file.sha256 for file in observables.files}
     return Listing(
         acting=tuple(acting.values()),
         unproved=tuple(hit for value, hit in found if not value.proved),

@@ -19,8 +19,8 @@ from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit
+from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
-from mailwarden.model.sightings import InnerFile, Sight, SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
 
 # Lists whose entries say opposite things of one value. Other lists have no rival: each of their matches acts.
@@ -66,10 +66,10 @@ class Identity(Struct, frozen=True):
     proved_domains: frozenset[str] = frozenset()  # that of From, and that of the envelope where SPF passed for it
 
 
-def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary, sightings: Sightings) -> Identity:
+def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary, observables: Observables) -> Identity:
     """Read from the evidence who is proved; a message with several senders, or an ambiguous one, proves none."""
     findings = {finding.name for _, finding in evidence.findings}
-    senders = sightings.senders or ((summary.from_address,) if summary.from_address else ())
+    senders = observables.senders or ((summary.from_address,) if summary.from_address else ())
     if AMBIGUOUS_SENDER in findings:
         return Identity(senders)
     proved = senders[0] if ALIGNED in findings and senders == (summary.from_address,) else ""
@@ -83,17 +83,17 @@ _VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
 _RIVAL = {name: pair[0] for pair in RIVALS for name in pair}
 
 # What a worker has to look for, so that a list can be met; the envelope and the summary are there anyway.
-_NEEDS: Mapping[str, tuple[Sight, ...]] = {
-    "sender-block": (Sight.SENDERS,),
-    "sender-allow": (Sight.SENDERS,),
-    "simulation-senders": (Sight.SENDERS,),
-    "url-block": (Sight.URLS,),
-    "url-allow": (Sight.URLS,),
-    "file-hash-block": (Sight.FILES, Sight.INSIDE, Sight.DIGESTS),
-    "file-hash-allow": (Sight.FILES,),
-    "attachment-block": (Sight.FILES, Sight.INSIDE),
-    "subject-block": (Sight.SUBJECTS,),
-    "trusted-relays": (Sight.RELAYS,),
+_NEEDS: Mapping[str, tuple[Observable, ...]] = {
+    "sender-block": (Observable.SENDERS,),
+    "sender-allow": (Observable.SENDERS,),
+    "simulation-senders": (Observable.SENDERS,),
+    "url-block": (Observable.URLS,),
+    "url-allow": (Observable.URLS,),
+    "file-hash-block": (Observable.FILES, Observable.INSIDE, Observable.DIGESTS),
+    "file-hash-allow": (Observable.FILES,),
+    "attachment-block": (Observable.FILES, Observable.INSIDE),
+    "subject-block": (Observable.SUBJECTS,),
+    "trusted-relays": (Observable.RELAYS,),
 }
 
 
@@ -118,9 +118,9 @@ class Seen(Struct, frozen=True):
 
     envelope: Envelope
     summary: MessageSummary
-    sightings: Sightings
+    observables: Observables
     identity: Identity
-    urls: tuple[str, ...] = ()  # links that findings are about, which may be more than were sighted
+    urls: tuple[str, ...] = ()  # links that findings are about, which may be more than were observed
 
 
 class Value(Struct, frozen=True):
@@ -134,20 +134,20 @@ class Value(Struct, frozen=True):
 
 
 @lru_cache(maxsize=1_024)
-def needs_of(in_use: frozenset[str]) -> tuple[Sight, ...]:
+def needs_of(in_use: frozenset[str]) -> tuple[Observable, ...]:
     """Return what a worker has to look for, given the lists that have entries."""
-    return tuple(sorted({sight for name in in_use for sight in _NEEDS.get(name, ())}))
+    return tuple(sorted({observable for name in in_use for observable in _NEEDS.get(name, ())}))
 
 
 def values_of(seen: Seen, address: str, in_use: frozenset[str], lengths: Mapping[str, PrefixLengths]) -> list[Value]:
     """Return what the message shows to lists in use; `address` is where it comes from, trusted relays left out."""
     values = [*_senders(seen), *_origins(seen, address, lengths)]
-    values += (_url(url) for url in dict.fromkeys((*seen.sightings.urls, *seen.urls)))
-    values += (value for file in seen.sightings.files for value in _file(file))
+    values += (_url(url) for url in dict.fromkeys((*seen.observables.urls, *seen.urls)))
+    values += (value for file in seen.observables.files for value in _file(file))
     if "recipient-exempt" in in_use:
         for recipient in dict.fromkeys(seen.envelope.recipients):
             values.append(Value(recipient, {"recipient-exempt": candidates_for_recipient(recipient)}))
-    subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.sightings.subjects))))
+    subjects = tuple(filter(None, dict.fromkeys((seen.summary.subject, *seen.observables.subjects))))
     if subjects:
         values.append(Value(" / ".join(subjects), {"subject-block": subjects}, area("subject")))
     return [value for value in values if not in_use.isdisjoint(value.keys)]
@@ -221,7 +221,7 @@ def _url(url: str) -> Value:
     return Value(url, {"url-block": keys, "url-allow": keys}, area("link"))
 
 
-def _file(file: SightedFile) -> Iterator[Value]:
+def _file(file: ObservedFile) -> Iterator[Value]:
     names = tuple(inner.name for inner in file.inside if inner.name)
     if not file.is_body:
         keys = candidates_for_attachment(file.name, file.media_type, names)
@@ -234,7 +234,7 @@ def _file(file: SightedFile) -> Iterator[Value]:
             yield Value(inner.sha256, _hash_keys(inner), file.place.within(inner.name))
 
 
-def _hash_keys(file: SightedFile | InnerFile) -> dict[str, list[str]]:
+def _hash_keys(file: ObservedFile | InnerFile) -> dict[str, list[str]]:
     return {
         "file-hash-block": candidates_for_hashes(file.sha256, file.sha1, file.md5),
         "file-hash-allow": candidates_for_hashes(file.sha256),

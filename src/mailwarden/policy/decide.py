@@ -43,13 +43,13 @@ def decide(
     *,
     session_open: bool = False,
     listing: Listing | None = None,
-    eased: Judgement | None = None,
+    rest_judgement: Judgement | None = None,
 ) -> Ruling:
     """Take the steps in order and return the decision, the tags it adds and the trace.
 
-    `eased` is the judgement without what allowed files brought; it changes what is decided, never what is said.
+    `rest_judgement` leaves out the findings of allowed files; it changes the decision, never the reported verdict.
     """
-    verdict = eased.verdict if eased else judgement.verdict
+    verdict = rest_judgement.verdict if rest_judgement else judgement.verdict
     case, trace = _walk(Case(judgement, verdict, assignment, policy, session_open, listing or Listing()))
     entry = case.entry or next(iter(_blocks(case)), None)
     return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace), entry=entry)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from mailwarden.message.urls import host_of
 from mailwarden.model.evidence import Evidence, Fact, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.observables import Observables, ObservedFile
 from mailwarden.model.place import WHOLE_MESSAGE, PlaceKind, area
-from mailwarden.model.sightings import SightedFile, Sightings
 
 ANALYZER = "lists"
 ENGINE = "replica"
@@ -47,11 +47,11 @@ def failed_report(sentence: str, milliseconds: float) -> Report:
     return Report(ANALYZER, True, Status.FAILED, milliseconds, (), failure, ENGINE)
 
 
-def without_allowed_links(evidence: Evidence, listing: Listing, sightings: Sightings) -> Evidence:
+def without_allowed_links(evidence: Evidence, listing: Listing, observables: Observables) -> Evidence:
     """Return the evidence without the findings about links that a list allows."""
     if not listing.allowed_urls:
         return evidence
-    urls = sightings.urls
+    urls = observables.urls
     omitted = {(each.name, each.place) for report in evidence.reports for each in report.omitted}
 
     def is_dropped(finding: Finding) -> bool:
@@ -62,7 +62,7 @@ def without_allowed_links(evidence: Evidence, listing: Listing, sightings: Sight
 
 
 def without_allowed_files(
-    evidence: Evidence, listing: Listing, files: Sequence[SightedFile], *, engines_clear: bool
+    evidence: Evidence, listing: Listing, files: Sequence[ObservedFile], *, engines_clear: bool
 ) -> Evidence:
     """Return the evidence as it were without the files that a list allows.
 

@@ -16,10 +16,10 @@ from mailwarden.message.urls import as_web_url, find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit, Listing
+from mailwarden.model.observables import Observables, ObservedFile
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.tenant import Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import CONVICTIONS, THREATS, judge
@@ -134,10 +134,10 @@ class RejudgedMessage:
         self._said = request.listing.acting
         self._rest = without_lists(request.evidence)
         matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
-        self._sightings = sightings_of(request, (*matched, *_urls_of(request)))
+        self._observables = observables_of(request, (*matched, *_urls_of(request)))
         # Whether all pages of a host are allowed cannot be told from some of them: then what engines said stands.
         pages = edit.list_name == "url-allow" and any("/" in entry for entry in edit.entries)
-        self._links = replace(self._sightings, urls=()) if pages else self._sightings
+        self._links = replace(self._observables, urls=()) if pages else self._observables
 
     @property
     def met(self) -> bool:
@@ -184,7 +184,7 @@ class RejudgedMessage:
 
     def _look_up(self, lists: SmallLists) -> Listing:
         request = self.request
-        shown = Shown(request.envelope, request.summary, self._sightings, frozenset(EVERYTHING))
+        shown = Shown(request.envelope, request.summary, self._observables, frozenset(EVERYTHING))
         return ActingLists(lists).look_up(request.tenant, shown, self._rest)
 
     def _listing(self, others: Iterable[Match]) -> tuple[Listing, Listing]:
@@ -231,14 +231,14 @@ def judge_again(
     """
     evidence = Evidence((*rest.reports, _lists_report(request.evidence, listing)))
     judgement = judge(evidence, policy)
-    eased = None
+    rest_judgement = None
     if listing.allowed_files:
         convicted = any(each.convicts_files and each.findings for each in evidence.reports)
         cleared = _is_cleared(request, listing.allowed_files) if convicted else False
         if cleared is None:
             return judgement, None
-        eased = judge(
-            without_allowed_files(evidence, listing, sightings_of(request).files, engines_clear=cleared), policy
+        rest_judgement = judge(
+            without_allowed_files(evidence, listing, observables_of(request).files, engines_clear=cleared), policy
         )
     ruling = decide(
         judgement,
@@ -246,7 +246,7 @@ def judge_again(
         policy,
         session_open=request.session_open,
         listing=listing,
-        eased=eased,
+        rest_judgement=rest_judgement,
     )
     return judgement, Decision.QUARANTINE if ruling.decision in request.unshared else ruling.decision
 
@@ -289,12 +289,12 @@ def _urls_of(request: FinishedRequest) -> Iterable[str]:
     yield from (f"http://{host}/" for host in request.summary.url_hosts if host not in linked)
 
 
-def sightings_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Sightings:
+def observables_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Observables:
     """Return what lists can match of what history stores."""
-    return Sightings(
+    return Observables(
         urls=urls,
         files=tuple(
-            SightedFile(
+            ObservedFile(
                 place=Place(part=part.path, name=part.name),
                 name=part.listed_name or part.name,
                 media_type=part.media_type,

@@ -8,7 +8,7 @@ _MIDDLE = 20
 _OLD = 100
 
 
-def settle_memory() -> None:
+def tune_gc() -> None:
     """Call once when everything is built; most requests then cost the collector nothing."""
     gc.collect()
     gc.freeze()

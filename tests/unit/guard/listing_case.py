@@ -8,8 +8,8 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import Listing
+from mailwarden.model.observables import Observables, ObservedFile
 from mailwarden.model.place import Place
-from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
@@ -21,8 +21,8 @@ from tests.unit.lists.shelf import TENANT, Shelf
 POLICY = load_policy()
 SENDER = "ada@north.example"
 ADDRESS = "192.0.2.7"
-FILE = SightedFile(Place(part="2", name="tool.zip"), "tool.zip", "application/zip", "a" * 64, "b" * 40, "c" * 32)
-BODY = SightedFile(Place(part="1"), "", "text/plain", "d" * 64, is_body=True)
+FILE = ObservedFile(Place(part="2", name="tool.zip"), "tool.zip", "application/zip", "a" * 64, "b" * 40, "c" * 32)
+BODY = ObservedFile(Place(part="1"), "", "text/plain", "d" * 64, is_body=True)
 
 SPAM = Finding("rspamd.reject", facts={"score": 20.0, "required": 15.0})
 PHISHING = Finding(
@@ -61,7 +61,7 @@ class Case:
     from_name: str = "Ada Byron"
     recipients: tuple[str, ...] = ("bob@south.example",)
     subject: str = "Quarterly figures"
-    sightings: Sightings = field(default_factory=lambda: Sightings(senders=(SENDER,), files=(BODY, FILE)))
+    observables: Observables = field(default_factory=lambda: Observables(senders=(SENDER,), files=(BODY, FILE)))
     address: str | None = ADDRESS
     profile: Profile = Profile.BALANCED
     failed: tuple[Report, ...] = ()
@@ -71,17 +71,19 @@ class Case:
         envelope = Envelope(self.sender, self.recipients, self.address)
         summary = MessageSummary(1, "", from_address=self.from_address, from_name=self.from_name, subject=self.subject)
         seen = Evidence((Report("tested", True, Status.FINISHED, 1.0, self.findings), *self.failed))
-        shown = Shown(envelope, summary, self.sightings, frozenset(EVERYTHING))
+        shown = Shown(envelope, summary, self.observables, frozenset(EVERYTHING))
         lists = ActingLists(shelf)
         listing = lists.look_up(TENANT, shown, seen)
         lists.count(listing)
-        reports = without_allowed_links(seen, listing, self.sightings).reports
+        reports = without_allowed_links(seen, listing, self.observables).reports
         evidence = Evidence((*reports, report_of(listing, 0.1)))
         judgement = judge(evidence, POLICY)
-        eased = None
+        rest_judgement = None
         if listing.allowed_files:
-            rest = without_allowed_files(evidence, listing, self.sightings.files, engines_clear=engines_clear)
-            eased = judge(rest, POLICY)
+            rest = without_allowed_files(evidence, listing, self.observables.files, engines_clear=engines_clear)
+            rest_judgement = judge(rest, POLICY)
         assignment = Assignment(TENANT, AssignedBy.REQUEST, self.profile)
-        ruling = decide(judgement, assignment, POLICY, session_open=session_open, listing=listing, eased=eased)
+        ruling = decide(
+            judgement, assignment, POLICY, session_open=session_open, listing=listing, rest_judgement=rest_judgement
+        )
         return Result(listing, evidence, judgement, ruling, shelf)

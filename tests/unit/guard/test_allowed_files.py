@@ -9,9 +9,9 @@ from mailwarden.analysis.pipeline.collector import Examination
 from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing
+from mailwarden.model.observables import Observable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import WHOLE_MESSAGE, Place
-from mailwarden.model.sightings import Sight
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_files
 from tests.unit.guard.listing_case import FILE, POLICY
@@ -22,8 +22,8 @@ ALLOWED = Listing(allowed_files=frozenset({FILE.sha256}))
 
 
 def examined(path: Path) -> Examination:
-    examination = Examination(tuple(Sight))
-    for frame in examine(Job(path.read_bytes(), wanted=tuple(Sight))):
+    examination = Examination(tuple(Observable))
+    for frame in examine(Job(path.read_bytes(), wanted=tuple(Observable))):
         examination.take(frame)
     return examination
 
@@ -39,11 +39,11 @@ def test_the_exact_file_is_cleared_whichever_analyzer_convicts_it(analyzer):
     for path in sorted((SAMPLES / analyzer).glob("*.eml")):
         found = examined(path)
         evidence = Evidence(tuple(found.reports.values()))
-        files = [file for file in found.sightings.files if not file.is_body]
+        files = [file for file in found.observables.files if not file.is_body]
         if judge(evidence, POLICY).verdict is Verdict.MALWARE and files:
             convicted += 1
             listing = Listing(allowed_files=frozenset(file.sha256 for file in files))
-            rest = without_allowed_files(evidence, listing, found.sightings.files, engines_clear=False)
+            rest = without_allowed_files(evidence, listing, found.observables.files, engines_clear=False)
             assert judge(rest, POLICY).verdict is not Verdict.MALWARE, path.name
     assert convicted
 

@@ -6,8 +6,8 @@ import pytest
 
 from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.lists.matching import Match
+from mailwarden.model.observables import InnerFile, Observables
 from mailwarden.model.outcome import Decision
-from mailwarden.model.sightings import InnerFile, Sightings
 from tests.unit.guard.listing_case import (
     ADDRESS,
     ALIGNED,
@@ -24,13 +24,13 @@ from tests.unit.policy.conftest import failed
 
 PLAIN = Case()
 PROVED = Case((ALIGNED,))
-LINKED = replace(PLAIN, sightings=Sightings(senders=(SENDER,), urls=("https://thief.example/pay?x=1",)))
+LINKED = replace(PLAIN, observables=Observables(senders=(SENDER,), urls=("https://thief.example/pay?x=1",)))
 
 EFFECTS = [
     ("sender-block", SENDER, PLAIN, ("blocked", "quarantine"), {"list.sender-block"}),
     ("sender-block", "north.example", replace(PLAIN, sender=""), ("blocked", "quarantine"), {"list.sender-block"}),
     (
-        "sender-block", "north.example", replace(PLAIN, from_address="x@else.example", sightings=Sightings()),
+        "sender-block", "north.example", replace(PLAIN, from_address="x@else.example", observables=Observables()),
         ("blocked", "quarantine"), {"list.sender-block"},
     ),
     (
@@ -120,13 +120,13 @@ def test_an_empty_catalogue_of_entries_changes_nothing():
     ],
 )
 def test_of_rivals_only_the_winner_acts(entries, outcome):
-    case = replace(PROVED, sightings=replace_urls(PROVED.sightings, "https://thief.example/pay"))
+    case = replace(PROVED, observables=replace_urls(PROVED.observables, "https://thief.example/pay"))
     for ordered in (entries, entries[::-1]):
         assert case.against(*ordered).outcome[0] == outcome
 
 
-def replace_urls(sightings: Sightings, *urls: str) -> Sightings:
-    return Sightings(sightings.senders, urls, sightings.files, sightings.relays)
+def replace_urls(observables: Observables, *urls: str) -> Observables:
+    return Observables(observables.senders, urls, observables.files, observables.relays)
 
 
 @pytest.mark.contract("2 precedence")
@@ -161,16 +161,18 @@ def test_one_recipient_who_is_not_exempt_decides_for_all():
     [
         Case((SPAM,)),
         # Somebody else is proved: the allowed address stands only in the envelope.
-        replace(Case((SPAM, ALIGNED)), from_address="x@else.example", sightings=Sightings(senders=("x@else.example",))),
+        replace(
+            Case((SPAM, ALIGNED)), from_address="x@else.example", observables=Observables(senders=("x@else.example",))
+        ),
         # Two senders: which of them is shown cannot be told.
-        replace(Case((SPAM, ALIGNED)), sightings=Sightings(senders=(SENDER, "x@else.example"))),
+        replace(Case((SPAM, ALIGNED)), observables=Observables(senders=(SENDER, "x@else.example"))),
     ],
 )
 def test_an_allowed_sender_counts_only_if_authenticated(case):
     result = case.against(listed("sender-allow", SENDER))
     assert result.outcome == ("spam", "quarantine")
     assert "list.sender-allow" not in result.tags
-    assert ("policy.allow-unauthenticated" in result.tags) == (SENDER in case.sightings.senders)
+    assert ("policy.allow-unauthenticated" in result.tags) == (SENDER in case.observables.senders)
 
 
 @pytest.mark.contract("2 sender allow")
@@ -196,12 +198,12 @@ def test_a_blocked_address_bounces_while_the_session_is_open():
 
 def test_the_name_of_a_file_inside_an_archive_is_blocked():
     archive = type(FILE)(FILE.place, FILE.name, FILE.media_type, FILE.sha256, inside=(InnerFile("evil.exe"),))
-    case = replace(PLAIN, sightings=Sightings(files=(archive,)))
+    case = replace(PLAIN, observables=Observables(files=(archive,)))
     assert case.against(listed("attachment-block", ".exe")).outcome == ("blocked", "quarantine")
 
 
 def test_the_address_before_a_trusted_relay_is_the_one_that_counts():
-    relayed = replace(PLAIN, sightings=Sightings(relays=(ADDRESS, "203.0.113.9")))
+    relayed = replace(PLAIN, observables=Observables(relays=(ADDRESS, "203.0.113.9")))
     trust, block = listed("trusted-relays", ADDRESS), listed("ip-block", "203.0.113.9")
     assert relayed.against(trust, block).outcome[0] == "blocked"
     assert relayed.against(block).outcome[0] == "clean"

@@ -3,18 +3,18 @@
 import pytest
 
 from mailwarden.analysis.engines.rspamd import linked_hosts
-from mailwarden.analysis.pipeline.allowlist_rescan import Clearance
+from mailwarden.analysis.pipeline.allowlist_rescan import AllowlistRescan
 from mailwarden.analysis.pipeline.collector import Collected
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.guard.list_lookup import ListLookup
 from mailwarden.lists.lookup import EVERYTHING, ActingLists
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
 from mailwarden.model.listing import Listing
+from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place
-from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_links
@@ -25,12 +25,12 @@ ENVELOPE = Envelope(SENDER, ("bob@south.example",), "192.0.2.7")
 COLLECTED = Collected(
     Evidence((Report("tested", True, Status.FINISHED, 1.0),)),
     MessageSummary(1, "", from_address=SENDER),
-    Sightings(senders=(SENDER,)),
+    Observables(senders=(SENDER,)),
 )
 
 
 def comparison(*entries: Match, loaded: bool = True) -> ListLookup:
-    return ListLookup(ActingLists(Shelf(*entries, loaded=loaded)), Clearance(WorkerPool(0, 0, Patience()), ()))
+    return ListLookup(ActingLists(Shelf(*entries, loaded=loaded)), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ()))
 
 
 async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_clean():
@@ -54,13 +54,13 @@ async def test_nothing_is_looked_for_where_no_list_has_entries():
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("sender-block", SENDER, {Sight.SENDERS}),
+        ("sender-block", SENDER, {Observable.SENDERS}),
         ("ip-block", "192.0.2.7", set()),
-        ("subject-block", "you have won", {Sight.SUBJECTS}),
-        ("url-block", "thief.example", {Sight.URLS}),
-        ("attachment-block", ".exe", {Sight.FILES, Sight.INSIDE}),
-        ("file-hash-allow", "a" * 64, {Sight.FILES}),
-        ("file-hash-block", "a" * 32, {Sight.FILES, Sight.INSIDE, Sight.DIGESTS}),
+        ("subject-block", "you have won", {Observable.SUBJECTS}),
+        ("url-block", "thief.example", {Observable.URLS}),
+        ("attachment-block", ".exe", {Observable.FILES, Observable.INSIDE}),
+        ("file-hash-allow", "a" * 64, {Observable.FILES}),
+        ("file-hash-block", "a" * 32, {Observable.FILES, Observable.INSIDE, Observable.DIGESTS}),
     ],
 )
 async def test_only_what_a_list_in_use_can_meet_is_looked_for(name, text, wanted):
@@ -74,12 +74,12 @@ async def test_a_list_that_came_into_use_while_a_message_was_looked_through_acts
 
 
 ALLOWED = Listing(allowed_urls=frozenset({"https://good.example/a", "https://sub.good.example/"}))
-SIGHTED = Sightings(urls=("https://good.example/a", "https://sub.good.example/", "https://bad.example/"))
+OBSERVED = Observables(urls=("https://good.example/a", "https://sub.good.example/", "https://bad.example/"))
 
 
-def left(*findings: Finding, sightings: Sightings = SIGHTED) -> tuple[Finding, ...]:
+def left(*findings: Finding, observables: Observables = OBSERVED) -> tuple[Finding, ...]:
     evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0, findings),))
-    return without_allowed_links(evidence, ALLOWED, sightings).reports[0].findings
+    return without_allowed_links(evidence, ALLOWED, observables).reports[0].findings
 
 
 def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays():
@@ -107,8 +107,8 @@ def test_what_an_engine_says_of_links_is_dropped_only_where_all_of_them_are_allo
 
 def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed():
     finding = Finding("rspamd.listed-url", facts={"options": "good.example:url"})
-    more = Sightings(urls=(*SIGHTED.urls, "https://good.example/other"))
-    assert left(finding, sightings=more) == (finding,)
+    more = Observables(urls=(*OBSERVED.urls, "https://good.example/other"))
+    assert left(finding, observables=more) == (finding,)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_an_engine_is_believed_where_a_link_below_the_host_is_not_allowed():
 def test_a_finding_stays_if_others_of_its_name_are_left_out(omitted, stays):
     finding = Finding("urls.ip-host", Place(part="1"), {"url": "https://good.example/a"})
     evidence = Evidence((Report("urls", True, Status.FINISHED, 1.0, (finding,), omitted=(omitted,)),))
-    assert bool(without_allowed_links(evidence, ALLOWED, SIGHTED).reports[0].findings) is stays
+    assert bool(without_allowed_links(evidence, ALLOWED, OBSERVED).reports[0].findings) is stays
 
 
 async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_made_ready(monkeypatch):
     shelf = Shelf(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
-    lists = ListLookup(ActingLists(shelf), Clearance(WorkerPool(0, 0, Patience()), ()))
+    lists = ListLookup(ActingLists(shelf), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ()))
     monkeypatch.setattr("mailwarden.lists.impersonation._FRESH", 0.0)
     await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.acting == ()

@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.analysis.analyzer import Content
-from mailwarden.analysis.pipeline.worker_pool import Patience, WorkerPool
+from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame
 from mailwarden.cli.config import check
 from mailwarden.guard.config import PATH, GuardConfig, Yara
@@ -48,7 +48,7 @@ def test_config_check_looks_at_the_rules_too(rules, tmp_path):
 
 async def test_a_worker_goes_by_the_rules(rules, tmp_path):
     (rules / "own.yar").write_text(RULE, "utf-8")
-    pool = WorkerPool(1, 1_024, Patience(), rules_folder(NAMED, tmp_path))
+    pool = WorkerPool(1, 1_024, Timeouts(), rules_folder(NAMED, tmp_path))
     await pool.start()
     try:
         frames: list[Frame] = []

@@ -24,7 +24,7 @@ from mailwarden.policy.rejudge import (
     RejudgedMessage,
     compare,
     judge_again,
-    sightings_of,
+    observables_of,
     stored_of,
     what_would_change,
     without_lists,
@@ -62,10 +62,12 @@ def finished(
         decide(judgement, Assignment(TENANT, AssignedBy.REQUEST), POLICY), profile, session_open=session_open,
         listing=listing.recorded(), cleared_files=listing.allowed_files if cleared else frozenset(),
     )  # fmt: skip
-    rest = without_allowed_files(evidence, listing, sightings_of(request).files, engines_clear=cleared)
-    eased = judge(rest, POLICY) if listing.allowed_files else None
+    rest = without_allowed_files(evidence, listing, observables_of(request).files, engines_clear=cleared)
+    rest_judgement = judge(rest, POLICY) if listing.allowed_files else None
     assignment = Assignment(TENANT, AssignedBy.REQUEST, profile)
-    ruling = decide(judgement, assignment, POLICY, session_open=session_open, listing=listing, eased=eased)
+    ruling = decide(
+        judgement, assignment, POLICY, session_open=session_open, listing=listing, rest_judgement=rest_judgement
+    )
     return replace(request, ruling=ruling)
 
 

@@ -12,9 +12,9 @@ from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
+from mailwarden.model.observables import Observables, ObservedFile
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.sightings import SightedFile, Sightings
 from mailwarden.model.summary import HopSummary, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
@@ -93,11 +93,11 @@ class Sample:
             links=tuple(LinkSummary(url, url, url.split("/")[2]) for url in urls),
             hops=tuple(HopSummary("h.example", "b.example", address) for address in relays),
         )
-        self.sightings = Sightings(
+        self.observables = Observables(
             senders=(shown,),
             urls=urls,
             files=tuple(
-                SightedFile(Place(part=str(at), name=name), name, kind, digest, is_body=not name)
+                ObservedFile(Place(part=str(at), name=name), name, kind, digest, is_body=not name)
                 for at, (name, kind, digest) in enumerate(files, 1)
             ),
             relays=relays,
@@ -105,15 +105,15 @@ class Sample:
 
     def processed(self, *entries: Match) -> FinishedRequest:
         """Do what guard does with the message and these lists."""
-        shown = Shown(self.envelope, self.summary, self.sightings, frozenset(EVERYTHING))
+        shown = Shown(self.envelope, self.summary, self.observables, frozenset(EVERYTHING))
         listing = ActingLists(Shelf(*entries)).look_up(TENANT, shown, self.evidence)
-        reports = without_allowed_links(self.evidence, listing, self.sightings).reports
+        reports = without_allowed_links(self.evidence, listing, self.observables).reports
         evidence = Evidence((*reports, report_of(listing, 0.1)))
         judgement = judge(evidence, POLICY)
-        rest = without_allowed_files(evidence, listing, self.sightings.files, engines_clear=False)
-        eased = judge(rest, POLICY) if listing.allowed_files else None
+        rest = without_allowed_files(evidence, listing, self.observables.files, engines_clear=False)
+        rest_judgement = judge(rest, POLICY) if listing.allowed_files else None
         assignment = Assignment(TENANT, AssignedBy.REQUEST, self.profile)
-        ruling = decide(judgement, assignment, POLICY, listing=listing, eased=eased)
+        ruling = decide(judgement, assignment, POLICY, listing=listing, rest_judgement=rest_judgement)
         now = datetime.now(UTC)
         return FinishedRequest(
             new_ggrid(), TENANT, now, now, "restApi", "g", self.envelope, self.summary, evidence, judgement, ruling,

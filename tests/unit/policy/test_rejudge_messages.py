@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.observables import find_sightings, with_links
+from mailwarden.analysis.observables import find_observables, with_links
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.lookup import EVERYTHING
@@ -32,7 +32,7 @@ class RealSample(Sample):
         self.envelope = ENVELOPE
         view = View(message)
         self.summary = with_links(summarize(message), view)
-        self.sightings = find_sightings(view, EVERYTHING)
+        self.observables = find_observables(view, EVERYTHING)
         self.evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0),))
 
 
@@ -47,10 +47,10 @@ def entries_for(sample: RealSample) -> Iterator[Match]:
         ("recipient-exempt", "ceo@south.example"),
         ("subject-block", sample.summary.subject[3:20]),
         ("protected-people", f"{sample.summary.from_name} <other@south.example>"),
-        *(("url-block", host_of(url)) for url in sample.sightings.urls),
-        *(("file-hash-block", file.sha256) for file in sample.sightings.files),
-        *(("attachment-block", file.media_type) for file in sample.sightings.files),
-        *(("attachment-block", Path(file.name).suffix) for file in sample.sightings.files if file.name),
+        *(("url-block", host_of(url)) for url in sample.observables.urls),
+        *(("file-hash-block", file.sha256) for file in sample.observables.files),
+        *(("attachment-block", file.media_type) for file in sample.observables.files),
+        *(("attachment-block", Path(file.name).suffix) for file in sample.observables.files if file.name),
     ]
     for name, text in dict.fromkeys(texts):
         try:

@@ -14,8 +14,8 @@ import re2
 from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
 from mailwarden.analysis.text.literals import SENTENCE_ENDS
 from mailwarden.analysis.text.phone_numbers import find_phone
-from mailwarden.analysis.text.phrase_density import hear_densely
-from mailwarden.analysis.text.phrases import hear_all, load_books
+from mailwarden.analysis.text.phrase_density import match_by_density
+from mailwarden.analysis.text.phrases import load_books, match_books
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -64,7 +64,7 @@ class FraudAnalyzer:
     name: ClassVar[str] = "fraud"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        found = tuple(hear_densely(view, self.name, OFTEN))
+        found = tuple(match_by_density(view, self.name, OFTEN))
         warnings = _warnings(view.folded_texts) if any(each.name in WARNED_OF for each in found) else frozenset()
         yield from (each for each in found if each.name not in warnings)
         if not any(link.host and not link.bare for link in view.links):
@@ -87,7 +87,7 @@ def _warnings(texts: Iterable[str]) -> frozenset[str]:
 
 def _said_beyond_warnings(text: str) -> Iterable[str]:
     if not _WARNING.search(text):
-        return hear_all(text).keys()
+        return match_books(text).keys()
     rest, at = [], 0
     for found in _WARNING.finditer(text):
         begin = max(at, found.start() - AROUND, *(text.rfind(end, at, found.start()) + 1 for end in SENTENCE_ENDS))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.files.active_html import asks_by_text, look_at_conduct
+from mailwarden.analysis.files.active_html import asks_by_text, find_active_content
 from mailwarden.analysis.links.hosts import misleading
 from mailwarden.analysis.links.targets import Ties, ties_of
 from mailwarden.analysis.view import Page, View
@@ -82,7 +82,7 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
         yield "credential-form", {"host": "a script"}
     if attached:
         yield from _look_at_attached(page, lower)
-        yield from look_at_conduct(page, lower, ties)
+        yield from find_active_content(page, lower, ties)
         if not passwords and (asked := asks_by_text(page, lower)):
             yield "credential-form", asked
     if how := smuggling(lower):

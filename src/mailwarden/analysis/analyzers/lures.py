@@ -12,7 +12,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phrase_density import hear_densely, unseen
+from mailwarden.analysis.text.phrase_density import match_by_density, unseen
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain
@@ -35,7 +35,7 @@ class LuresAnalyzer:
     name: ClassVar[str] = "lures"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        found = list(hear_densely(view, self.name, OFTEN))
+        found = list(match_by_density(view, self.name, OFTEN))
         yield from found
         if found and _is_talk(view):
             yield Finding("lures.talk")

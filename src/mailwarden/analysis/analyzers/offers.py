@@ -9,7 +9,7 @@ Security: works on hostile text inside a killable worker; every pattern is linea
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.text.phrase_density import hear_densely
+from mailwarden.analysis.text.phrase_density import match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Finding
@@ -30,7 +30,7 @@ class OffersAnalyzer:
     name: ClassVar[str] = "offers"
 
     def examine(self, view: View) -> Iterator[Finding]:
-        found = list(hear_densely(view, self.name, OFTEN))
+        found = list(match_by_density(view, self.name, OFTEN))
         yield from found
         offers = [each for each in found if each.name not in _TRIMMINGS and not each.name.endswith("-often")]
         if not offers or view.shown_length > LONG:

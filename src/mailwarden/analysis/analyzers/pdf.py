@@ -93,10 +93,10 @@ def _look_at_text(file: SeenFile, pages: PdfReading, told: dict[str, Fact]) -> I
     text = pages.text if 0 < pages.pages <= FEW_PAGES else ""
     folded = fold(text)
     phone, coins = find_phone(folded), find_bitcoin_address(text)
-    heard = load_books().find(folded) if phone or coins else {}
-    if phone and "fraud.charge-notice" in heard and "fraud.call-us" in heard:
-        yield Finding("pdf.callback", file.part.place, {**told, "words": heard["fraud.charge-notice"].words})
-    threats = [each for family, each in heard.items() if family.startswith("fraud.blackmail")]
+    match = load_books().find(folded) if phone or coins else {}
+    if phone and "fraud.charge-notice" in match and "fraud.call-us" in match:
+        yield Finding("pdf.callback", file.part.place, {**told, "words": match["fraud.charge-notice"].words})
+    threats = [each for family, each in match.items() if family.startswith("fraud.blackmail")]
     if coins and threats:
         yield Finding("pdf.blackmail", file.part.place, {**told, "words": threats[0].words})
 

@@ -45,7 +45,7 @@ _LIBRARIES = frozenset(
 )
 
 
-def look_at_conduct(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
+def find_active_content(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
     """Yield what an attached page does; a drawing is a page to the browser, and a picture to its reader."""
     if is_drawing(lower):
         yield from _look_at_drawing(page, lower, ties)

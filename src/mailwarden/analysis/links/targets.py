@@ -103,7 +103,7 @@ def is_program(name: str) -> bool:
     return kind_by_name(name) in DANGEROUS and ending_of(name) not in _COMMON
 
 
-def lets_others_in(name: str) -> bool:
+def is_remote_control(name: str) -> bool:
     return bool(_REMOTE_CONTROL.search(name))
 
 
@@ -282,7 +282,7 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "program-link", {"file": name, "host": host}
         if has_double_ending(name):
             yield "disguised-program", {"file": name, "host": host}
-        if lets_others_in(name):
+        if is_remote_control(name):
             yield "remote-control", {"file": name, "host": host}
     if _DEVICE_LOGIN.match(url):
         yield "device-login", {"host": host}

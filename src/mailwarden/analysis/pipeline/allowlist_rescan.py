@@ -15,19 +15,19 @@ from mailwarden.analysis.pipeline.worker_pool import WorkerFailed, WorkerPool
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding
-from mailwarden.model.sightings import Sight
+from mailwarden.model.observables import Observable
 
 # A reader of mail finds more in a text than a reader of files: it is asked about both.
 _AS_MAIL = b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\nSubject: rest\r\n\r\n"
 
 
-class Clearance:
+class AllowlistRescan:
     def __init__(self, workers: WorkerPool, engines: Sequence[AnyEngine]) -> None:
         self._workers = workers
         scanning = (engine for engine in engines if isinstance(engine, ScanEngine))
         self._engines = tuple(engine for engine in scanning if engine.convicts_files)
 
-    async def is_given(
+    async def clears(
         self, raw: RawMessage, envelope: Envelope, evidence: Evidence, allowed: frozenset[str], deadline: float
     ) -> bool:
         """Tell whether what engines said of the message they say of allowed files too, and nothing of the rest."""
@@ -47,7 +47,7 @@ class Clearance:
 
     async def _contents(self, raw: RawMessage, allowed: frozenset[str]) -> tuple[list[bytes], list[bytes]] | None:
         """Return the parts that are allowed and the others, or None where they are not certainly all there is."""
-        examination = Examination((Sight.CONTENTS,))
+        examination = Examination((Observable.CONTENTS,))
         await self._workers.examine(raw, examination.take, examination.wanted)
         summary = examination.summary
         doubts = any(finding.name.startswith("structure.") for finding in _findings(examination))

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, Known, RawMessage
 from mailwarden.analysis.engines.engine import AnyEngine, ConfirmingEngine, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline.fair_queue import HEAVY_BYTES, NO_FLOW, FairQueue, Flow, Turn, Weight
-from mailwarden.analysis.pipeline.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
+from mailwarden.analysis.pipeline.registry import CONCLUDING, COVERAGE, LOCAL, MESSAGE, OBSERVABLES, STRUCTURE
 from mailwarden.analysis.pipeline.worker_pool import WorkerFailed, WorkerPool
 from mailwarden.analysis.pipeline.worker_steps import Frame, report_of
 from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Failure, FailureKind, Report, Status
-from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.summary import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
@@ -52,7 +52,7 @@ class Question(Struct, frozen=True):
 class Collected(Struct, frozen=True):
     evidence: Evidence
     summary: MessageSummary
-    sightings: Sightings = Sightings()
+    observables: Observables = Observables()
 
 
 class Examination:
@@ -60,20 +60,20 @@ class Examination:
 
     def __init__(
         self,
-        wanted: tuple[Sight, ...] = (),
+        wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
         others: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.wanted = wanted
         self.others = others
         self._observe = observe
-        self.sightings = Sightings()
+        self.observables = Observables()
         self.reports: dict[str, Report] = {}
         self._again: tuple[dict[str, Report], ...] = tuple({} for _ in others)
         self.summary: MessageSummary | None = None
         self.contents: tuple[bytes, ...] = ()
         self.sound = False
-        self.bearable = True
+        self.scannable = True
         self.heavy = False
         self.structure_known = asyncio.Event()
         self.parsed = asyncio.Event()
@@ -91,9 +91,9 @@ class Examination:
         self._note(frame.report)
         self.summary = frame.summary or self.summary
         self.contents = tuple(dict.fromkeys((*self.contents, *frame.contents)))
-        self.sightings = frame.sightings or self.sightings
+        self.observables = frame.observables or self.observables
         if frame.report.analyzer == STRUCTURE:
-            self.sound, self.bearable = frame.sound, frame.bearable
+            self.sound, self.scannable = frame.sound, frame.scannable
             self.structure_known.set()
 
     def finish(self, failure: WorkerFailed | None) -> None:
@@ -101,7 +101,7 @@ class Examination:
         for event in (self.structure_known, self.parsed, self.weighed, self.done):
             event.set()
         tripped = STRUCTURE in self.reports and not self.sound
-        for step in (*_WORKER_STEPS, SIGHTINGS) if self.wanted else _WORKER_STEPS:
+        for step in (*_WORKER_STEPS, OBSERVABLES) if self.wanted else _WORKER_STEPS:
             if step not in self.reports:
                 self._note(_skipped(step) if tripped else _missing(step, failure))
         for again in () if tripped else self._again:
@@ -140,7 +140,7 @@ class Collector:
         raw: RawMessage,
         envelope: Envelope,
         deadline: float,
-        wanted: tuple[Sight, ...] = (),
+        wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
     ) -> Collected:
         """Return the evidence for all recipients as one audience that taught nothing."""
@@ -152,7 +152,7 @@ class Collector:
         audiences: Sequence[Audience],
         message: Question,
         deadline: float,
-        wanted: tuple[Sight, ...] = (),
+        wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
     ) -> list[Collected]:
         """Return the evidence for each audience of one message, from one examination.
@@ -194,7 +194,7 @@ class Collector:
             for report in () if number else concluded:
                 observe(report)
             reports = (*examination.reports_for(number), *(report for report, _ in said), *concluded)
-            collected.append(Collected(Evidence(reports), summary, examination.sightings))
+            collected.append(Collected(Evidence(reports), summary, examination.observables))
         return collected
 
     async def _examine(self, question: Question, examination: Examination, until: float) -> Overloaded | None:
@@ -278,7 +278,7 @@ async def _ask(
 ) -> tuple[Report, EngineAnswer | None]:
     """Ask one engine once the worker has weighed the message; one that trips a limit only where it accepts such."""
     await examination.structure_known.wait()
-    if not (examination.sound or (engine.accepts_malformed and examination.bearable)):
+    if not (examination.sound or (engine.accepts_malformed and examination.scannable)):
         return _skipped(engine.name, required=engine.required), None
     heavy = await _is_heavy(engine, question.raw, examination)
     started = time.perf_counter()

@@ -24,7 +24,7 @@ from mailwarden.analysis.analyzers.yara import YaraAnalyzer
 STRUCTURE = "structure"
 MESSAGE = "message"
 # What it does only where lists are in use that may meet something in the message.
-SIGHTINGS = "sightings"
+OBSERVABLES = "observables"
 # What it reports last: the content that none of the readers inspected.
 COVERAGE = "coverage"
 

@@ -21,7 +21,7 @@ from mailwarden.analysis.pipeline.sandbox import REQUIRED, SandboxUnavailable, e
 from mailwarden.analysis.pipeline.self_tests import READERS, YARA_ENGINE
 from mailwarden.analysis.pipeline.worker_steps import HANDED_OVER, Frame, Job, Started, examine
 from mailwarden.errors import CommandError
-from mailwarden.telemetry.memory import settle_memory
+from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 
 _LENGTH = struct.Struct(">I")
@@ -50,7 +50,7 @@ def main() -> None:
             _send(parent, Started(problem=str(error)))
             return
         _warm_up()
-        settle_memory()
+        tune_gc()
         _send(parent, Started(layers))
         while job := _read_job(parent):
             _serve(job, parent)

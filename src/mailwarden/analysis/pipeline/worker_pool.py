@@ -33,7 +33,7 @@ from mailwarden.analysis.view import NOBODY
 from mailwarden.errors import ConfigurationError, Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind
-from mailwarden.model.sightings import Sight
+from mailwarden.model.observables import Observable
 from mailwarden.telemetry.logs import get_logger
 
 NICE = 10  # of workers for heavy messages
@@ -59,7 +59,7 @@ class WorkerFailed(Exception):
         self.sentence = sentence
 
 
-class Patience(msgspec.Struct, frozen=True):
+class Timeouts(msgspec.Struct, frozen=True):
     """How long each step of an examination may take, in seconds of processor time.
 
     A worker that waits for the processor is not late: killing it would cost another start on a machine that is busy
@@ -75,11 +75,11 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """How a worker process is started: its memory in MiB, the folder of YARA rules, and whether it is sandboxed."""
 
     memory: int
-    patience: Patience
+    timeouts: Timeouts
     rules: str = ""
     sandbox: SandboxMode = REQUIRED
     heavy: bool = (
-        False  # for heavy messages: at a lower priority, and with more patience, as it waits for the processor
+        False  # for heavy messages: at a lower priority, and with more timeouts, as it waits for the processor
     )
     program: tuple[str, ...] = ("-m", "mailwarden.analysis.pipeline.worker")
 
@@ -103,7 +103,7 @@ class Worker(asyncio.Protocol):
         self.killed = False
         self.layers: tuple[str, ...] = ()  # of its sandbox
         self._files = files  # the same socket as the transport's: only this one can send a file descriptor
-        self._patience = settings.patience
+        self._timeouts = settings.timeouts
         self._slowness = settings.slowness
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -156,7 +156,7 @@ class Worker(asyncio.Protocol):
         self,
         raw: RawMessage,
         on_frame: OnFrame,
-        wanted: tuple[Sight, ...] = (),
+        wanted: tuple[Observable, ...] = (),
         envelope: Envelope = NOBODY,
         *,
         seconds: float = 0.0,
@@ -173,7 +173,7 @@ class Worker(asyncio.Protocol):
             content = b"".join(raw.chunks()) if file is None else b""
             body = msgspec.msgpack.encode(Job(content, wanted, envelope, seconds, quick, others))
             self._on_frame, self._done = on_frame, self._loop.create_future()
-            self._wait(self._patience.structure)
+            self._wait(self._timeouts.structure)
             self._send(body, file)
         finally:
             if file is not None:
@@ -215,7 +215,7 @@ class Worker(asyncio.Protocol):
             del self._received[:end]
             latest = self._take(body) or latest
         if latest is not None and not latest.last:  # frames come many at once: the clock is set for the last of them
-            self._wait(self._patience.parse if latest.report.analyzer == STRUCTURE else self._patience.analyzer)
+            self._wait(self._timeouts.parse if latest.report.analyzer == STRUCTURE else self._timeouts.analyzer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.killed = True
@@ -324,7 +324,7 @@ class WorkerPool:
         self,
         count: int,
         memory: int,
-        patience: Patience,
+        timeouts: Timeouts,
         rules: str = "",
         sandbox: SandboxMode = REQUIRED,
         *,
@@ -335,7 +335,7 @@ class WorkerPool:
 
         Without workers for heavy messages every worker takes every message.
         """
-        settings = WorkerSettings(memory, patience, str(Path(rules).resolve()) if rules else "", sandbox)
+        settings = WorkerSettings(memory, timeouts, str(Path(rules).resolve()) if rules else "", sandbox)
         self._light = Lane(count + 1 if heavy else count, settings)
         self._heavy = Lane(heavy, settings.for_heavy()) if heavy else self._light
         self._light_turns = FairQueue([Turn() for _ in range(count)])
@@ -378,7 +378,7 @@ class WorkerPool:
         self,
         raw: RawMessage,
         on_frame: OnFrame,
-        wanted: tuple[Sight, ...] = (),
+        wanted: tuple[Observable, ...] = (),
         envelope: Envelope = NOBODY,
         *,
         flow: Flow = NO_FLOW,
@@ -403,7 +403,7 @@ class WorkerPool:
         self,
         raw: RawMessage,
         on_frame: OnFrame,
-        wanted: tuple[Sight, ...],
+        wanted: tuple[Observable, ...],
         envelope: Envelope,
         *,
         flow: Flow,
@@ -441,7 +441,7 @@ class WorkerPool:
         lane: Lane,
         raw: RawMessage,
         on_frame: OnFrame,
-        wanted: tuple[Sight, ...],
+        wanted: tuple[Observable, ...],
         envelope: Envelope,
         *,
         flow: Flow,

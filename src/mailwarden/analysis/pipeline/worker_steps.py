@@ -11,9 +11,9 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.observables import find_sightings, with_links
+from mailwarden.analysis.observables import find_observables, with_links
 from mailwarden.analysis.pipeline.fair_queue import Weight, has_heavy_pictures, weigh
-from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, SIGHTINGS, STRUCTURE
+from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, STRUCTURE
 from mailwarden.analysis.view import NOBODY, View
 from mailwarden.message.coverage import Coverage, Missed, MissedReason
 from mailwarden.message.limits import LIMITS, Limits
@@ -23,8 +23,8 @@ from mailwarden.message.structure import LINES, StructureReport, check_structure
 from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Omitted, Report, Status
+from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import area
-from mailwarden.model.sightings import Sight, Sightings
 from mailwarden.model.summary import MessageSummary
 
 SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no message holds a worker for long
@@ -41,7 +41,7 @@ class Job(Struct, frozen=True, array_like=True):
     """One message to examine: its bytes, or none where an open file comes with the job."""
 
     raw: bytes
-    wanted: tuple[Sight, ...] = ()  # what lists in use can meet; nothing else is looked for
+    wanted: tuple[Observable, ...] = ()  # what lists in use can meet; nothing else is looked for
     envelope: Envelope = NOBODY
     seconds: float = 0.0  # of processor time, after which the message is handed over; 0: never
     quick: bool = False  # True: a message with files is handed over as well
@@ -53,10 +53,10 @@ class Frame(Struct, frozen=True, array_like=True):
 
     report: Report
     sound: bool = True  # no limit is tripped: every engine may be asked
-    bearable: bool = True  # False: not even an engine that bears any structure
+    scannable: bool = True  # False: not even an engine that bears any structure
     summary: MessageSummary | None = None
     contents: tuple[bytes, ...] = ()  # decoded parts that an engine may not find in the raw bytes by itself
-    sightings: Sightings | None = None
+    observables: Observables | None = None
     last: bool = False
     handed_over: bool = False  # the worker stops here: the message is too heavy for it, and another begins anew
     weight: Weight | None = None  # what is known of it so far
@@ -74,14 +74,14 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     report = _finished(STRUCTURE, started, findings)
     if not sound:
         # A message made to break parsers is given to none: what is kept of it is its size and its digest.
-        bearable = all(trip.limit != LINES for trip in structure.tripped)
+        scannable = all(trip.limit != LINES for trip in structure.tripped)
         summary = MessageSummary(size=len(raw), sha256=hashlib.sha256(raw).hexdigest())
-        yield Frame(report, sound=False, bearable=bearable, summary=summary, last=True)
+        yield Frame(report, sound=False, scannable=scannable, summary=summary, last=True)
         return
     yield Frame(report)
     started = time.perf_counter()
     message = parse_message(raw, limits, structure, coverage)
-    shown = message.ambiguities or Sight.CONTENTS in job.wanted
+    shown = message.ambiguities or Observable.CONTENTS in job.wanted
     contents = _contents((part.content for part in message.parts), coverage) if shown else ()
     doubts = [_doubt(text) for text in message.ambiguities if text not in structure.ambiguities]
     summary = summarize(message)
@@ -92,7 +92,7 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
         return
     view = View(message, job.envelope, coverage)
     if job.wanted:
-        yield _sight(view, job.wanted)
+        yield _observe(view, job.wanted)
     yield from _analyze(view, summary, job.others)
 
 
@@ -143,13 +143,13 @@ def _out_of_time() -> Iterable[Finding]:
 HANDED_OVER = Frame(Report(MESSAGE, True, Status.SKIPPED, 0.0), weight=Weight(heavy=True), last=True, handed_over=True)
 
 
-def _sight(view: View, wanted: tuple[Sight, ...]) -> Frame:
+def _observe(view: View, wanted: tuple[Observable, ...]) -> Frame:
     started = time.perf_counter()
     try:
-        sightings = find_sightings(view, wanted)
+        observables = find_observables(view, wanted)
     except Exception as error:  # what was not looked for may be on a list, so that this is a failure like any other
-        return Frame(_broken(SIGHTINGS, started, error))
-    return Frame(_finished(SIGHTINGS, started, ()), sightings=sightings)
+        return Frame(_broken(OBSERVABLES, started, error))
+    return Frame(_finished(OBSERVABLES, started, ()), observables=observables)
 
 
 def _contents(found: Iterable[bytes], coverage: Coverage) -> tuple[bytes, ...]:

@@ -7,7 +7,7 @@ Security: works on hostile text inside a killable worker; it only counts.
 
 from collections.abc import Iterator, Mapping
 
-from mailwarden.analysis.text.phrases import hear
+from mailwarden.analysis.text.phrases import match_phrases
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 
@@ -15,17 +15,17 @@ PORTION = 2_500  # characters beyond which one more phrase of a family may be ch
 _OFTEN = "-often"
 
 
-def hear_densely(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield what `hear` does, but ask one phrase more of a family for every further portion of the text.
+def match_by_density(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield what `match_phrases` does, but ask one phrase more of a family for every further portion of the text.
 
-    A long text is heard in windows, and so is what only some clients show, so that no text dilutes another.
+    A long text is match in windows, and so is what only some clients show, so that no text dilutes another.
     """
     found: dict[str, Finding] = {}
     hidden = unseen(view)
     for text in view.folded_texts:
         chance = max(0, len(text) - hidden) // PORTION
         hidden = 0  # it stands in the first text alone
-        for finding in hear(text, name, often):
+        for finding in match_phrases(text, name, often):
             family = finding.name.partition(".")[2]
             needed = often[family.removesuffix(_OFTEN)] if family.endswith(_OFTEN) else 1
             known = found.get(finding.name)

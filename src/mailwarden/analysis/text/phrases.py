@@ -40,7 +40,7 @@ class _Pattern(Protocol):
     def search(self, text: str) -> re.Match[str] | None: ...
 
 
-class Heard(Struct, frozen=True):
+class PhraseMatch(Struct, frozen=True):
     """One family that was found: how many of its phrases, and the words of the first."""
 
     count: int
@@ -72,7 +72,7 @@ class PhraseBook:
         self._automaton.make_automaton()
         self.families = tuple(families)
 
-    def find(self, text: str) -> dict[str, Heard]:
+    def find(self, text: str) -> dict[str, PhraseMatch]:
         """Return the families whose phrases stand in a folded text, in the order of the book."""
         found: dict[int, str] = {}
         everywhere: set[str] = set()
@@ -86,7 +86,7 @@ class PhraseBook:
         told: dict[str, list[str]] = {}
         for number in sorted(found):
             told.setdefault(self.phrases[number].family, []).append(found[number])
-        return {family: Heard(len(words), words[0]) for family, words in told.items()}
+        return {family: PhraseMatch(len(words), words[0]) for family, words in told.items()}
 
     def _sentences(self, text: str) -> Iterator[tuple[str, set[str]]]:
         """Yield the sentences that have words of phrases, each with the pieces that these words may belong to."""
@@ -200,16 +200,16 @@ def load_books() -> PhraseBook:
 
 
 @lru_cache(maxsize=128)  # every analyzer of phrases hears the same texts, one after the other
-def hear_all(text: str) -> dict[str, Heard]:
+def match_books(text: str) -> dict[str, PhraseMatch]:
     return load_books().find(text)
 
 
-def hear(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield `<name>.<family>` for every family heard, and `<name>.<family>-often` where as many phrases as told are."""
-    for full_name, heard in hear_all(text).items():
+def match_phrases(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield `<name>.<family>` for every family match, and `<name>.<family>-often` where as many phrases as told are."""
+    for full_name, match in match_books(text).items():
         book, _, family = full_name.partition(".")
         if book == name:
-            facts: dict[str, Fact] = {"words": heard.words, "count": heard.count}
+            facts: dict[str, Fact] = {"words": match.words, "count": match.count}
             yield Finding(full_name, facts=facts)
-            if heard.count >= often.get(family, heard.count + 1):
+            if match.count >= often.get(family, match.count + 1):
                 yield Finding(f"{full_name}-often", facts=facts)

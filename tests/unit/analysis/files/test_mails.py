@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mailwarden.analysis.files.rtf import read_outlook_rtf, unpack_rtf
 from mailwarden.message.limits import Limits
-from tests.unit.analysis.compound_maker import compound
+from tests.unit.analysis.files.compound_maker import compound
 from tests.unit.analysis.files.makers import (
     field,
     mail,

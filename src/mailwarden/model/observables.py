@@ -7,7 +7,7 @@ from msgspec import Struct
 from mailwarden.model.place import Place
 
 
-class Sight(StrEnum):
+class Observable(StrEnum):
     """A kind of sighting. Each costs time, so a worker looks only for what some list in use can meet."""
 
     SENDERS = "senders"
@@ -29,7 +29,7 @@ class InnerFile(Struct, frozen=True, array_like=True):
     md5: str = ""
 
 
-class SightedFile(Struct, frozen=True, array_like=True):
+class ObservedFile(Struct, frozen=True, array_like=True):
     """One part of the message; a body is what a reader sees as the text, not as an attachment."""
 
     place: Place
@@ -42,9 +42,9 @@ class SightedFile(Struct, frozen=True, array_like=True):
     is_body: bool = False
 
 
-class Sightings(Struct, frozen=True, array_like=True):
+class Observables(Struct, frozen=True, array_like=True):
     senders: tuple[str, ...] = ()  # every address of every From
     urls: tuple[str, ...] = ()
-    files: tuple[SightedFile, ...] = ()
+    files: tuple[ObservedFile, ...] = ()
     relays: tuple[str, ...] = ()  # the address each Received hop took the message from, the latest first
     subjects: tuple[str, ...] = ()  # every Subject

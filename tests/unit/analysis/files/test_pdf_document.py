@@ -10,7 +10,7 @@ from mailwarden.analysis.files.pdf.scan import scan_pdf
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place
-from tests.unit.analysis.pdf_maker import LINK, encrypted, link, numbered, pdf, stream, with_object_stream
+from tests.unit.analysis.files.pdf_maker import LINK, encrypted, link, numbered, pdf, stream, with_object_stream
 
 ACTING = "app.launchURL('https://thief.example/x', true);"
 

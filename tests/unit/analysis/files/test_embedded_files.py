@@ -15,9 +15,9 @@ from mailwarden.analysis.files.unpacking import embedded_files, holds_files
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.message import Message, Part
-from tests.unit.analysis.compound_maker import compound, macro_file
-from tests.unit.analysis.pdf_maker import encrypted, link, pdf, stream
-from tests.unit.analysis.test_office_documents import zipped
+from tests.unit.analysis.files.compound_maker import compound, macro_file
+from tests.unit.analysis.files.pdf_maker import encrypted, link, pdf, stream
+from tests.unit.analysis.files.test_office_documents import zipped
 
 SCRIPT = b"WScript.Echo(1)"
 TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'

@@ -7,20 +7,20 @@ import zipfile
 
 import pytest
 
-from mailwarden.analysis.observables import find_sightings
+from mailwarden.analysis.observables import find_observables
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.message.parser import parse_message
-from mailwarden.model.sightings import Sight, Sightings
+from mailwarden.model.observables import Observable, Observables
 from tests.unit.analysis.files.makers import mail_with, rar4, rar5, uuencoded, winmail, written
 
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: s\r\nMIME-Version: 1.0\r\n"
 
 
-def sight(raw: bytes, *wanted: Sight) -> Sightings:
-    return find_sightings(View(parse_message(raw)), wanted)
+def observe(raw: bytes, *wanted: Observable) -> Observables:
+    return find_observables(View(parse_message(raw)), wanted)
 
 
 def text(body: str, kind: str = "text/plain") -> bytes:
@@ -47,14 +47,14 @@ def archive(**files: bytes) -> bytes:
 
 
 def test_nothing_is_looked_for_that_is_not_wanted():
-    assert sight(text("http://a.example/")) == Sightings()
-    assert [frame.sightings for frame in examine(Job(text("http://a.example/"))) if frame.sightings] == []
+    assert observe(text("http://a.example/")) == Observables()
+    assert [frame.observables for frame in examine(Job(text("http://a.example/"))) if frame.observables] == []
 
 
-def test_a_worker_brings_the_sightings_that_its_job_wants():
-    frames = list(examine(Job(text("http://a.example/x"), wanted=(Sight.URLS,))))
-    assert [frame.sightings.urls for frame in frames if frame.sightings] == [("http://a.example/x",)]
-    assert "sightings" in [frame.report.analyzer for frame in frames]
+def test_a_worker_returns_the_requested_observables():
+    frames = list(examine(Job(text("http://a.example/x"), wanted=(Observable.URLS,))))
+    assert [frame.observables.urls for frame in frames if frame.observables] == [("http://a.example/x",)]
+    assert "observables" in [frame.report.analyzer for frame in frames]
     assert frames[-1].last
 
 
@@ -71,18 +71,18 @@ def test_a_worker_brings_the_sightings_that_its_job_wants():
     ],
 )
 def test_links_are_found_wherever_a_page_can_lead_to(body):
-    assert "https://a.example/x" in sight(text(body, "text/html"), Sight.URLS).urls
+    assert "https://a.example/x" in observe(text(body, "text/html"), Observable.URLS).urls
 
 
 def test_many_harmless_links_do_not_hide_a_host():
     links = "\n".join(f"http://harmless.example/{number}" for number in range(5_000))
-    seen = sight(text(f"{links}\nhttp://thief.example/pay"), Sight.URLS)
+    seen = observe(text(f"{links}\nhttp://thief.example/pay"), Observable.URLS)
     assert "http://thief.example/pay" in seen.urls
     assert len(seen.urls) == 5_001
 
 
 def test_a_file_has_its_digests_and_the_text_is_no_file():
-    body, file = sight(attached("tool.bin", b"content"), Sight.FILES, Sight.DIGESTS).files
+    body, file = observe(attached("tool.bin", b"content"), Observable.FILES, Observable.DIGESTS).files
     assert (body.is_body, file.is_body) == (True, False)
     assert (file.name, file.sha256) == ("tool.bin", hashlib.sha256(b"content").hexdigest())
     assert (file.sha1, file.md5) == (hashlib.sha1(b"content").hexdigest(), hashlib.md5(b"content").hexdigest())
@@ -90,7 +90,7 @@ def test_a_file_has_its_digests_and_the_text_is_no_file():
 
 def test_files_inside_archives_are_seen_with_their_digests():
     packed = archive(tool_exe=b"program", deeper_zip=archive(inner_js=b"script"))
-    _, file = sight(attached("all.zip", packed), Sight.FILES, Sight.INSIDE, Sight.DIGESTS).files
+    _, file = observe(attached("all.zip", packed), Observable.FILES, Observable.INSIDE, Observable.DIGESTS).files
     found = {inner.name: (inner.sha256, inner.md5) for inner in file.inside}
     assert found["tool.exe"] == (hashlib.sha256(b"program").hexdigest(), hashlib.md5(b"program").hexdigest())
     assert "inner.js" in found
@@ -98,10 +98,10 @@ def test_files_inside_archives_are_seen_with_their_digests():
 
 def test_names_inside_a_document_mean_nothing_but_its_files_are_seen():
     document = archive(mimetype=b"t", word_bin=b"x")
-    _, file = sight(attached("report.docx", document), Sight.FILES, Sight.INSIDE).files
+    _, file = observe(attached("report.docx", document), Observable.FILES, Observable.INSIDE).files
     assert [inner.name for inner in file.inside] == ["", ""]
     assert hashlib.sha256(b"x").hexdigest() in {inner.sha256 for inner in file.inside}
-    _, file = sight(attached("report.docx", archive(run_js=b"x")), Sight.FILES, Sight.INSIDE).files
+    _, file = observe(attached("report.docx", archive(run_js=b"x")), Observable.FILES, Observable.INSIDE).files
     assert [inner.name for inner in file.inside] == ["run.js"]  # an archive that is only called a document
 
 
@@ -117,54 +117,54 @@ def test_names_inside_a_document_mean_nothing_but_its_files_are_seen():
     ],
 )
 def test_files_in_every_container_are_seen_with_their_digests(name, content):
-    _, file, *_ = sight(attached(name, content), Sight.FILES, Sight.INSIDE, Sight.DIGESTS).files
+    _, file, *_ = observe(attached(name, content), Observable.FILES, Observable.INSIDE, Observable.DIGESTS).files
     digests = tuple(hashlib.new(kind, b"script").hexdigest() for kind in ("sha256", "sha1", "md5"))
     assert ("run.js", *digests) in {(each.name, each.sha256, each.sha1, each.md5) for each in file.inside}
 
 
 def test_the_end_of_a_long_name_is_kept():
-    _, *files = sight(attached("a" * 2_000 + ".exe", b"x"), Sight.FILES).files
+    _, *files = observe(attached("a" * 2_000 + ".exe", b"x"), Observable.FILES).files
     assert all(file.name.endswith(".exe") for file in files)
 
 
 def test_every_sender_of_every_from_is_seen():
     raw = b"From: a@one.example, b@two.example\r\nFrom: c@three.example\r\n" + text("x")[6 + 24 :]
-    assert {"a@one.example", "b@two.example", "c@three.example"} <= set(sight(raw, Sight.SENDERS).senders)
+    assert {"a@one.example", "b@two.example", "c@three.example"} <= set(observe(raw, Observable.SENDERS).senders)
 
 
 def test_every_subject_is_seen():
     raw = b"Subject: minutes\r\n" + text("hello").replace(b"Subject: s", b"subject: =?utf-8?q?You_have_won?=")
-    assert sight(raw, Sight.SUBJECTS).subjects == ("minutes", "You have won")
-    assert sight(raw, Sight.SENDERS).subjects == ()
+    assert observe(raw, Observable.SUBJECTS).subjects == ("minutes", "You have won")
+    assert observe(raw, Observable.SENDERS).subjects == ()
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/html"])
 def test_what_becomes_a_link_without_a_scheme_is_a_link_in_a_body(kind):
-    seen = sight(
-        text("Pay at evil-pay.com/now, or at Other.co.uk. Not ann@mail.com, a.b or notes.pdf", kind), Sight.URLS
+    seen = observe(
+        text("Pay at evil-pay.com/now, or at Other.co.uk. Not ann@mail.com, a.b or notes.pdf", kind), Observable.URLS
     )
     assert seen.urls == ("http://evil-pay.com/now", "http://Other.co.uk")
 
 
 def test_names_of_other_alphabets_become_links_in_both_spellings():
-    seen = sight(text("пример.рф or xn--e1afmkfd.xn--p1ai"), Sight.URLS)
+    seen = observe(text("пример.рф or xn--e1afmkfd.xn--p1ai"), Observable.URLS)
     assert seen.urls == ("http://пример.рф", "http://xn--e1afmkfd.xn--p1ai")
 
 
 def test_a_name_in_the_query_of_another_link_is_no_link():
-    assert sight(text("see https://a.example/?to=evil-pay.com today"), Sight.URLS).urls == (
+    assert observe(text("see https://a.example/?to=evil-pay.com today"), Observable.URLS).urls == (
         "https://a.example/?to=evil-pay.com",
     )
 
 
 def test_a_long_log_has_not_too_many_links_and_hides_none():
-    seen = sight(text(" ".join(f"module{n}.py" for n in range(1_500)) + " https://evil-pay.com/now"), Sight.URLS)
+    seen = observe(text(" ".join(f"module{n}.py" for n in range(1_500)) + " https://evil-pay.com/now"), Observable.URLS)
     assert seen.urls[0] == "https://evil-pay.com/now"
 
 
 def test_names_in_a_file_become_no_links():
     raw = text("evil-pay.com", "text/csv").replace(b"\r\n\r\n", b"\r\nContent-Disposition: attachment\r\n\r\n")
-    assert sight(raw, Sight.URLS).urls == ()
+    assert observe(raw, Observable.URLS).urls == ()
 
 
 def test_hops_are_followed_until_one_names_no_address():
@@ -173,7 +173,7 @@ def test_hops_are_followed_until_one_names_no_address():
         b"Received: from c.example (unknown [IPv6:2001:db8::7])\r\n by d.example (Postfix) with ESMTP id 2; x\r\n"
         b"Received: by local with LMTP; x\r\nReceived: from e.example ([192.0.2.9]) by f.example with esmtp; x\r\n"
     )
-    assert sight(hops + text("x"), Sight.RELAYS).relays == ("192.0.2.1", "2001:db8::7")
+    assert observe(hops + text("x"), Observable.RELAYS).relays == ("192.0.2.1", "2001:db8::7")
 
 
 FORMS = {
@@ -211,7 +211,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_link_is_met_by_lists(form):
-    urls = sight(text(FORMS[form], "text/html"), Sight.URLS).urls
+    urls = observe(text(FORMS[form], "text/html"), Observable.URLS).urls
     assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
 
 
@@ -238,7 +238,7 @@ def test_every_form_of_a_link_is_met_by_lists(form):
     ids=lambda page: page[14:60].decode("ascii", "replace").split("\r")[0],
 )
 def test_links_are_met_as_clients_decode_them(page):
-    urls = sight(HEAD + page + b"\r\n", Sight.URLS).urls
+    urls = observe(HEAD + page + b"\r\n", Observable.URLS).urls
     assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
 
 
@@ -247,11 +247,11 @@ def test_links_in_charsets_unlike_ascii_are_met(codec):
     page = base64.encodebytes('<html><a href="https://a.example/x">go</a></html>'.encode(codec))
     label = "" if codec.startswith("utf") else f"; charset={codec}"
     head = f"Content-Type: text/html{label}\r\nContent-Transfer-Encoding: base64\r\n\r\n".encode()
-    assert "https://a.example/x" in sight(HEAD + head + page, Sight.URLS).urls
+    assert "https://a.example/x" in observe(HEAD + head + page, Observable.URLS).urls
 
 
 def test_a_link_in_the_body_of_a_bare_name_is_met():
-    assert "http://a.example.com/x" in sight(text("<p>a.example.com/x</p>", "text/html"), Sight.URLS).urls
+    assert "http://a.example.com/x" in observe(text("<p>a.example.com/x</p>", "text/html"), Observable.URLS).urls
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,6 @@ def test_a_link_in_the_body_of_a_bare_name_is_met():
     ],
 )
 def test_a_file_has_every_ending_that_a_client_may_give_it(names):
-    files = sight(HEAD + f"{names}\r\n\r\nhello\r\n".encode(), Sight.FILES).files
+    files = observe(HEAD + f"{names}\r\n\r\nhello\r\n".encode(), Observable.FILES).files
     found = {key for file in files for key in candidates_for_attachment(file.name, file.media_type)}
     assert ".exe" in found

@@ -19,7 +19,7 @@ from mailwarden.message.coverage import Coverage, MissedReason
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Message, Part
 from mailwarden.model.place import WHOLE_MESSAGE, Place
-from tests.unit.analysis.compound_maker import compound, macro_file, packed_source
+from tests.unit.analysis.files.compound_maker import compound, macro_file, packed_source
 
 CODE = 'Sub Workbook_Open()\r\n  Shell "calc"\r\nEnd Sub\r\n'
 

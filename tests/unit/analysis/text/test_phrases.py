@@ -42,8 +42,8 @@ def test_a_phrase_stays_in_its_sentence_and_begins_at_words(phrase, text):
 
 
 def test_the_words_that_were_heard_are_told_and_counted():
-    heard = PhraseBook({"it": ("one", "two", "three")}).find("two and one")["it"]
-    assert (heard.count, heard.words) == (2, "one")
+    match = PhraseBook({"it": ("one", "two", "three")}).find("two and one")["it"]
+    assert (match.count, match.words) == (2, "one")
 
 
 def test_every_shipped_book_loads_and_every_phrase_is_one_that_re2_takes():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.analysis.text.phrase_density import PORTION, hear_densely, unseen
+from mailwarden.analysis.text.phrase_density import PORTION, match_by_density, unseen
 from mailwarden.analysis.view import View
 from mailwarden.message.parser import parse_message
 
@@ -15,7 +15,7 @@ def view_of(body, kind="plain"):
 
 
 def names(view):
-    return {finding.name for finding in hear_densely(view, "offers", OFTEN)}
+    return {finding.name for finding in match_by_density(view, "offers", OFTEN)}
 
 
 def padded(characters):

@@ -12,13 +12,13 @@ from mailwarden.analysis.finding_limits import OF_A_KIND
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
+from mailwarden.model.observables import Observable, ObservedFile
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.sightings import Sight, SightedFile
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_files
 from mailwarden.policy.rules import load_policy
 
-SAMPLES = Path(__file__).parents[2] / "analyzers" / "pdf"
+SAMPLES = Path(__file__).parents[3] / "analyzers" / "pdf"
 LAUNCH = ("actions.eml", "opening-script.eml", "packed-objects.eml")
 
 
@@ -30,14 +30,14 @@ def document(name: str) -> bytes:
     return found
 
 
-def look(*documents: bytes) -> tuple[Evidence, tuple[SightedFile, ...]]:
+def look(*documents: bytes) -> tuple[Evidence, tuple[ObservedFile, ...]]:
     message = EmailMessage()
     message["From"], message["Subject"] = "ada@north.example", "papers"
     message.set_content("Here are the papers that we spoke of on Thursday.")
     for number, content in enumerate(documents):
         message.add_attachment(content, maintype="application", subtype="pdf", filename=f"paper-{number}.pdf")
-    frames = list(examine(Job(message.as_bytes(policy=email.policy.SMTP), wanted=tuple(Sight))))
-    files = next(frame.sightings.files for frame in frames if frame.sightings)
+    frames = list(examine(Job(message.as_bytes(policy=email.policy.SMTP), wanted=tuple(Observable))))
+    files = next(frame.observables.files for frame in frames if frame.observables)
     return Evidence(tuple(frame.report for frame in frames)), files
 
 
