@@ -1,10 +1,11 @@
-"""What an analyzer is, and what it is given.
+"""The contract of analyzers and their input.
 
-There are three kinds; they differ in where they may run:
-- a *local* analyzer looks at the parsed message. It is plain code on hostile bytes, so it runs in a worker
-  process that is killed at the deadline;
-- an *engine* is an outside program that is asked about the raw bytes (`analysis/engines`);
-- a *concluding* analyzer reasons about what the others brought back, without touching the bytes.
+Three kinds of analyzers differ in where they run:
+- a *local* analyzer reads the parsed message. It is plain code on hostile bytes, so it runs in a worker process that
+  guard kills at the deadline;
+- an *engine* is an external program that scans the raw bytes (`analysis/engines`);
+- a *concluding* analyzer works on the results of the others and reads no hostile bytes.
+
 An analyzer yields findings and nothing else: weights, tags and sentences are data in `policy/rules`.
 """
 
@@ -75,9 +76,9 @@ class Statistics(Struct, frozen=True):
 
 
 class EngineAnswer(Struct, frozen=True):
-    """What an engine said, in neutral terms; `authentication` and `statistics` are for concluding analyzers.
+    """The answer of an engine in neutral terms; `authentication` and `statistics` are for concluding analyzers.
 
-    `unfinished` says in a sentence what the engine could not do; the analysis is then incomplete, whatever it found.
+    `unfinished` is a sentence about a part of the scan that the engine could not do; the analysis is then incomplete.
     """
 
     findings: tuple[Finding, ...]
@@ -88,7 +89,7 @@ class EngineAnswer(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What a concluding analyzer knows: the envelope, the summary and what the engines said."""
+    """The input of a concluding analyzer: the envelope, the summary and the answers of the engines."""
 
     envelope: Envelope
     summary: MessageSummary

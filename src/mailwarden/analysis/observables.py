@@ -59,18 +59,18 @@ def find_observables(view: View, wanted: Iterable[Observable]) -> Observables:
 
 
 def _senders_of(message: Message) -> tuple[str, ...]:
-    """Return every address of every From: which of them a reader is shown cannot be told."""
+    """Return every address of every From, because clients differ in the one they show."""
     found = (each.address for value in message.all_headers("from") for each in read_addresses(value))
     return tuple(dict.fromkeys(address for address in found if address))
 
 
 def _subjects_of(message: Message) -> tuple[str, ...]:
-    """Return the text of every Subject: which of them a reader is shown cannot be told."""
+    """Return the text of every Subject, because clients differ in the one they show."""
     return tuple(dict.fromkeys(message.all_headers("subject")))
 
 
 def _links_of(view: View) -> tuple[str, ...]:
-    """Return every link that a client makes clickable, loads, or shows as the text of another: what analyzers see."""
+    """Return every link that a client makes clickable, loads, or shows as the text of another link."""
     found = (
         *(link.url for link in view.links),
         *(load.url for load in view.loads),
@@ -81,7 +81,7 @@ def _links_of(view: View) -> tuple[str, ...]:
 
 
 def _files_of(view: View, kinds: frozenset[Observable]) -> Iterator[ObservedFile]:
-    """Yield every part with the files inside of it, which the analyzers see as well."""
+    """Yield every part with the files inside it, which the analyzers see as well."""
     digests = Observable.DIGESTS in kinds
     inside: dict[int, list[SeenFile]] = {}
     for file in view.opened_files if Observable.INSIDE in kinds else ():
@@ -101,7 +101,7 @@ def _files_of(view: View, kinds: frozenset[Observable]) -> Iterator[ObservedFile
 
 
 def _inner_file(file: SeenFile, *, digests: bool) -> InnerFile:
-    # A document is opened by its own program, so the names inside of it mean nothing.
+    # A document is opened by its own program, so the names inside it mean nothing.
     name = "" if file.in_document or file.is_body else listed_name(file.name, file.media_type, file.content)
     if not file.is_read:
         return InnerFile(name)
@@ -160,7 +160,7 @@ def with_links(summary: MessageSummary, view: View) -> MessageSummary:
 
 
 def _parts(summary: MessageSummary, view: View) -> tuple[PartSummary, ...]:
-    """Return the parts, each with the name under which lists meet it where that is another than its own."""
+    """Return the parts, each with the name that lists match if it differs from its own."""
     names = (listed_name(part.name, part.media_type, part.content) for part in view.message.parts)
     return tuple(
         replace(part, listed_name=name[: SHOWN.name]) if name != part.name else part

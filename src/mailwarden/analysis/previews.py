@@ -51,7 +51,7 @@ class Previews:
 
 
 async def _run(raw: bytes, sandbox: SandboxMode) -> bytes:
-    """Give the message to a new process and return what it wrote; whatever happens, the process is gone then."""
+    """Send the message to a new process and return its output; the process is always ended."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

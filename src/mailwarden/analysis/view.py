@@ -1,4 +1,4 @@
-"""One message as analyzers look at it: what is dear to make is made once, when the first of them asks for it.
+"""The view of one message for analyzers: slow properties are computed once, at their first use.
 
 Security: works on hostile content inside a killable worker; text, pages and links are bounded by the reader's limits.
 """
@@ -50,7 +50,7 @@ class Page(Struct, frozen=True):
 
 
 class SeenLink(Struct, frozen=True):
-    """A link with the text that is seen; `domain` is the one that somebody registered, "" for an address."""
+    """A link with the text that is seen; `domain` is the registrable domain, "" for an IP address."""
 
     url: str
     text: str
@@ -62,7 +62,7 @@ class SeenLink(Struct, frozen=True):
 
 
 class View:
-    """What a local analyzer is given."""
+    """The input of a local analyzer."""
 
     def __init__(self, message: Message, envelope: Envelope = NOBODY, coverage: Coverage | None = None) -> None:
         self.message = message
@@ -80,7 +80,7 @@ class View:
 
     @cached_property
     def sender(self) -> Address:
-        """Who the message says it is from, as every part of the product reads it."""
+        """The sender in From, as every part of the product reads it."""
         sender = read_identity(self.message.header("from"))
         return Address(sender.name, sender.address)
 
@@ -89,14 +89,14 @@ class View:
         return first_address(self.message.header("reply-to"))
 
     def for_recipients(self, recipients: tuple[str, ...]) -> "View":
-        """Return the same message for other recipients; what was made of it so far is not made again."""
+        """Return the same message for other recipients; properties computed so far are kept."""
         other = copy(self)
         other.envelope = replace(self.envelope, recipients=recipients)
         return other
 
     @property
     def recipients(self) -> tuple[str, ...]:
-        """Whom it is for: the envelope's recipients, or To and Cc where there are none."""
+        """The recipients of the envelope, or those of To and Cc if there are none."""
         self.recipients_read = True
         return self.envelope.recipients or self.named_recipients
 
@@ -126,7 +126,7 @@ class View:
 
     @cached_property
     def passwords(self) -> tuple[str, ...]:
-        """What the message may give as the password of a file."""
+        """Texts of the message that may be the password of a file."""
         return find_passwords(f"{self.subject}\n{self.own_text}")
 
     @cached_property
@@ -164,7 +164,7 @@ class View:
 
     @cached_property
     def renderings(self) -> tuple[Rendering, ...]:
-        """How clients show the parts of the message and the files inside of them."""
+        """How clients show the parts of the message and the files inside them."""
         inner = (file for file in self.opened_files if file.inside and file.content)
         found = (
             each for file in inner for each in render(_source_of_file(file), self.coverage) if _is_opened(each, file)
@@ -197,14 +197,14 @@ class View:
 
     @cached_property
     def text(self) -> str:
-        """What a person reads: the body's page or else its plain text, and what an invitation says beyond it."""
+        """The text that a person reads: of the body's page or else its plain text, and of invitations."""
         inner = [page.document.text for page in self.pages[len(self._own_pages) :] if not page.attached and page.first]
         inner += [each.text for each in self._inner_texts if each.first]
         return self.coverage.cut("\n".join(filter(None, (self.own_text, *inner))), "text", area("the text"))
 
     @cached_property
     def own_text(self) -> str:
-        """What a person reads of the message itself, the files inside of it left out."""
+        """The text that a person reads in the message itself, without files."""
         shown = [page.document.text for page in self._own_pages if not page.attached and page.first]
         text = "\n".join(shown) if any(shown) else self.plain_text
         if self.entries:
@@ -214,7 +214,7 @@ class View:
 
     @cached_property
     def entries(self) -> tuple[str, ...]:
-        """What the entries of attached calendars say, field by field."""
+        """The fields of attached calendars."""
         return tuple(entry for each in self.own_renderings if each.first for entry in each.entries)
 
     @cached_property
@@ -225,13 +225,13 @@ class View:
 
     @property
     def _inner_texts(self) -> Iterator[Rendering]:
-        """Yield the texts of messages inside of files."""
+        """Yield the texts of messages inside files."""
         inner = self.renderings[len(self.own_renderings) :]
         return (each for each in inner if not each.is_page and not each.source.attached and each.text)
 
     @cached_property
     def other_texts(self) -> tuple[str, ...]:
-        """What some clients show in place of the text: an alternative, another charset, a page without hidden text."""
+        """Texts that some clients show instead: an alternative, another charset, a page without hidden text."""
         known = _letters(self.text)
         found: dict[str, None] = {}
         for page in self.pages:
@@ -366,7 +366,7 @@ def _source_of_file(file: SeenFile) -> Source:
 
 
 def _is_opened(rendering: Rendering, file: SeenFile) -> bool:
-    """Tell what is looked at of a file inside of another: pages and entries, and texts where they are the body."""
+    """Return whether a rendering of an inner file counts: pages, calendar entries, and texts of a body."""
     return rendering.is_page or file.is_body or bool(rendering.entries or rendering.links)
 
 

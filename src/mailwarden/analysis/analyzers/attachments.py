@@ -1,4 +1,4 @@
-"""What the attachments are: programs and scripts, files that pretend, archives that hide, web pages.
+"""Reports dangerous attachments: programs, scripts, false file types, archives with hidden content, web pages.
 
 Security: works on hostile files inside a killable worker; archives are opened under limits, nothing is executed,
 written or fetched, findings are bounded and facts are cut.
@@ -78,12 +78,12 @@ def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
 
 
 def is_test_file(content: bytes) -> bool:
-    """Tell the harmless file that the makers of virus scanners agreed upon, to show that a scanner works."""
+    """Return whether this is the EICAR test file."""
     return any(written in content for written in _EICAR_WRITTEN)
 
 
 def has_test_line(content: bytes) -> bool:
-    """Tell the line that the makers of spam filters agreed upon, in plain or in wide characters."""
+    """Return whether the text has the GTUBE test line, in ASCII or in UTF-16."""
     return any(written in content for written in _GTUBE_WRITTEN)
 
 
@@ -123,7 +123,7 @@ def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
 
 
 def _is_named_after_a_host(part: Part, kind: str) -> bool:
-    """Tell a message or document that is called after a web site from a program with the ending of old."""
+    """Return whether a file with the ending .com is a message or document named after a web site, not a program."""
     harmless = part.media_type == "message/rfc822" or (kind != "" and kind not in DANGEROUS)
     return harmless and ending_of(part.name) == "com"
 

@@ -1,4 +1,4 @@
-"""What SPF, DKIM and DMARC say about the sender, and whether they speak for the domain that people see in From.
+"""Reports whether SPF, DKIM and DMARC authenticate the sender domain in From.
 
 An engine does the checks; this analyzer works out alignment itself. A sender counts as authenticated only where SPF or
 DKIM passed for the organisation in From (RFC 7489, section 3.1), and the engine read the same From and the same
@@ -54,7 +54,7 @@ def _results(known: Known, checks: SenderChecks, seen: str) -> Iterator[Finding]
 
 
 class Standing(Struct, frozen=True):
-    """What is known of the domain in From: its DMARC result, and what authenticates it, "" where nothing does."""
+    """The DMARC result of the domain in From, and the check that authenticates it, or ""."""
 
     dmarc: str
     by: str = ""

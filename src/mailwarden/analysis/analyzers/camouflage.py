@@ -1,4 +1,4 @@
-"""What a message says to programs and hides from people: text that is not shown, words torn by invisible signs.
+"""Reports text that is hidden from people: text that is not shown, words split by invisible characters.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """

@@ -1,4 +1,4 @@
-"""What people write who want money sent: transfers, gift cards, wages, inheritances, false charges, blackmail.
+"""Reports phrases of payment fraud: transfers, gift cards, wages, inheritances, false charges, blackmail.
 
 The phrases are data in `fraud_phrases.yml`; one alone is an everyday word, so that the rules weigh them together.
 
@@ -29,7 +29,7 @@ OFTEN = {
     "charge-notice": 2,
     "call-us": 2,
 }
-SHORT = 1_500  # characters of a note that somebody types
+SHORT = 1_500  # characters of a typed note
 _ACCOUNT = re.compile(
     r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{4}){3,7}(?: ?[a-z0-9]{1,3})?\b"  # an IBAN
     r"|\b(?:account|acct|a/c|routing|sort code|aba|iban|kontonummer|rib)(?: (?:number|no|num|code))?"
@@ -37,7 +37,7 @@ _ACCOUNT = re.compile(
 )
 
 
-# What firms warn of below all their mail, so that it must be said elsewhere in the text too.
+# Companies add these warnings below all their mail, so the phrase must occur elsewhere in the text too.
 WARNED_OF = frozenset({"fraud.bank-change", "fraud.transfer-request", "fraud.gift-cards", "fraud.payroll"})
 AROUND = 90  # characters about a warning that belong to it, in its sentence
 # A change that is denied, and what belongs to a warning; "do not use the old account, it has changed" denies nothing.
@@ -48,13 +48,13 @@ _WARNING = re2.compile(
     r"|\bne (?:change|modifie)[a-z]{0,5} (?:jamais|pas)\b|\b(?:nunca|no) cambia"
     r"|\b(?:never|not) ask(?:s|ed)? (?:you )?(?:for|to)\b"
     r"|\b(?:criminals|fraudsters|scammers|betruger|kriminelle|fraudeurs)\b"
-    # Who did not make a payment is told whom to call; "do not make it to the old account" is no such case.
+    # "If you did not make this payment, call us"; "do not make it to the old account" is another case.
     r"|\b(?:did not|didn't|have not|haven't) (?:made?|authori[sz]|recogni[sz])"
     r"|\bnicht (?:veranlasst|autorisiert|beauftragt|getatigt)"
     r"|\bn'(?:etes pas a l'origine|avez pas (?:autorise|effectue))"
     r"|\bno (?:reconoce|autoriz|ha realizado)|\bnon (?:ha |hai )(?:autorizzat|effettuat|richiest)|\bnon riconosc"
     r"|\bnao (?:reconhece|autoriz)|\bniet (?:goedgekeurd|herkent)"
-    # Who asks its readers for their new account has changed none itself.
+    # A sender that asks its readers for their new account has changed no account itself.
     r"|\bteil(?:t|en|e)\b.{0,60}\bneue.{0,30}\bmit\b"
     r"|\bpretending to be (?:from )?us\b|\bif you (?:ever )?(?:receive|get) an?y? (?:e-?mail|message|letter|call)"
 )

@@ -1,4 +1,4 @@
-"""What the HTML of a message shows and does: links that mislead, smuggled files, forms for passwords, redirections.
+"""Reports dangerous HTML: misleading links, HTML smuggling, password forms, redirects.
 
 Security: works on hostile HTML inside a killable worker; findings are bounded, facts are cut.
 """
@@ -102,12 +102,12 @@ def _look_at_attached(page: HtmlDocument, lower: str) -> Iterator[tuple[str, dic
 
 
 def _address(href: str) -> dict[str, Fact]:
-    """Return the link itself, by which a list may allow it; one too long to be told whole can be allowed by none."""
+    """Return the link as a fact, so that a list can allow it; a link too long for a fact is left out."""
     return {"url": href} if len(href) <= SHOWN.fact and host_of(href) else {}
 
 
 def disguise(lower: str) -> str:
-    """Say how a script hides what it does from those who read it, or ""."""
+    """Return how a script obfuscates its code, or ""."""
     if len(_MACHINE_NAME.findall(lower)) >= 10:
         return "its names were replaced by a machine"
     unpacks = "atob(" in lower or "unescape(" in lower or "fromcharcode(" in lower or "decodeuricomponent(" in lower

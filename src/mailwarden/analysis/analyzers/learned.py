@@ -1,4 +1,4 @@
-"""What an engine's statistics say of a message, as the tenant's own people trained them."""
+"""Reports the result of an engine's statistics that the tenant's users trained."""
 
 from collections.abc import Iterator
 from typing import ClassVar

@@ -1,6 +1,6 @@
 """Senders and links that pass for a well-known name: by the name shown, a domain like its own, its word in another.
 
-The tenants' own protected names are compared by `lists`; here stand the names that everybody knows, which are data.
+The tenants' own protected names are compared by `lists`; this module compares well-known names, which are data.
 
 Security: works on hostile names inside a killable worker; facts are cut.
 """
@@ -73,7 +73,7 @@ def _links(view: View, brands: Brands) -> Iterator[Imitation]:
 
 
 def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]:
-    """Yield the name that a message bears without coming from, or leading to, whom it belongs to."""
+    """Yield the brand that a message names although neither its sender nor its links belong to it."""
     domains = {link.domain for link in view.links if link.domain and not link.loose}  # a name in the text backs nothing
     foreign = any(domain != sender.organisation for domain in domains)
     named = brands.named_by(sender.name) if sender.name else None
@@ -94,7 +94,7 @@ def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]
 
 
 def _is_anybodys(sender: Identity) -> bool:
-    """Tell whether the address is one that no house of a name would write from."""
+    """Return whether no company would send from this address."""
     if is_private(sender.domain):
         return False
     free = sender.organisation in free_mail_domains()

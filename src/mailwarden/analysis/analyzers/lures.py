@@ -1,7 +1,7 @@
-"""What makes people follow a link: a locked account, a full mailbox, a parcel, a prize, and no time to think.
+"""Reports lures that make people follow a link: a locked account, a full mailbox, a parcel, a prize, urgency.
 
-The phrases are data in `lures_phrases.yml`. Honest services write of such things too, so that what counts is how many
-lures come together, whether they press, and whether their links lead away from the sender.
+The phrases are data in `lures_phrases.yml`. Honest services write of such things too. The rules weigh how many
+lures there are, whether they urge, and whether their links lead away from the sender.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
@@ -24,10 +24,10 @@ LONG = 8_000  # characters of a text that mentions everything at some point
 # How many phrases of a family are more than chance.
 OFTEN = {"account-trouble": 2, "verify-request": 2, "mailbox-quota": 2, "mail-held": 2, "parcel": 2, "prize": 2}
 TALK = 2  # times that a text names phishing before it is a text about it
-HIDDEN = 200  # characters that nobody sees, which may hold any word
+HIDDEN = 200  # invisible characters, which may contain any word
 # RE2 looks for all alternatives at once; the text is folded.
 _TALK = re2.compile(fold("phishing|hameçonnage|фишинг|フィッシング|钓鱼邮件|钓鱼网站|钓鱼攻击"))
-# What presses and points, but is no lure by itself.
+# Urgency and calls to act, which are no lure by themselves.
 _MANNERS = frozenset({"lures.deadline", "lures.click", "lures.impersonal"})
 
 
@@ -53,7 +53,7 @@ class LuresAnalyzer:
 
 
 def _is_talk(view: View) -> bool:
-    """Tell whether people see that a text is about phishing: in its subject, or several times."""
+    """Return whether people see that a text is about phishing: in its subject, or several times."""
     if unseen(view) > HIDDEN:
         return False
     named = len(_TALK.findall(view.folded_text))

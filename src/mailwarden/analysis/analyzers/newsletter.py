@@ -1,7 +1,7 @@
-"""Mail to many that is done properly: it says so in its headers, and its reader can leave with one click.
+"""Recognises proper newsletters: their headers say so, and one click unsubscribes.
 
-Nothing here accuses: a newsletter is delivered. What looks like one and is sent by nobody in particular is left to the
-other analyzers, so that the form of a newsletter alone eases nothing.
+These findings accuse no message: a newsletter is delivered. A message in the form of a newsletter without an identified
+sender gets no finding here, so that the form alone excuses nothing.
 
 Security: works on hostile headers and text inside a killable worker; every pattern is linear.
 """
@@ -22,8 +22,8 @@ from mailwarden.model.evidence import Finding
 
 MANY_LINKS = 8
 MANY_PICTURES = 3
-LENGTH = 1_000  # characters of text that somebody edits
-LONG_READ = 4_000  # characters that nobody writes to sell one thing
+LENGTH = 1_000  # characters of an edited text
+LONG_READ = 4_000  # characters; an advertisement for one thing is shorter
 SOME_LINKS = 5
 OWN_LINKS = 3  # different ones to the sender's own site; and most of all links
 _BULK = frozenset({"bulk", "list", "junk"})
@@ -91,7 +91,7 @@ def _structure(view: View) -> Iterator[Finding]:
 
 
 def _ways_out(links: list[SeenLink]) -> list[SeenLink]:
-    """Return the links that offer to leave; most messages have none, which one search tells."""
+    """Return the unsubscribe links; one search is enough for most messages, which have none."""
     texts = [f"{link.text} {link.url}" for link in links]
     if not _LEAVE.search("\n".join(texts)):
         return []
@@ -106,7 +106,7 @@ def _ways_out_of_text(view: View) -> list[str]:
 
 
 def _leads_home(links: list[SeenLink], own: str) -> bool:
-    """Tell whether most links lead to the sender's own site, which is neither a mail service nor rented space."""
+    """Return whether most links lead to the sender's own site, which is neither a mail service nor rented space."""
     if not own or own in free_mail_domains() or kind_of(own) not in (HostKind.KNOWN, HostKind.OTHER):
         return False
     home = {link.url for link in links if link.domain == own}

@@ -1,7 +1,7 @@
-"""What is offered to people who did not ask: pills, casinos, loans, leads, rankings, factories and their like.
+"""Reports unsolicited offers: pills, casinos, loans, leads, search rankings, factories and others.
 
-The phrases are data in `offers_phrases.yml`. One of them stands in honest advertising too, so that what counts is how
-much of an offer is there, and whether it comes with the excuses and forms of those who send to everybody.
+The phrases are data in `offers_phrases.yml`. Honest advertising has some of them too. The rules weigh how many
+phrases of an offer there are, and whether the excuses and forms of bulk senders come with them.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
@@ -22,7 +22,7 @@ _TWICE = (
     " cold-offer services-offer sly-opt-out guarantee order-form"
 )
 OFTEN = dict.fromkeys(_TWICE.split(), 2)
-# What comes with offers, but is none.
+# Phrases that accompany offers and are no offer themselves.
 _TRIMMINGS = frozenset({"offers.sly-opt-out", "offers.opt-out", "offers.guarantee", "offers.order-form"})
 
 

@@ -1,7 +1,7 @@
-"""What Office documents can do when they are opened: macros, what they load from elsewhere, DDE, packed files.
+"""Reports dangerous Office documents: macros, content loaded from elsewhere, DDE, packed files.
 
-Security: works on hostile documents inside a killable worker; what is read of them is bounded, nothing in them is run,
-and facts are cut.
+Security: works on hostile documents inside a killable worker; reads are bounded, nothing in them is run, and
+facts are cut.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What the PDF files of a message do when they are opened, and where they lead.
+"""Reports dangerous PDF files: their actions on opening, their scripts and their links.
 
 Security: works on hostile files inside a killable worker; files, pages, bytes and time are bounded, nothing is run.
 """
@@ -89,7 +89,7 @@ def _look_at_opening(scan: PdfScan, place: Place, told: dict[str, Fact]) -> Iter
 
 
 def _look_at_text(file: SeenFile, pages: PdfReading, told: dict[str, Fact]) -> Iterator[Finding]:
-    """Tell charges and threats that stand in a small document, where the message itself says nothing."""
+    """Yield charges and threats in a small document."""
     text = pages.text if 0 < pages.pages <= FEW_PAGES else ""
     folded = fold(text)
     phone, coins = find_phone(folded), find_bitcoin_address(text)
@@ -102,7 +102,7 @@ def _look_at_text(file: SeenFile, pages: PdfReading, told: dict[str, Fact]) -> I
 
 
 def _look_at_lock(file: SeenFile, scan: PdfScan, view: View, told: dict[str, Fact]) -> Iterator[Finding]:
-    """Tell whether the file asks for a password, and whether the message tells one."""
+    """Return whether the file asks for a password, and whether the message gives one."""
     yield Finding("pdf.locked", file.part.place, told)
     if scan.reading.password or view.passwords:
         yield Finding("pdf.locked-with-password", file.part.place, told)
@@ -116,5 +116,5 @@ def _look_at_links(file: SeenFile, scan: PdfScan, ties: Ties) -> Iterator[Findin
 
 
 def _is_bait(pages: PdfReading) -> bool:
-    """Tell whether a document is a page or two with next to no text: something to click and nothing to read."""
+    """Return whether a document is a page or two with next to no text: something to click and nothing to read."""
     return 0 < pages.pages <= FEW_PAGES and pages.letters < LITTLE_TEXT

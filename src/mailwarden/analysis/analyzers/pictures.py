@@ -1,4 +1,4 @@
-"""What the pictures and documents of a message hold for a telephone's camera: QR codes, and where they lead.
+"""Reports QR codes in the images and documents of a message, and their targets.
 
 Security: works on hostile pictures inside a killable worker; pictures, pages, bytes, pixels and time are bounded.
 """
@@ -100,7 +100,7 @@ def _look(view: View) -> Iterator[Finding]:
 
 
 def _judge_other(text: str, place: Place, view: View) -> Iterator[Finding]:
-    """Tell of a code that leads to no page, but to a telephone or a purse."""
+    """Yield the finding of a code with a phone number or a payment instead of a link."""
     if coins := _COINS.match(text):
         yield Finding("pictures.qr-coins", place, {"address": coins[1][: SHOWN.fact]})
     elif (number := _NUMBER.match(text)) and _patterns()[1].search(view.lower_text):
@@ -108,7 +108,7 @@ def _judge_other(text: str, place: Place, view: View) -> Iterator[Finding]:
 
 
 def _asks_to_scan(view: View) -> bool:
-    """Tell whether a code is to be scanned for an account's sake that stands in what could not be read."""
+    """Return whether a code is to be scanned for an account's sake that stands in what could not be read."""
     _, account, order = _patterns()
     text = view.lower_text
     if len(text) > LITTLE_TEXT + len(view.subject) + LITTLE_TEXT or not order.search(text) or not account.search(text):
@@ -117,7 +117,7 @@ def _asks_to_scan(view: View) -> bool:
 
 
 def _judge(url: str, place: Place, ties: Ties, view: View) -> Iterator[Finding]:
-    """Tell of one code that leads somewhere: it is a link, and it takes its reader away from guarded machines."""
+    """Yield the findings of a code with a link; it leads its reader to an unprotected phone."""
     host = host_of(url)
     told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= SHOWN.fact else {})}
     scan, account, _ = _patterns()

@@ -121,7 +121,7 @@ def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
 
 
 def choices_of(sender: Identity) -> Iterator[Oddity]:
-    """Yield what the choice of the names tells about who chose them."""
+    """Yield findings about random names."""
     words = load_words()
     if is_random_label(sender.organisation.partition(".")[0]):
         yield "random-domain", {"domain": sender.domain}
@@ -150,13 +150,13 @@ def _reply(sender: Identity, reply: Identity) -> Iterator[Oddity]:
 
 
 def _foreign(shown: str, sender: Identity) -> bool:
-    """Tell whether a name shows the domain of somebody else."""
+    """Return whether a name shows a foreign domain."""
     organisation = registrable_domain(shown)
     return bool(organisation) and organisation != sender.organisation
 
 
 def _recipient_in(shown: str, sender: Identity, view: View) -> str:
-    """Return the recipient's address or organisation where the name bears it and the address is not of it."""
+    """Return the recipient's address or organisation if the name contains it and the address is foreign."""
     for recipient in view.recipients:
         organisation = registrable_domain(domain_of(recipient))
         if not organisation or organisation in free_mail_domains() or organisation == sender.organisation:
@@ -196,7 +196,7 @@ _WORD = re.compile(r"[A-Za-z0-9]{7,64}")
 
 
 def is_random_label(label: str) -> bool:
-    """Tell whether a label of a domain looks thrown rather than chosen."""
+    """Return whether a label of a domain looks thrown rather than chosen."""
     label = label[:LONGEST].lower()
     if label.startswith("xn--"):
         return False
@@ -209,9 +209,9 @@ def is_random_label(label: str) -> bool:
 
 
 def is_random_local(local: str) -> bool:
-    """Tell whether the part before the at sign looks thrown rather than chosen."""
+    """Return whether the part before the at sign looks thrown rather than chosen."""
     if len(local) > LONGEST or not _WORD.fullmatch(local) or len(set(local.lower())) < MIN_LETTERS:
-        return False  # what has separators is put together by a program, as codes of mailing services are
+        return False  # a program made this name: mailing services write codes with separators
     if len(_CASE_BORDERS.findall(local)) >= 2 and _has_no_rhythm(local):
         return True
     lower = local.lower()
@@ -219,6 +219,6 @@ def is_random_local(local: str) -> bool:
 
 
 def _has_no_rhythm(word: str) -> bool:
-    """Tell `MvSSrjf` from `JohnMcDonald`: whether the parts between capitals are mostly no syllables."""
+    """Return whether the parts between capitals are mostly no syllables: `MvSSrjf`, not `JohnMcDonald`."""
     parts = [part for part in re.split(r"(?=[A-Z])", word) if part]
     return sum(1 for part in parts if len(part) < 3 or not re.search(r"[aeiouy]", part.lower())) * 2 > len(parts)

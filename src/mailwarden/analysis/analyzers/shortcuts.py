@@ -1,6 +1,6 @@
 """Where shortcuts lead: commands that they run, files that they load from elsewhere, servers that they greet.
 
-Security: works on hostile files inside a killable worker; what is read of them is bounded, nothing is followed, and
+Security: works on hostile files inside a killable worker; reads are bounded, nothing is followed, and
 facts are cut.
 """
 

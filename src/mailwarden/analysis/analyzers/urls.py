@@ -35,7 +35,7 @@ FINDINGS = 5  # of one kind
 MANY_DOMAINS = 25
 LITTLE_TEXT = 200
 BUTTON = 80  # characters of the text on a button
-# Where anybody has a place, so that a domain names nobody.
+# Domains of shared hosting, which identify no owner.
 _ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, HostKind.DYNAMIC, HostKind.FORM})
 
 _WHOLE_SYLLABLES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
@@ -45,14 +45,14 @@ _IDLE = re.compile(
     r"\s*javascript:(?:\s*(?:void(?:\s*(?:\(0?\)?;?|0\)?;?|\);?|;))?|//;?|;))?\s*$",
     re.IGNORECASE,
 )
-# What opens a program of the reader's machine, or a file on somebody else's.
+# Schemes that open a program on the reader's machine, or a file on another machine.
 _OPENING = re.compile(
     r"\s*(search-ms|search|ms-msdt|ms-appinstaller|ms-officecmd|ms-search|shell|ms-word|ms-excel|ms-powerpoint|ms-access"
     r"|ms-visio|ms-project|ms-publisher|tel-ms):",
     re.IGNORECASE,
 )
 _FILE = re.compile(r"\s*(?:file:[/\\]{2,5}|\\\\)([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?:@[\w]{1,8})?[/\\]", re.IGNORECASE)
-# Of these, what no honest message links to: searches on other machines, and doors that were closed since.
+# Of these, schemes that no honest message links to: remote searches, and vulnerabilities that were fixed.
 _ATTACKS = frozenset({"search-ms", "ms-search", "ms-msdt", "ms-appinstaller", "ms-officecmd"})
 _INNER = re.compile(r"https?://[^\s|\"'<>]{4,2000}", re.IGNORECASE)
 _CARRIED = re.compile(r"data:(text/html|text/javascript|application/(?!font|x-font)[a-z0-9.+-]{1,60})", re.IGNORECASE)
@@ -110,7 +110,7 @@ def chosen_links(view: View) -> tuple[tuple[str, Place], ...]:
 
 
 def look_homewards(view: View) -> Iterator[Noticed]:
-    """Tell whether every link leads to the sender's own site, or to it and to the service that sent the message.
+    """Return whether every link leads to the sender's own site, or to it and to the service that sent the message.
 
     It proves nothing before the sender is authenticated, which policy asks for.
     """
@@ -189,7 +189,7 @@ def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
 
 
 def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> Iterator[Noticed]:
-    """Tell where pictures stand in place of text; text that is hidden from people is none."""
+    """Yield a finding if images replace the text; hidden text does not count."""
     strangers = [link for link in links if ties.is_stranger(host_of(destination(link.href)))]
     hidden = document.gone_text + document.tiny_text + document.pale_text
     shown = len(document.text) - hidden

@@ -69,7 +69,7 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
 
 
 def _shouts(subject: str) -> bool:
-    """Tell whether several words stand in capitals; scripts without capitals say nothing."""
+    """Return whether several words stand in capitals; scripts without capitals say nothing."""
     letters = [sign for sign in subject if sign.lower() != sign.upper()]
     return len(letters) >= SHOUT and " " in subject.strip() and all(sign.isupper() for sign in letters)
 

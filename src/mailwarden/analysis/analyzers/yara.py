@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ENDINGS = (".yar", ".yara")
 MAX_FILES = 1_000  # not inspection: more are reported as a mistake of the configuration
 MAX_FILE = 4 * 1024 * 1024  # not inspection: as above
-_MAX_PROBLEMS = 100  # not inspection: what the operator is shown
+_MAX_PROBLEMS = 100  # not inspection: problems shown to the operator
 
 
 class Problem(Struct, frozen=True):
@@ -41,7 +41,7 @@ def rule_files(folder: Path) -> tuple[Path, ...]:
 
 def compile_rules(folder: Path) -> tuple["yara_x.Rules | None", tuple[Problem, ...]]:
     """Compile every file under a namespace of its own; return what compiles, and what does not."""
-    import yara_x  # noqa: PLC0415 - dear to import, and most have no rules of their own
+    import yara_x  # noqa: PLC0415 - slow to import, and most have no rules of their own
 
     try:
         files = rule_files(folder)
@@ -52,7 +52,7 @@ def compile_rules(folder: Path) -> tuple["yara_x.Rules | None", tuple[Problem, .
     for path in files[:MAX_FILES]:  # not inspection: rules of the operator, reported above
         compiler.new_namespace(path.stem)
         problems += _add(compiler, path)
-    return (compiler.build() if files else None), tuple(problems[:_MAX_PROBLEMS])  # shown: what the operator is told
+    return (compiler.build() if files else None), tuple(problems[:_MAX_PROBLEMS])  # shown: to the operator
 
 
 def _add(compiler: "yara_x.Compiler", path: Path) -> Iterator[Problem]:
@@ -76,15 +76,13 @@ def _sentence(error: dict[str, object]) -> str:
     details = (
         [str(label.get("text", "")) for label in labels if isinstance(label, dict)] if isinstance(labels, list) else []
     )
-    return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[
-        :300
-    ]  # shown: what the operator is told
+    return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[:300]  # shown: to the operator
 
 
 SCAN_SECONDS = 1  # for one content; the deadline of the worker stands behind it
 MESSAGE_SECONDS = 3.0
 _META_TOLD = ("description", "author", "reference", "severity", "verdict")
-# What a rule may say in its meta `verdict`; each has a finding of its own, because weights are policy.
+# The values of the meta key `verdict` of a rule; each has a finding of its own, because weights are policy.
 VERDICTS = frozenset({"malware", "phishing", "fraud", "spam"})
 _MILD = frozenset({"info", "low", "medium"})
 
@@ -126,7 +124,7 @@ class YaraAnalyzer:
 
 
 def _scanner(rules: "yara_x.Rules") -> "yara_x.Scanner":
-    import yara_x  # noqa: PLC0415 - dear to import, and most have no rules of their own
+    import yara_x  # noqa: PLC0415 - slow to import, and most have no rules of their own
 
     scanner = yara_x.Scanner(rules)
     scanner.set_timeout(SCAN_SECONDS)
@@ -142,7 +140,7 @@ def _contents(view: View) -> Iterator[tuple[str, Part, bytes]]:
 
 
 def _findings(rule: "yara_x.Rule", name: str, part: Part) -> Iterator[Finding]:
-    """Tell the match, and once more under the verdict for which the rule argues."""
+    """Yield the match, and a second finding under the verdict that the rule names."""
     meta = {str(key): str(value) for key, value in rule.metadata}
     facts: dict[str, Fact] = {"rule": rule.identifier[: SHOWN.fact], "namespace": rule.namespace[: SHOWN.fact]}
     facts |= {key: meta[key][: SHOWN.fact] for key in _META_TOLD if meta.get(key)}

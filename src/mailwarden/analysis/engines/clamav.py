@@ -1,4 +1,4 @@
-"""ClamAV: clamd scans the raw message, so that it sees every byte whatever our parsers made of it."""
+"""ClamAV: clamd scans the raw message, so that it sees every byte even if our parsers do not."""
 
 import re
 import struct
@@ -177,7 +177,7 @@ def age_of_signatures(version: str) -> int:
 
 
 def unfinished(finding: Finding) -> str:
-    """Return a sentence if ClamAV stopped at one of its limits: what lies behind it was not scanned."""
+    """Return a sentence if ClamAV stopped at one of its limits and left the rest unscanned."""
     if finding.name != LIMITS_EXCEEDED:
         return ""
     return f"ClamAV stopped at one of its own limits ({finding.facts['signature']}) and did not scan the rest."

@@ -113,6 +113,6 @@ async def _send(transport: asyncio.WriteTransport, exchange: Exchange, question:
 
 
 def _write(transport: asyncio.WriteTransport, batch: list[bytes]) -> None:
-    # To uvloop writing to what is closed is a mistake of ours; what became of the question, the answer tells.
+    # uvloop raises on a write to a closed transport; the answer shows whether the request succeeded.
     if not transport.is_closing():
         transport.writelines(batch)

@@ -1,6 +1,6 @@
 """The DNS resolver as an engine: probed by itself, and asked again where the sender checks found no record.
 
-SPF, DKIM and DMARC rest on DNS. A resolver that is away, slow, failing or answering "no such name" to everything makes
+SPF, DKIM and DMARC rest on DNS. A resolver that is down, slow, failing or answering "no such name" to everything makes
 a forged message look like one of a domain without a policy. So guard asks the resolver for a name that must exist, and
 where the engine that checks the sender reports a temporary error or no record, guard looks for the record itself before
 anything is concluded.
@@ -158,7 +158,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
 
     @property
     def was_down(self) -> bool:
-        """Tell whether a probe failed a moment ago."""
+        """Return whether a probe failed a moment ago."""
         return time.monotonic() - self._failed_at < SHAKY
 
     async def look_up_text(self, name: str, start: str, unsure: Lookups) -> Answer:
@@ -179,7 +179,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         return answer
 
     def keep(self, sure: Lookups) -> None:
-        """Keep answers for a minute; what failed is asked again."""
+        """Keep answers for a minute; failed queries are repeated."""
         for key, answer in sure.items():
             if answer.outcome is not Outcome.FAILED:
                 self._kept[key] = (time.monotonic(), answer)
@@ -205,7 +205,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         patience = self.timeout / max(len(self.servers), 1)
         try:
             async with asyncio.timeout(patience):
-                # RFC 7766, section 5: what does not fit into a datagram is asked again over TCP.
+                # RFC 7766, section 5: an answer that does not fit into a datagram is queried again over TCP.
                 reply, _ = await dns.asyncquery.udp_with_fallback(question, host, patience, port)
         except (TimeoutError, dns.exception.Timeout):
             return Answer(Outcome.FAILED, sentence=f"{server} did not answer within {patience * 1000:.0f} ms")
@@ -317,7 +317,7 @@ def split_server(server: str) -> tuple[str, int]:
 
 
 def is_server(text: str) -> bool:
-    """Tell whether a text is the address of a name server."""
+    """Return whether a text is the address of a name server."""
     try:
         host, port = split_server(text)
         ip_address(host)

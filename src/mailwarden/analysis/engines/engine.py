@@ -1,4 +1,4 @@
-"""What an engine is: an outside program that guard asks about messages, with the capabilities that it declares.
+"""The contract of engines: external programs that scan messages, with the capabilities that they declare.
 
 The rest of the product asks for a capability and never for an engine by its name. An engine is added by a module with
 its settings and its class, and by a line in `table.py`.
@@ -33,7 +33,7 @@ S_co = TypeVar("S_co", bound=EngineSettings, covariant=True)
 
 
 class EngineInfo(Struct, frozen=True):
-    """What an engine tells about itself; `signatures` is the version of its signatures, where it has any."""
+    """The version of an engine; `signatures` is the version of its signatures, if it has any."""
 
     detail: str
     version: str = ""
@@ -98,7 +98,7 @@ class Engine(ABC, Generic[S_co]):
 
     @abstractmethod
     async def check(self) -> EngineInfo:
-        """Return what the engine tells about itself, or raise EngineFailed where it does not answer."""
+        """Return the version of the engine, or raise EngineFailed if it does not answer."""
 
     async def diagnose(self, announce: Announce) -> AsyncIterator[Diagnosis]:
         """Yield what is wrong with the engine's own configuration; `announce` reports a step that takes long."""

@@ -51,12 +51,12 @@ BANDS = (
 
 # The API hands over no host name of the client, so what judges its absence judges nothing about the message.
 _ALWAYS_OFF = ("HFILTER_HOSTNAME_UNKNOWN", "RDNS_NONE")
-# Without the client's address SPF cannot be told, and DMARC would fail for want of it.
+# Without the client's address SPF has no result, and DMARC would fail because of that.
 _OFF_WITHOUT_ADDRESS = ("DMARC_CHECK", "DMARC_CALLBACK", "AUTH_NA", "AUTH_NA_OR_FAIL")
 _OFF_WITHOUT_HELO = ("HFILTER_HELO_UNKNOWN", "HFILTER_HELO_NORESOLVE_MX", "HFILTER_HELO_NORES_A_OR_MX")
 
 
-# What Rspamd takes for its own network, by its own defaults.
+# Rspamd's defaults for local networks.
 _PRIVATE = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fd00::/8", "fe80::/10"))
 )
@@ -291,7 +291,7 @@ class RspamdEngine(ScanEngine[RspamdSettings]):
         try:
             return msgspec.json.decode(body, type=dict[str, object])
         except msgspec.DecodeError:
-            return {"error": body[:100].decode("utf-8", "replace")}  # shown: what is wrong with the answer
+            return {"error": body[:100].decode("utf-8", "replace")}  # shown: the malformed answer
 
 
 def load_symbols() -> dict[str, str]:
@@ -374,7 +374,7 @@ def client_address(envelope: Envelope) -> str:
 
 
 def is_signed(raw: RawMessage) -> bool:
-    """Tell whether the message has a DKIM signature, readable or not."""
+    """Return whether the message has a DKIM signature, readable or not."""
     start = next(iter(raw.chunks()), b"")
     # The pattern tries every byte of a message that has none; looking for the name takes a fifth of that.
     return b"dkim-signature" in start.lower() and bool(_SIGNED.search(start))
@@ -402,7 +402,7 @@ def is_gtube(answer: CheckAnswer) -> bool:
 
 
 def score_without_learned(answer: CheckAnswer) -> float:
-    """Return the score of what Rspamd sees by itself: what a tenant taught it is a finding of its own."""
+    """Return Rspamd's own score; the statistics that a tenant trained are a finding of their own."""
     return answer.score - sum(answer.symbols[name].score for name in LEARNED if name in answer.symbols)
 
 

@@ -19,7 +19,7 @@ AT_ONCE = 2
 PATIENCE = 10.0  # for one lesson
 BATCH = 1_000
 LEARNER_HEADER = "X-Mailwarden-Learner"
-NAMESPACE = "RS"  # what Rspamd's classifier begins the names of its keys with
+NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
 _NOW = 200
@@ -36,10 +36,10 @@ class RspamdTeacher:
         self._redis = Redis.from_url(redis, socket_timeout=5.0, socket_connect_timeout=2.0)
 
     async def teach(self, message: bytes, learner: str, *, threat: bool, alone: bool = True) -> bool:
-        """Have a message learned; False where Rspamd will not, for want of text above all.
+        """Train Rspamd with a message; return False if Rspamd rejects it, mostly because it has too little text.
 
-        Where Rspamd learns another message meanwhile and fails at this one again, it is the message, and no other
-        may wait for it. Who is not alone teaches the same learner at the same time as others, and is told of failures.
+        If Rspamd learns another message and fails at this one again, the message is at fault and must not delay the
+        others. With `alone=False` others train the same learner at the same time, and this raises on failure.
         """
         try:
             return await self._teach(message, learner, threat=threat, counts=alone)
@@ -133,7 +133,7 @@ class RspamdTeacher:
         await self._redis.aclose()
 
     async def _require_room(self) -> None:
-        """See that Redis takes something: what is not found in one that is full says nothing of Rspamd."""
+        """Check that Redis accepts a write; a missing key in a full Redis proves nothing about Rspamd."""
         try:
             await self._redis.set(_ROOM, b"", ex=60)
         except RedisError as error:
@@ -160,7 +160,7 @@ class RspamdTeacher:
         path = "/learnspam" if threat else "/learnham"
         return (
             f"POST {path} HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\nContent-Length: {len(message)}\r\n"
-            # In bulk: every lesson is learned, so that what comes of them does not hang on their order.
+            # In bulk every report is learned, so the result does not depend on their order.
             f"Learn-Type: bulk\r\nPassword: {self._password}\r\n{LEARNER_HEADER}: {learner}\r\n\r\n"
         ).encode()
 
@@ -177,4 +177,4 @@ def status_of(answer: bytes) -> tuple[int, str]:
     status, _, reason = rest.partition(" ")
     if not status.isdigit():
         raise EngineFailed(FailureKind.UNFINISHED, "Rspamd's controller closed the connection without an answer.")
-    return int(status), reason[:200]  # shown: what the engine says of a lesson
+    return int(status), reason[:200]  # shown: the engine's reply

@@ -51,7 +51,7 @@ def message_with(name: str, content: bytes, size: int = 0) -> bytes:
 
 
 def encrypted_archive() -> bytes:
-    """Return a ZIP file that says its file is encrypted, whose password nobody has."""
+    """Return a ZIP file whose entry is marked as encrypted, without any valid password."""
     content = bytearray(_zip("secret.txt", bytes(range(32))))
     content[6] |= 1  # the flag in the local header
     content[content.index(b"PK\x01\x02") + 8] |= 1  # and in the directory

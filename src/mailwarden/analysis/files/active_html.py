@@ -1,4 +1,4 @@
-"""What an attached page or drawing does in the browser beyond showing itself: it frames, loads, reports, copies, leads.
+"""Finds active content in attached HTML and SVG: frames, remote scripts, exfiltration, clipboard, redirects.
 
 Security: works on hostile pages inside a killable worker; every pattern is linear and bounded, and it never raises.
 """
@@ -18,25 +18,25 @@ SMALL = 300_000  # characters of a page; reports that carry their library within
 
 _HANDLER = re.compile(r"<[a-z][a-z0-9:]{0,30}\s[^<>]{0,4000}?\bon[a-z]{3,20}\s{0,5}=")
 _RUNS = re.compile(r"href\s{0,5}=\s{0,5}[\"']\s{0,5}(?:javascript:|data:text/html)")
-# Where a thief's page sends what was typed: a chat, by the address of a program that writes to it.
+# Phishing pages send typed passwords to a chat by its bot API.
 _REPORTS = re.compile(r"api\.telegram\.org/bot|discord(?:app)?\.com/api/webhooks/")
 _COPIES = re.compile(r"clipboard\.writetext|execcommand\(\s{0,5}[\"']copy[\"']")
 _COMMAND = re.compile(
     r"\bpowershell|\bmshta\b|\bmsiexec\b|\bcmd(?:\.exe)? {0,5}/[ck]\b|\brundll32\b|\binvoke-(?:webrequest|expression)"
     r"|\|\s{0,5}(?:ba|z)?sh\b|win(?:dows)?(?:[ -]key)? {0,5}\+ {0,5}(?:<[^<>]{0,50}>)?r\b"
 )
-# Libraries by which programs draw charts and maps on pages without a word.
+# Libraries that draw charts and maps on pages without text.
 _DRAWS = re.compile(
     r"^(?:https?:)?//[^\s]{0,250}(?:plotly|plot\.ly|leaflet|folium|bokeh|vega|d3(?:js|\.|@|/)|chart|echarts|three|vis-network"
     r"|mathjax|mermaid|reveal|openlayers|cytoscape)",
     re.IGNORECASE,
 )
-# What a field is called that takes a password without saying so to the browser.
+# Names of text fields that take a password.
 _PASSWORD_FIELD = re.compile(
     r"<input\b[^<>]{0,500}?\b(?:name|id|placeholder)\s{0,5}=\s{0,5}[\"']?[^\"'<>]{0,40}?"
     r"(?:password|passwd|passwort|kennwort|mot de passe|contrase|senha|wachtwoord|пароль)"
 )
-# Libraries that reports made by programs load in place of carrying them.
+# Hosts from which generated reports load their libraries.
 _LIBRARIES = frozenset(
     (  # noqa: SIM905 - as a list of quoted words it would fill the screen
         "jsdelivr.net unpkg.com cloudflare.com jquery.com plot.ly bokeh.org pydata.org bootstrapcdn.com googleapis.com "
@@ -46,7 +46,7 @@ _LIBRARIES = frozenset(
 
 
 def find_active_content(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
-    """Yield what an attached page does; a drawing is a page to the browser, and a picture to its reader."""
+    """Yield what an attached page does; an SVG is a page to the browser and an image to its reader."""
     if is_drawing(lower):
         yield from _look_at_drawing(page, lower, ties)
     if len(page.text) < LITTLE_TEXT and (host := _stranger(page.frames, ties)):
@@ -62,7 +62,7 @@ def find_active_content(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[
 
 
 def _how_it_acts(page: HtmlDocument, lower: str) -> str:
-    """Say what a page does that shows nothing itself, or "" where it does nothing, or draws by a known library."""
+    """Return what a page without text does, or "" if it does nothing or draws by a known library."""
     if page.scripts:
         return "" if any(map(_DRAWS.search, page.scripts)) else "it runs a script"
     if page.handlers:
@@ -73,7 +73,7 @@ def _how_it_acts(page: HtmlDocument, lower: str) -> str:
 
 
 def asks_by_text(page: HtmlDocument, lower: str) -> dict[str, Fact] | None:
-    """Return where a password goes that a field of plain text takes, or None where there is none."""
+    """Return the host that receives a password typed into a text field, or None."""
     if not _PASSWORD_FIELD.search(lower):
         return None
     actions = [form.action for form in page.forms if host_of(form.action)]

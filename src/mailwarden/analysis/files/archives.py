@@ -37,7 +37,7 @@ class _Cut(Exception):
 
 
 def list_names(kind: str, content: bytes) -> Iterator[str]:
-    """Yield the names that an archive tells without being unpacked."""
+    """Yield the names in the directory of an archive, without unpacking it."""
     if kind == "7z":
         return _list_7z(content)
     if kind == "cab":
@@ -48,7 +48,7 @@ def list_names(kind: str, content: bytes) -> Iterator[str]:
 
 
 def hides_names(kind: str, content: bytes) -> bool:
-    """Tell an archive whose directory is encrypted as well, which libarchive calls damaged."""
+    """Return whether the directory is encrypted as well; libarchive calls such an archive damaged."""
     if kind == "7z":
         start = 32 + min(int.from_bytes(content[12:20], "little"), _MAX_NUMBER)
         return _AES in content[start:]
@@ -74,7 +74,7 @@ class _Numbers:
         return self.data[self.position - count : self.position]
 
     def seven(self) -> int:
-        """Read a number of 7z: the leading ones of the first byte tell how many more follow."""
+        """Read a number of 7z: the leading one bits of the first byte give the number of further bytes."""
         first = self.take(1)[0]
         more = 8 - (~first & 0xFF).bit_length() if first != 0xFF else 8
         low = int.from_bytes(self.take(more), "little")
@@ -390,7 +390,7 @@ def _record(error: Exception, place: Place, opening: Opening, *, encrypted: bool
 
 
 def _names_in_gzip(content: bytes) -> Iterator[str]:
-    """Yield the names in the headers of a gzip file and of those inside of it, which libarchive unpacks at once."""
+    """Yield the names in the headers of a gzip file and of those inside it, which libarchive unpacks at once."""
     for _ in range(_LAYERS):
         if not content.startswith(b"\x1f\x8b"):
             return

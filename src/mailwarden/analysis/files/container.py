@@ -1,7 +1,8 @@
-"""Containers: a file that holds other files, the entries that its reader yields, and the budget that all share.
+"""The contract of container readers: files, the entries of a container, and the budget of the whole message.
 
-A reader is a function of a file and the message's `Opening`; it yields an `Entry` for each file that it finds, takes
-what it unpacks through `Opening.read`, and records what it could not inspect.
+A reader is a function of a file and the message's `Opening`. It yields an `Entry` for each file inside, unpacks through
+`Opening.read`, and records content that it cannot inspect.
+
 Security: counts hostile bytes while they come out; nothing is written to disk.
 """
 
@@ -21,7 +22,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 
 class SeenFile(Struct, frozen=True):
-    """One file of the message: an attachment, or a file inside of one at any depth."""
+    """One file of the message: an attachment, or a file inside one at any depth."""
 
     part: Part  # the MIME part that it came in
     name: str
@@ -36,7 +37,7 @@ class SeenFile(Struct, frozen=True):
     joins_lines: bool = False
     base: str = ""  # the address that relative ones belong to
     was_hidden: bool = False  # an engine that opens archives by itself may not find it in the raw message
-    password: str = ""  # what opened the encrypted document that this is the plain form of
+    password: str = ""  # of the encrypted document whose plain form this is
     plain_of: bytes = b""  # the content of that document
 
 
@@ -60,7 +61,7 @@ class Exhausted(Exception):
 
 
 class Traits:
-    """What was noticed while one attachment was opened."""
+    """Properties of one attachment, found while it was opened."""
 
     def __init__(self) -> None:
         self.kind = ""  # of the container that the attachment is
@@ -90,7 +91,7 @@ class Opening:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        """What the message gives as a password, looked for when the first encrypted file is met."""
+        """The passwords in the message, searched for at the first encrypted file."""
         if self._passwords is None:
             found = tuple(islice(self._find_passwords(), self.limits.passwords + 1))
             self._passwords = found[: self.limits.passwords]
@@ -150,7 +151,7 @@ class Opening:
 
     @contextmanager
     def trial(self) -> Iterator["Opening"]:
-        """Open something that may not open, such as by a wrong password: what it costs counts, what fails does not."""
+        """Open a file tentatively, such as by a wrong password: its cost counts, its failures do not."""
         attempt = Opening(Coverage(self.limits))
         attempt._bytes, attempt._until = self._bytes, self._until
         try:

@@ -1,4 +1,4 @@
-"""Files that are written as text inside of another: uuencode, yEnc, bare base64, and attachments of calendar entries.
+"""Files that are written as text inside another: uuencode, yEnc, bare base64, and attachments of calendar entries.
 
 Security: reads hostile bytes inside a killable worker; every decoder is linear in its input, and it never raises.
 """

@@ -1,4 +1,4 @@
-"""Tells the type of a file by its name and its first bytes, and the body of a message from its files.
+"""Recognises the type of a file by its name and its first bytes, and distinguishes bodies from attached files.
 
 Our own table of signatures knows nearly all files in mail. libmagic is slow; it runs only if the name promises a type
 and the table does not know the content.
@@ -15,7 +15,7 @@ from mailwarden.message.message import Part
 
 HEAD = 4_096
 
-# Kinds, not media types: what matters is how a file behaves when it is opened.
+# Kinds, not media types: a kind is how a file behaves when it is opened.
 PROGRAM = "program"
 SCRIPT = "script"
 SHORTCUT = "shortcut"
@@ -88,7 +88,7 @@ _ATTACKS = (
 _ATTACK_ENDINGS = frozenset(_ATTACKS.split())
 # Archives that no program of today makes; they are chosen because scanners do not open them.
 _ARCHAIC = frozenset({"ace", "arj", "lzh", "lha", "alz", "egg", "zoo", "compress", "xxe"})
-# What a file without a telling name is by the type that it is declared as.
+# The kind of a file without an ending, by its declared media type.
 _DECLARED = {
     "application/hta": SCRIPT, "application/javascript": SCRIPT, "application/x-javascript": SCRIPT,
     "text/javascript": SCRIPT, "text/ecmascript": SCRIPT, "text/vbscript": SCRIPT, "application/ecmascript": SCRIPT,
@@ -116,22 +116,22 @@ def kind_by_name(name: str) -> str:
 
 
 def is_attack_type(name: str) -> bool:
-    """Tell a type that hardly anybody but attackers sends by mail."""
+    """Return whether almost only attackers send this type by mail."""
     return ending_of(name) in _ATTACK_ENDINGS
 
 
 def is_archaic(name: str, archive: str = "") -> bool:
-    """Tell an archive of a kind that went out of use, by its name or by its content."""
+    """Return whether this is an archive of an obsolete format, by its name or its content."""
     return ending_of(name) in _ARCHAIC or archive in _ARCHAIC
 
 
 def is_web_address(name: str) -> bool:
-    """Tell a shortcut to a web page, which is an executable only by where it leads."""
+    """Return whether this is a shortcut to a web page; only its target makes it dangerous."""
     return ending_of(name) in {"url", "webloc"}
 
 
 def has_double_ending(name: str) -> bool:
-    """Tell whether a dangerous ending hides behind a harmless one, as in `invoice.pdf.exe`."""
+    """Return whether a dangerous ending hides behind a harmless one, as in `invoice.pdf.exe`."""
     stem = plain_name(name).rpartition(".")[0]
     return bool(kind_by_name(name)) and ending_of(stem) in _HARMLESS
 
@@ -153,7 +153,7 @@ def promises_macros(name: str) -> bool:
 
 
 def kind_by_content(head: bytes) -> str:
-    """Return the kind that the first bytes tell, or "" where our own table does not know them."""
+    """Return the kind by the first bytes, or "" if our own table does not know them."""
     for signature, kind in _SIGNATURES:
         if head.startswith(signature):
             return kind
@@ -165,16 +165,16 @@ def kind_by_content(head: bytes) -> str:
         return "heic" if head[8:12] in _PICTURE_BRANDS else "media"
     if b"%PDF-" in head[:1_024]:  # not inspection: readers look for the mark so far
         return "pdf"
-    start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()  # not inspection: a type is told by its beginning
-    if start.startswith((b"<?xml", b"<!--", b"<!doctype svg")):  # what may stand before a drawing or a page
-        start = head[:HEAD].lower()  # not inspection: a type is told by its beginning
+    start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()  # not inspection: the beginning decides the type
+    if start.startswith((b"<?xml", b"<!--", b"<!doctype svg")):  # prolog of an SVG or HTML page
+        start = head[:HEAD].lower()  # not inspection: the beginning decides the type
         return WEB_PAGE if b"<svg" in start or b"<html" in start else ""
     return WEB_PAGE if start.startswith(_PAGE_STARTS) else ""
 
 
 def ask_libmagic(head: bytes) -> str:
     """Return the kind that libmagic sees, or its media type where we have no word for it."""
-    seen = str(_libmagic().from_buffer(head[:HEAD]))  # not inspection: a type is told by its beginning
+    seen = str(_libmagic().from_buffer(head[:HEAD]))  # not inspection: the beginning decides the type
     if any(word in seen for word in _PROGRAM_WORDS):
         return PROGRAM
     if seen in {"application/octet-stream", "application/x-empty"}:  # which is to say that it does not know
@@ -183,7 +183,7 @@ def ask_libmagic(head: bytes) -> str:
 
 
 def keeps_promise(name: str, kind: str) -> bool:
-    """Tell whether content is what the name says; one kind of picture called another deceives nobody."""
+    """Return whether content is what the name says; an image with the name of another image format counts as right."""
     promised = _PROMISES.get(ending_of(name))
     return not promised or not kind or kind in promised or bool(kind in _PICTURES and promised & _PICTURES)
 
@@ -197,10 +197,10 @@ _BODIES = frozenset({"text/plain", "text/html"})
 
 
 def is_body(part: Part) -> bool:
-    """Tell a part that readers show as the text of the message from one that they show as a file."""
+    """Return whether clients show a part as the text of the message, not as a file."""
     return is_shown(part) and kind_by_content(part.content[:HEAD]) in {"", WEB_PAGE}  # not inspection: by its beginning
 
 
 def is_shown(part: Part) -> bool:
-    """Tell whether a part is declared as text without a name."""
+    """Return whether a part is declared as text without a name."""
     return part.media_type in _BODIES and not part.name and part.disposition != "attachment"

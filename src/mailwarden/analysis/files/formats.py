@@ -22,7 +22,7 @@ class _Mark(NamedTuple):
     kind: str
 
 
-# What libarchive opens: the kind, with the names of its readers.
+# Formats that libarchive opens, with the names of its readers.
 ARCHIVES = {
     "rar": ("rar", "rar5"), "7z": ("7zip",), "cab": ("cab",), "iso": ("iso9660",), "lzh": ("lha",), "tar": ("tar",),
     "cpio": ("cpio",), "ar": ("ar",), "xar": ("xar",), "warc": ("warc",), "rpm": ("cpio",),
@@ -41,7 +41,7 @@ _OPENED = (
     _Mark(0, b"\x04\x22\x4d\x18", "lz4"), _Mark(0, b"\x02\x21\x4c\x18", "lz4"), _Mark(0, b"LZIP", "lzip"),
     _Mark(0, b"\x1f\x9d", "compress"),
 )  # fmt: skip
-# What we recognise and cannot open.
+# Formats that we recognise and cannot open.
 _UNSUPPORTED = (
     _Mark(7, b"**ACE**", "ace"), _Mark(20, b"\xdc\xa7\xc4\xfd", "zoo"), _Mark(0, b"SIT!", "StuffIt"),
     _Mark(0, b"StuffIt", "StuffIt"), _Mark(0, b"ALZ\x01", "alz"), _Mark(0, b"EGGA", "egg"),
@@ -69,7 +69,7 @@ _ARCHIVE_ENDINGS = (
 )
 _UNSUPPORTED_NAMES = frozenset(_UNSUPPORTED_ENDINGS.split())
 _ARCHIVE_NAMES = frozenset(_ARCHIVE_ENDINGS.split())
-# What stands in place of the ending of a packed file once it is unpacked.
+# The ending of a packed file and the ending that replaces it after unpacking.
 _UNPACKED_ENDINGS = {
     "gz": "", "gzip": "", "z": "", "bz2": "", "bz": "", "xz": "", "lzma": "", "zst": "", "lz4": "", "lz": "",
     "svgz": ".svg", "emz": ".emf", "wmz": ".wmf", "tgz": ".tar", "taz": ".tar", "tbz": ".tar", "tbz2": ".tar",
@@ -80,7 +80,7 @@ _TEXT = bytes({7, 8, 9, 10, 12, 13, 27, *range(32, 256)})
 
 
 def archive_kind(content: bytes) -> str:
-    """Return the kind of archive that the first bytes tell, or "zip" if the last ones do; never by the name."""
+    """Return the kind of archive by the first bytes, or "zip" by the last ones; never by the name."""
     if content.startswith(_ZIP_STARTS):
         return ZIP
     for offset, magic, kind in _OPENED:
@@ -101,9 +101,9 @@ def archive_kind(content: bytes) -> str:
 
 
 def archive_kinds(name: str, content: bytes) -> tuple[str, ...]:
-    """Return every kind of archive that some program opens a file as, the one that its first bytes tell first.
+    """Return every kind of archive that some program opens a file as, the kind by its first bytes first.
 
-    The name chooses the program. One goes by the directory of a ZIP at the end, one by the descriptor of a disc.
+    The name chooses the program. Some programs read the directory of a ZIP at the end, others the descriptor of a disc.
     """
     kinds = [archive_kind(skip_front(name, content))]
     if ends_as_zip(content):
@@ -172,7 +172,7 @@ def skip_front(name: str, content: bytes) -> bytes:
 
 
 def ends_as_zip(content: bytes) -> bool:
-    """Tell whether the directory of a ZIP stands at the end, behind whatever other bytes."""
+    """Return whether the directory of a ZIP is at the end, behind any other bytes."""
     start = max(len(content) - _ZIP_TAIL, 0)
     end = len(content)
     while (end := content.rfind(ZIP_END, start, end)) > 0:
@@ -184,7 +184,7 @@ def ends_as_zip(content: bytes) -> bool:
 
 
 def _is_old_tar(content: bytes) -> bool:
-    """Tell a tar from before POSIX, which has no mark, by the check sum of its first header."""
+    """Return whether this is a tar from before POSIX, which has no signature, by the checksum of its first header."""
     header = content[:512]  # not inspection: the header of a tar entry
     if len(header) < 512 or not header[0] or header[:8] == header[148:156]:
         return False
@@ -198,7 +198,7 @@ def _is_old_tar(content: bytes) -> bool:
 
 
 def _is_lzma(content: bytes) -> bool:
-    """Tell a stream of LZMA without a container: usual properties, a usual dictionary, a size that can be."""
+    """Return whether this is an LZMA stream without a container: usual properties, dictionary and size."""
     if content[:1] != b"\x5d" or len(content) < 14:
         return False
     dictionary, size = int.from_bytes(content[1:5], "little"), int.from_bytes(content[5:13], "little")

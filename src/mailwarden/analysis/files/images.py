@@ -23,7 +23,7 @@ ImageFile.LOAD_TRUNCATED_IMAGES = True  # mail clients show a picture as far as 
 Image.MAX_IMAGE_PIXELS = LIMITS.jpeg_pixels // 2  # Pillow warns from here, and raises from twice as many
 
 MIN_SIDE = 10  # the smallest code, one pixel a module
-WORKING_PIXELS = 4_000_000  # what is larger is made smaller: a code that people can scan stays readable
+WORKING_PIXELS = 4_000_000  # larger images are reduced: a code that people can scan stays readable
 _SMALLEST_FILE = 200  # bytes; a damaged picture that is smaller shows no code
 _GRID = 32  # frames are compared by a picture of so many fields a side
 _LIGHT = 128  # the darkest shade of a picture that is made for dark pages
@@ -86,7 +86,7 @@ def read_frames(content: bytes, kind: str, clock: PictureClock, place: Place) ->
     coverage = clock.coverage
     formats: tuple[str, ...] = _FORMATS
     if kind == "heic":
-        import pi_heif  # noqa: PLC0415 - dear to import, and few messages need it
+        import pi_heif  # noqa: PLC0415 - slow to import, and few messages need it
 
         pi_heif.register_heif_opener(thumbnails=False)
         formats = ("HEIF",)
@@ -107,7 +107,7 @@ def read_frames(content: bytes, kind: str, clock: PictureClock, place: Place) ->
 
 
 def _is_too_large(picture: ImageFile.ImageFile, coverage: Coverage, place: Place) -> bool:
-    """Ask a JPEG decoder for a smaller picture; tell whether there are still more pixels than may be decoded."""
+    """Ask a JPEG decoder for a smaller picture; return whether there are still more pixels than may be decoded."""
     width, height = picture.size
     if picture.format == "JPEG":
         if width * height > coverage.limits.jpeg_pixels:
@@ -157,7 +157,7 @@ def _has_frame(picture: ImageFile.ImageFile, number: int) -> bool:
 
 
 def _differs(outline: Image.Image, seen: Image.Image) -> bool:
-    """Tell whether a frame shows something new; each is compared with the last one that was looked at."""
+    """Return whether a frame shows something new; each is compared with the last one that was looked at."""
     _, most = ImageChops.difference(outline, seen).getextrema()
     return isinstance(most, (int, float)) and most >= _CHANGED
 

@@ -1,7 +1,7 @@
-"""Messages as files: .eml, .mht, mailboxes, messages that Outlook saved (.msg), and signed ones (S/MIME).
+"""Reads messages in files: .eml, .mht, mailboxes, messages saved by Outlook (.msg), S/MIME and OpenPGP.
 
-Security: reads hostile bytes inside a killable worker under the limits of the message that holds them; what cannot be
-read is recorded.
+Security: reads hostile bytes inside a killable worker under the limits of the outer message; unreadable content is
+recorded as missed.
 """
 
 import binascii
@@ -18,7 +18,7 @@ from mailwarden.message.structure import check_structure
 
 _MAIL_NAMES = frozenset({"eml", "mht", "mhtml", "mim", "mime", "nws", "emlx"})
 _PARSED_TYPES = frozenset({"message/rfc822", "message/global", "message/news"})
-_FRONT = b"\xef\xbb\xbf \t\r\n"  # what clients skip before the first field
+_FRONT = b"\xef\xbb\xbf \t\r\n"  # skipped by clients before the first field
 _FIELD = re.compile(rb"(?:[A-Za-z][A-Za-z0-9-]{1,60})[ \t]*:")
 _MAIL_FIELDS = re.compile(
     rb"(?im)^(?:from|received|return-path|mime-version|content-type|subject|date|to|message-id|x-[a-z-]{2,30})[ \t]*:"
@@ -42,7 +42,7 @@ _PGP_PACKETS = frozenset({0x84, 0x85, 0x86, 0x8C, 0x8D, 0x8E, 0xC1, 0xC3, 0xC9, 
 
 
 def is_mail(file: SeenFile) -> bool:
-    """Tell a message by its name, or by the header fields that it begins with."""
+    """Return whether this is a message, by its name or by the header fields at its beginning."""
     if file.media_type in _PARSED_TYPES:
         return False  # the parser has looked into it
     if ending_of(file.name) in _MAIL_NAMES:
@@ -52,7 +52,7 @@ def is_mail(file: SeenFile) -> bool:
 
 
 def is_mailbox(file: SeenFile) -> bool:
-    return _MAILBOX.match(file.content[:2_048]) is not None  # not inspection: a type is told by its beginning
+    return _MAILBOX.match(file.content[:2_048]) is not None  # not inspection: the beginning decides the type
 
 
 def is_outlook(file: SeenFile) -> bool:
@@ -79,7 +79,7 @@ def read_armored_cms(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def is_pgp(file: SeenFile) -> bool:
-    """Tell a message of OpenPGP by its armor, or by its name and the first of its packets (RFC 9580 4.2)."""
+    """Return whether this is an OpenPGP message, by its armor, or by its name and first packet (RFC 9580 4.2)."""
     if ending_of(file.name) in _PGP_NAMES and file.content[:1] and file.content[0] in _PGP_PACKETS:
         return True
     return _PGP in file.content
@@ -117,7 +117,7 @@ def read_mailbox(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def read_cms(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield what a signature holds within itself (RFC 5652); what is encrypted by S/MIME nobody can read."""
+    """Yield the content of a signature (RFC 5652); content that S/MIME encrypts is recorded as missed."""
     kind = _CMS.match(file.content[:32])
     if kind is not None and kind[1] in {_SIGNED, _DIGESTED, _AUTHENTICATED}:
         found = list(signed_contents(file.content)) if kind[1] == _SIGNED else []
@@ -137,8 +137,8 @@ def read_pgp(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def read_outlook(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield the files and texts of a message that Outlook saved (MS-OXMSG), and of the messages inside of it."""
-    import olefile  # noqa: PLC0415 - dear to import, and few messages need it
+    """Yield the files and texts of a message that Outlook saved (MS-OXMSG), and of the messages inside it."""
+    import olefile  # noqa: PLC0415 - slow to import, and few messages need it
 
     try:
         with olefile.OleFileIO(io.BytesIO(file.content)) as ole:
@@ -151,7 +151,7 @@ def read_outlook(file: SeenFile, opening: Opening) -> Iterator[Entry]:
                 opening.damaged(file.place, "the saved message is damaged")
     except (Exhausted, MemoryError):
         raise
-    except Exception as error:  # a broken compound file raises whatever it likes
+    except Exception as error:  # a broken compound file raises any exception
         opening.damaged(file.place, f"the saved message cannot be read: {type(error).__name__}")
 
 

@@ -36,7 +36,7 @@ def is_lines_of_text(page: "PdfPage") -> bool:
 
 
 def is_made_of_words(page: "PdfPage") -> bool:
-    """Tell a page of nothing but words, without rendering it: many pages of a book are read so."""
+    """Return whether a page has only words, without rendering it; this makes long books affordable."""
     if not _is_made_of_text(page):
         return False
     text_page = page.get_textpage()
@@ -48,7 +48,7 @@ def is_made_of_words(page: "PdfPage") -> bool:
 
 
 def _is_made_of_text(page: "PdfPage") -> bool:
-    """Tell whether there is nothing but text, a few straight lines, and links, which are not seen."""
+    """Return whether there is nothing but text, a few straight lines, and links, which are not seen."""
     import pypdfium2.raw as pdfium  # noqa: PLC0415 - takes longer to import than most messages take to examine
 
     rules = 0
@@ -79,7 +79,7 @@ def _is_link(page: "PdfPage", number: int) -> bool:
 
 
 def _shows_only_lines(page: "PdfPage") -> bool:
-    """Tell whether rows of one colour stand between all that is shown, as between lines."""
+    """Return whether rows of one colour stand between all that is shown, as between lines."""
     picture = page.render(scale=1, grayscale=True)
     pixels, width, stride = bytes(picture.buffer), picture.width, picture.stride
     high = 0
@@ -224,7 +224,7 @@ def _read_page(document: "PdfDocument", number: int) -> tuple[str, ...]:
 
 
 def is_photograph(grey: Image.Image) -> bool:
-    """Tell whether much of a picture is neither dark nor light, as in no code that fills it."""
+    """Return whether much of a picture is neither dark nor light, as in no code that fills it."""
     counts = grey.histogram()
     used = [shade for shade, count in enumerate(counts) if count]
     third = (used[-1] - used[0]) // 3
@@ -317,7 +317,7 @@ def _dark_classes(source: str) -> frozenset[str]:
 
 
 def _signed(text: str, sign: str, coverage: Coverage, place: Place) -> Iterator[Drawing]:
-    """Yield what one sign and spaces draw, two signs to a field."""
+    """Yield drawings made of one character and spaces, two characters per module."""
     lines: list[str] = []
     for line in (*text.splitlines(), ""):
         if sign in line and not line.replace(sign, "").strip(" .0_"):

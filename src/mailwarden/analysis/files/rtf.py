@@ -35,7 +35,7 @@ _SKIPPED = frozenset({b"fonttbl", b"colortbl", b"stylesheet", b"info", b"pict", 
 
 
 def unpack_rtf(packed: bytes) -> Iterator[bytes]:
-    """Yield compressed RTF piece by piece; what is cut ends it."""
+    """Yield decompressed RTF piece by piece; truncated data ends it."""
     kind = packed[8:12]
     if kind == _PLAIN:
         yield packed[16:]
@@ -81,7 +81,7 @@ def read_outlook_rtf(rtf: bytes) -> tuple[str, bool]:
 
 def _text_of(rtf: bytes, *, is_page: bool) -> Iterator[str]:
     states: list[tuple[bool, bool]] = []
-    shown, muted = True, False  # muted: what only readers of RTF are shown
+    shown, muted = True, False  # muted: text for RTF readers only
     starred = False
     after_unicode = 0
     for token in _OUTLOOK_TOKEN.finditer(rtf):
@@ -145,7 +145,7 @@ def read_rtf_text(content: bytes, coverage: Coverage, place: Place) -> tuple[str
 def _read(content: bytes, charset: str) -> str:
     pieces: list[str] = []
     waiting = bytearray()
-    depth, hidden = 0, 0  # `hidden`: the depth at which a destination began that nobody is shown
+    depth, hidden = 0, 0  # `hidden`: the depth of a destination that is not shown
     skip = 0  # characters that stand for a Unicode character in readers that know none
     for match in _TOKEN.finditer(content):
         word, number, code, symbol, brace, plain = match.groups()
@@ -181,7 +181,7 @@ DDE_FIELD = re.compile(r"\bDDE(?:AUTO)?\b", re.IGNORECASE)
 
 
 class OfficeDocument(Struct, frozen=True):
-    """What a document can do when it is opened."""
+    """The capabilities of a document when it is opened."""
 
     macros: bool = False
     code: str = ""
@@ -189,11 +189,11 @@ class OfficeDocument(Struct, frozen=True):
     encrypted: bool = False
     packages: tuple[tuple[str, bytes], ...] = ()  # files that are packed into it, with their contents where known
     media: tuple[tuple[str, bytes], ...] = ()  # pictures that no archive reader unpacks
-    remote: tuple[tuple[str, str], ...] = ()  # what it loads from elsewhere: the kind of relation, and the place
+    remote: tuple[tuple[str, str], ...] = ()  # external content that it loads: the type of relation and the address
     dde: str = ""  # the program that it talks to
     exploit: str = ""
     active: bool = False  # it holds an object that comes alive by itself
-    links: tuple[str, ...] = ()  # what can be clicked
+    links: tuple[str, ...] = ()  # clickable
     letters: int = -1  # of a text; -1 where they are not counted
 
 

@@ -1,7 +1,7 @@
-"""Shortcuts of Windows and of others: what they start, with which words, and what they load from elsewhere.
+"""Reads shortcuts of Windows and other systems: their program, its arguments, and remote content.
 
 Security: reads hostile files inside a killable worker; every length is checked against the file, texts are cut, and
-what is broken is left out instead of raising.
+broken fields are left out instead of raising.
 """
 
 import re
@@ -26,7 +26,7 @@ TEXT_ENDINGS = frozenset(
 
 
 class Shortcut(Struct, frozen=True):
-    """What opening the shortcut starts."""
+    """The program or address that a shortcut opens."""
 
     target: str = ""
     arguments: str = ""

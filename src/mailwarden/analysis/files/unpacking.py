@@ -31,14 +31,14 @@ _PDF_MARKS = (b"EmbeddedFile", b"FileAttachment", b"ObjStm", b"/Encrypt", b"#")
 
 
 def holds_files(content: bytes) -> bool:
-    """Tell a document that may have files inside, by its content."""
+    """Return whether a document may have files inside, by its content."""
     if content.startswith((SIGNATURE, ONENOTE)) or b"{\\rt" in content[:64]:
         return True
     return is_pdf(content) and any(mark in content for mark in _PDF_MARKS)
 
 
 def embedded_files(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield each file inside of a document, "" as the name of one without, and the plain form of an encrypted one."""
+    """Yield each file inside a document, "" as the name of one without, and the plain form of an encrypted one."""
     content = file.content
     coverage = Coverage(opening.limits)  # damage is recorded by the reader of the document itself
     if content.startswith(SIGNATURE):
@@ -88,7 +88,7 @@ class Container(NamedTuple):
 
 
 class Unpacked(Struct, frozen=True):
-    """One part that is a file: what it is by its content, and what it holds where it is a container."""
+    """One part that is a file: its type by content, and its files if it is a container."""
 
     part: Part
     kind: str
@@ -112,7 +112,7 @@ def _read_unsupported(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def _read_document(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Yield the files inside of a document."""
+    """Yield the files inside a document."""
     for entry in embedded_files(file, opening):
         if opening.read([entry.content], len(file.content), file.place) is not None:
             yield entry
@@ -161,12 +161,12 @@ def unpack(parts: Iterable[Part], opening: Opening) -> tuple[Unpacked, ...]:
 
 
 def files_of(unpacked: Iterable[Unpacked]) -> tuple[SeenFile, ...]:
-    """Return the files in one flat sequence: each attachment, then the files inside of it."""
+    """Return the files in one flat sequence: each attachment, then the files inside it."""
     return tuple(file for one in unpacked for file in (_attachment(one.part), *one.files))
 
 
 def has_zip_behind(kind: str, content: bytes) -> bool:
-    """Tell whether a file that is no archive ends as a ZIP does, which other programs open."""
+    """Return whether a file that is no archive ends as a ZIP does, which other programs open."""
     return kind in _CLOSED and archive_kind(content) == ZIP
 
 
@@ -229,7 +229,7 @@ class _Unpacker:
             return list(entries.values()), True
         except MemoryError:
             self._opening.coverage.beyond("unpacked_bytes", file.place, "there is not enough memory to open it")
-        except Exception as error:  # a reader must not stop the others; what it left unread is recorded
+        except Exception as error:  # a reader must not stop the others; the unread rest is recorded
             self._opening.damaged(file.place, f"it cannot be read as {container.kind}: {type(error).__name__}")
         return list(entries.values()), False
 

@@ -99,7 +99,7 @@ class _Zip:
             size, offset, directory_end = zip64
         start = directory_end - size
         if start < 0 or (size and self.content[start : start + 4] != _CENTRAL_MARK):
-            # A directory that is not where the end record says: readers that mend archives search for it.
+            # A directory that is not where the end record says: readers that repair archives search for it.
             start = offset if self.content[offset : offset + 4] == _CENTRAL_MARK else self.content.find(_CENTRAL_MARK)
             if start < 0:
                 self.opening.encrypted(
@@ -402,6 +402,6 @@ def _bare(name: str) -> str:
 
 
 def _is_plausible(header: Header, length: int) -> bool:
-    """Tell a local header from four bytes that only look like its mark."""
+    """Return whether this is a local header, and not only its signature by chance."""
     known = header.method in {*range(21), *range(93, 100)}
     return known and header.data <= length and bool(header.name) and "\0" not in header.name

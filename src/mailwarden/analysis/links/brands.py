@@ -1,4 +1,4 @@
-"""Well-known names: which of them a text bears, and which domains are theirs; the names themselves are data.
+"""Finds well-known brands in a text, and knows their domains; the names are data.
 
 Security: compares text that strangers chose; texts are cut, one linear pattern finds every name.
 """
@@ -26,7 +26,7 @@ MIN_ENDING = 8  # and at their end still more often
 SHORT = 3
 LABELS = 130  # no host has more
 _TOKEN = re.compile(r"[-_.\d]+")
-# What stands beside a name in the name of a sender without making it another one.
+# Words beside a brand in the name of a sender that do not make it another name.
 _COMPANY = re.compile(
     r"\b(?:support|team|service|services|security|account|accounts|customer|care|help|center|centre|update|updates|"
     r"alert|alerts|notification|notifications|info|inc|ltd|gmbh|deutschland|france|espana|italia|no-?reply|store|"
@@ -49,10 +49,10 @@ class Brand(Struct, frozen=True):
     words: tuple[str, ...]
     domains: frozenset[str]
     labels: frozenset[str]
-    shared: bool = False  # many houses bear the name, each with a domain that has it inside
+    shared: bool = False  # many organisations have this name, each with a domain that contains it
 
     def owns(self, domain: str) -> bool:
-        """Tell whether a host or domain is the brand's own."""
+        """Return whether a host or domain is the brand's own."""
         organisation = registrable_domain(domain) or domain
         if organisation in self.domains or domain in self.domains:
             return True
@@ -83,7 +83,7 @@ class Brands:
             for word, brand in self._by_word.items()
             if word.isascii() and word.replace(" ", "").isalnum() and not brand.shared
         ]
-        # Where each stands, the first of equal ones: which brand is told must not depend on how it is looked for.
+        # By position, the first of equal ones: the reported brand must not depend on the search.
         places = {word: place for place, (word, _) in reversed([*enumerate(self._inside)])}
         self._openings = {word: place for word, place in places.items() if len(word) >= MIN_INSIDE}
         self._closings = {word: place for word, place in places.items() if len(word) >= MIN_ENDING}
@@ -185,7 +185,7 @@ class Brands:
 
 
 def _is_imitation(label: str, own: str) -> bool:
-    """Tell a slip that is meant to be overlooked from two names that are honestly alike."""
+    """Return whether a difference is a deliberate misspelling, not an honest similarity of two names."""
     if len(own) < MIN_ALIKE:
         return False
     if skeleton(label) == skeleton(own):

@@ -1,6 +1,6 @@
-"""Letters in disguise: what a text reads as, whatever alphabets it is put together from, and how it was disguised.
+"""Replaces confusable characters: the plain letters that a reader sees in a text of any alphabets.
 
-Security: works on hostile text; one pass, and what one character stands for is kept.
+Security: works on hostile text; one pass, and the result for each character is cached.
 """
 
 import json
@@ -26,7 +26,7 @@ _EASTERN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def reads_as(text: str) -> str:
-    """Return a text in plain lower-case letters, as a hurried reader takes it; what has no likeness stays."""
+    """Return a text in plain lower-case letters, as a hurried reader sees it; other characters stay."""
     if text.isascii():
         return " ".join(text.lower().split())
     return " ".join("".join(map(_plain, text)).lower().split())
@@ -72,7 +72,7 @@ def _is_small_capital(sign: str) -> bool:
 
 
 def _is_mixed(word: str) -> bool:
-    """Tell whether a word has letters of Latin and of Greek or Cyrillic that look Latin."""
+    """Return whether a word has letters of Latin and of Greek or Cyrillic that look Latin."""
     if word.isascii():
         return False
     alphabets = {_alphabet(sign) for sign in word}

@@ -64,7 +64,7 @@ _SHOWN_HOST = re.compile(r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S
 _AUTHORITY = re.compile(r"\s*(?:https?|ftp):[/\\]{1,20}([^/\\?#@]{1,2000})@", re.IGNORECASE)
 _NUMERIC_HOST = re.compile(r"\[|(?:0x[0-9a-f]+|\d+)(?:\.(?:0x[0-9a-f]+|\d+)){0,3}$")
 
-# What stands alone as `name.ending` is far more often the name of a file than a host.
+# A lone `name.ending` is far more often the name of a file than a host.
 _FILE_ENDINGS = frozenset(
     (  # noqa: SIM905 - sixty quoted words would fill the screen
         "7z asp aspx avi bat bin bmp cfg conf cpp css csv dat doc docx eml exe gif gz htm html ics ini jar java "
@@ -96,7 +96,7 @@ def shown_host(text: str) -> str:
 
 
 def names_file(host: str) -> bool:
-    """Tell a bare name that is far more often the name of a file than a host, such as `setup.py`."""
+    """Return whether a bare name is more likely the name of a file than a host, such as `setup.py`."""
     return host.count(".") == 1 and host.rpartition(".")[2] in _FILE_ENDINGS
 
 
@@ -111,7 +111,7 @@ def misleading(href: str, text: str) -> tuple[str, str] | None:
 
 
 def public_ip(host: str) -> bool:
-    """Tell whether a host is a bare address of the public network, in any of the spellings that browsers take."""
+    """Return whether a host is a bare address of the public network, in any of the spellings that browsers take."""
     if not _NUMERIC_HOST.match(host):
         return False
     try:

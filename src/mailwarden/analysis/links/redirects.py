@@ -48,7 +48,7 @@ def inner_address(url: str) -> str:
 
 
 def _decoded(tail: str) -> Iterator[str]:
-    """Yield a text as it is written, and as it is meant where signs of it are written as codes, once or twice."""
+    """Yield a text as written, and percent-decoded once and twice."""
     yield tail
     for _ in range(2):
         if "%" not in tail:

@@ -164,7 +164,7 @@ def _decode(token: str) -> str:
 
 Noticed = tuple[str, dict[str, Fact]]
 
-_TELLING = 5  # letters of a name that is hardly met by chance
+_TELLING = 5  # letters of a name that hardly occurs by chance
 _TRUSTED = frozenset({HostKind.KNOWN, HostKind.SENDING, HostKind.GATEWAY})
 _RENTED = {
     HostKind.SHORTENER: "shortener",
@@ -192,7 +192,7 @@ _DEVICE_LOGIN = re.compile(
     r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
     re.IGNORECASE,
 )
-# Known organisations that lead on to a place which their address does not tell.
+# Redirectors of known organisations whose addresses do not contain the target.
 _BLIND = re.compile(
     r"https?://(?:(?:[a-z]{2,3}\.)?linkedin\.com/slink\?|(?:www\.)?baidu\.com/link\?|share\.google/|search\.app/)",
     re.IGNORECASE,
@@ -206,12 +206,12 @@ class Ties(Struct, frozen=True):
     own: frozenset[str]
     marks: RecipientMarks
     home: frozenset[str] = frozenset()  # those of the recipients alone
-    kin: frozenset[str] = frozenset()  # what the sender is called: a site of that name under any ending is its own
+    kin: frozenset[str] = frozenset()  # the sender's names: a site of that name under any TLD is its own
 
     coverage: Coverage | None = None
 
     def is_stranger(self, host: str) -> bool:
-        """Tell whether a host belongs neither to sender or recipients nor to somebody whom many people know."""
+        """Return whether a host belongs neither to the sender or recipients nor to a well-known organisation."""
         kind = kind_of(host)
         if kind in _RENTED:
             return _domain(host) not in self.own
@@ -233,7 +233,7 @@ def ties_of(view: View) -> Ties:
 
 
 def _kin(sender: Address) -> frozenset[str]:
-    """Return the sender's names as they would stand before the ending of a domain, as far as they tell anything."""
+    """Return the sender's names as labels of a domain; short names are left out."""
     organisation = registrable_domain(sender.domain.lower()).partition(".")[0]
     shown = "".join(sign for sign in sender.name.lower() if sign.isalnum())
     return frozenset(name for name in (organisation, shown) if len(name) >= _TELLING)
@@ -245,7 +245,7 @@ def _domains(addresses: Iterable[str]) -> frozenset[str]:
 
 
 def destination(url: str) -> str:
-    """Return where a link leads in truth, past gateways and past known organisations that lead on to anybody."""
+    """Return the real target of a link, behind gateways and open redirects of known organisations."""
     url = unwrap(url)
     further = follow(url)
     while kind_of(host_of(url)) is HostKind.KNOWN and (inner := next(further, "")):
@@ -325,7 +325,7 @@ def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
 
 
 def is_counted(tail: str) -> bool:
-    """Tell whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
+    """Return whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
     return bool(_NUMBERS.search(tail) or _AFFILIATE.search(tail)) or any(
         _is_mixed(run) for run in _OPAQUE.findall(tail)
     )
@@ -336,7 +336,7 @@ def _is_mixed(run: str) -> bool:
 
 
 def is_random(label: str) -> bool:
-    """Tell whether a label of a host cannot be said: many consonants in a row, or letters and digits mixed."""
+    """Return whether a label of a host cannot be said: many consonants in a row, or letters and digits mixed."""
     if len(label) < 8 or label.startswith("xn--"):
         return False
     changes = sum(left.isdigit() != right.isdigit() for left, right in pairwise(label) if "-" not in (left, right))
@@ -350,7 +350,7 @@ def is_random(label: str) -> bool:
 
 
 def merge(noticed: Iterable[Noticed], url: str, told: int) -> Iterator[Noticed]:
-    """Put the link itself to every fact, by which a list may allow it, where it can be told whole."""
+    """Add the link to all facts, so that a list can allow it; a link too long for a fact is left out."""
     for what, facts in noticed:
         yield what, {**facts, "url": url} if len(url) <= told else facts
 

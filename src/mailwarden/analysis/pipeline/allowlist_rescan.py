@@ -30,7 +30,7 @@ class AllowlistRescan:
     async def clears(
         self, raw: RawMessage, envelope: Envelope, evidence: Evidence, allowed: frozenset[str], deadline: float
     ) -> bool:
-        """Tell whether what engines said of the message they say of allowed files too, and nothing of the rest."""
+        """Return whether what engines said of the message they say of allowed files too, and nothing of the rest."""
         try:
             async with asyncio.timeout(deadline):
                 contents = await self._contents(raw, allowed)

@@ -1,4 +1,4 @@
-"""Runs the analyzers over one message under their deadlines; returns what they noticed and what they could not do."""
+"""Runs the analyzers over one message under their deadlines; returns their findings and their failures."""
 
 import asyncio
 import time
@@ -30,18 +30,18 @@ Scanning = ScanEngine[EngineSettings]
 
 
 def ignore(_: Report) -> None:
-    """Observe nothing: nobody watches."""
+    """Ignore a report."""
 
 
 class Audience(Struct, frozen=True):
-    """The recipients of one tenant, and whose learned statistics count for them: "" where nobody taught enough."""
+    """The recipients of one tenant, and the learner whose statistics apply to them, or "" with too few reports."""
 
     recipients: tuple[str, ...] = ()
     learner: str = ""
 
 
 class Question(Struct, frozen=True):
-    """A message that is asked about: by whose learned statistics, and whose turn it is when workers are scarce."""
+    """A message to scan, with the learner whose statistics apply and the flow for its turn in the queue."""
 
     raw: RawMessage
     envelope: Envelope
@@ -56,7 +56,7 @@ class Collected(Struct, frozen=True):
 
 
 class Examination:
-    """What the worker has brought back so far; the engines wait for its word on the structure."""
+    """The results of the worker so far; the engines wait for its structure check."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Examination:
             self.structure_known.set()
 
     def finish(self, failure: WorkerFailed | None) -> None:
-        """Account for every step: what did not come is a failure, unless a tripped limit made it needless."""
+        """Complete the reports: a missing step is a failure, or is skipped if the message is beyond a limit."""
         for event in (self.structure_known, self.parsed, self.weighed, self.done):
             event.set()
         tripped = STRUCTURE in self.reports and not self.sound
@@ -106,7 +106,7 @@ class Examination:
                 self._note(_skipped(step) if tripped else _missing(step, failure))
         for again in () if tripped else self._again:
             if COVERAGE not in again:
-                # Which analyzers had to look again is not known: whatever did not counts as failed.
+                # Which analyzers had to run again is unknown: each one without a report counts as failed.
                 steps = (*(analyzer.name for analyzer in LOCAL), COVERAGE)
                 again.update({step: _missing(step, failure) for step in steps if step not in again})
 
@@ -157,10 +157,10 @@ class Collector:
     ) -> list[Collected]:
         """Return the evidence for each audience of one message, from one examination.
 
-        It is whole within `deadline` seconds, with a failure for whatever was not done. `observe` is told each report
-        for the first audience when it comes; a message that crashed a worker has its first ones told twice. An engine
-        that learns is asked once for every learner: what one tenant taught it is no evidence for another.
-        Overloaded is raised where the message is heavy and too many heavy ones are in processing.
+        The evidence is complete within `deadline` seconds, with a failure for each step that was not done. `observe`
+        gets each report for the first audience at once; a message that crashed a worker repeats its first reports. An
+        engine that learns is asked once for every learner: the statistics of one tenant are no evidence for another.
+        Raise Overloaded if the message is heavy and too many heavy ones are in processing.
         """
         raw, envelope = message.raw, message.envelope
         self._workers.require_room(raw)
@@ -234,7 +234,7 @@ def _learner(engine: Scanning, audience: Audience) -> str:
 
 
 def _question(engine: Scanning, learner: str, audiences: Sequence[Audience], message: Question) -> Question:
-    """Return what an engine is asked; one that learns is told of the learner's own recipients alone."""
+    """Return the request to an engine; an engine that learns gets the recipients of its learner only."""
     if len(audiences) == 1 or not engine.learns:
         return replace(message, learner=learner)
     recipients = (address for each in audiences if each.learner == learner for address in each.recipients)

@@ -106,7 +106,7 @@ class FairQueue(Generic[W]):
         self._idle.append(worker)
 
 
-HEAVY_BYTES = 1024 * 1024  # a message above this is heavy whatever it holds
+HEAVY_BYTES = 1024 * 1024  # a message above this is heavy with any content
 HEAVY_PACKED_BYTES = 256 * 1024  # of archives, documents and programs in a message
 HEAVY_PIXELS = 6_000_000  # of all pictures of a message
 HEAVY_PICTURES = 40
@@ -122,7 +122,7 @@ _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
 
 
 class Weight(Struct, frozen=True, array_like=True):
-    """What a message may cost: analyzers and engines take long, or files must be unpacked before that is known."""
+    """The expected cost of a message: heavy, or not known before its files are unpacked."""
 
     heavy: bool = False
     has_files: bool = False

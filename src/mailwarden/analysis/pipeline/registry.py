@@ -20,12 +20,12 @@ from mailwarden.analysis.analyzers.urls import UrlsAnalyzer
 from mailwarden.analysis.analyzers.wording import WordingAnalyzer
 from mailwarden.analysis.analyzers.yara import YaraAnalyzer
 
-# What the worker does itself before any analyzer: the structure check and the parse report like analyzers.
+# Steps of the worker before any analyzer; the structure check and the parser report like analyzers.
 STRUCTURE = "structure"
 MESSAGE = "message"
-# What it does only where lists are in use that may meet something in the message.
+# A step that runs only if a list in use can match the message.
 OBSERVABLES = "observables"
-# What it reports last: the content that none of the readers inspected.
+# The last report: content that no reader inspected.
 COVERAGE = "coverage"
 
 # The operator's own rules; a worker loads them at its start.

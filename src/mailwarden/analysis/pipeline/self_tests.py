@@ -64,18 +64,18 @@ def _reads_pdf() -> bool:
 
 
 def _matches_yara_rules() -> bool:
-    import yara_x  # noqa: PLC0415 - dear to import, and most operators have no rules of their own
+    import yara_x  # noqa: PLC0415 - slow to import, and most operators have no rules of their own
 
     rules = yara_x.compile("rule known { strings: $a = /answ[ef]r{1,2}/ nocase condition: #a == 20 }")
     return [rule.identifier for rule in rules.scan(PLAIN).matching_rules] == ["known"]
 
 
-# What every worker relies on.
+# Libraries that every worker uses.
 READERS: tuple[SelfTest, ...] = (
     SelfTest("hosts in text", _shows_a_host),
     SelfTest("HTML parser", _reads_html),
     SelfTest("archive readers", _opens_archives),
     SelfTest("PDF reader", _reads_pdf),
 )
-# What a worker with rules of the operator relies on as well.
+# Libraries that a worker with YARA rules uses as well.
 YARA_ENGINE: tuple[SelfTest, ...] = (SelfTest("YARA engine", _matches_yara_rules),)

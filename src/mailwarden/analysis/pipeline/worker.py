@@ -41,7 +41,7 @@ def main() -> None:
     with socket.socket(fileno=os.dup(0)) as parent:
         signal.signal(signal.SIGPROF, _end_light_message)
         sys.unraisablehook = _ignore_out_of_time
-        os.dup2(2, 1)  # what a library prints must not be read as a frame
+        os.dup2(2, 1)  # output of a library must not be read as a frame
         _load_rules(rules)
         try:
             layers = enter_sandbox(keep_open=parent.fileno()) if sandbox == REQUIRED else ()
@@ -68,7 +68,7 @@ def _warm_up() -> None:
 
 
 def _load_rules(folder: str) -> None:
-    """Load the operator's rules; what is wrong was told at the start, and the others go on speaking."""
+    """Load the operator's rules; guard reported the broken ones at its start, and the others apply."""
     for problem in YARA.load(Path(folder)) if folder else ():
         sys.stderr.write(f"{problem.file}:{problem.line}: {problem.sentence}\n")
 

@@ -43,7 +43,7 @@ _CLOCK_TICK = 0.005
 _SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
 _START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
 _MAX_FRAME = 64 * 1024 * 1024  # not inspection: an answer of our own worker; a larger one fails
-_FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of telling the type anew for each
+_FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of a new decoder for each
 
 OnFrame = Callable[[Frame], None]
 
@@ -78,9 +78,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     timeouts: Timeouts
     rules: str = ""
     sandbox: SandboxMode = REQUIRED
-    heavy: bool = (
-        False  # for heavy messages: at a lower priority, and with more timeouts, as it waits for the processor
-    )
+    heavy: bool = False  # for heavy messages: lower priority and longer timeouts, as it waits for the processor
     program: tuple[str, ...] = ("-m", "mailwarden.analysis.pipeline.worker")
 
     @property
@@ -136,7 +134,7 @@ class Worker(asyncio.Protocol):
                 started = await worker._ready
         except (TimeoutError, EOFError):
             await worker.end()
-            raise OSError("A worker process did not start; its own words are in the log above.") from None
+            raise OSError("A worker process did not start; see its output in the log above.") from None
         except BaseException:
             await worker.end()
             raise
@@ -163,9 +161,9 @@ class Worker(asyncio.Protocol):
         quick: bool = False,
         others: tuple[tuple[str, ...], ...] = (),
     ) -> bool:
-        """Give `on_frame` each step of one message; tell whether it was finished, False where it was handed over.
+        """Pass each step of one message to `on_frame`; return True if it was finished, False if it was handed over.
 
-        A worker that is late or gone is killed, and WorkerFailed says so.
+        A worker that is late or gone is killed; this raises WorkerFailed.
         """
         assert self._transport is not None
         file = raw.open_to_read()
@@ -196,7 +194,7 @@ class Worker(asyncio.Protocol):
             return
         try:
             socket.send_fds(self._files, [head], [file])
-        except OSError:  # the worker has ended; the transport tells the same
+        except OSError:  # the worker has ended; the transport reports the same
             self._fail(FailureKind.CRASHED, "The worker process ended before it took the message.")
             return
         self._transport.write(body)
@@ -207,7 +205,7 @@ class Worker(asyncio.Protocol):
         while len(self._received) >= 4:
             end = 4 + int.from_bytes(self._received[:4])
             if end > _MAX_FRAME:
-                self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+                self._fail(FailureKind.CRASHED, "The worker process sent an invalid frame.")
                 return
             if len(self._received) < end:
                 break
@@ -224,7 +222,7 @@ class Worker(asyncio.Protocol):
         self._fail(FailureKind.CRASHED, "The worker process that examined the message crashed.")
 
     def _take(self, body: bytes) -> Frame | None:
-        """Hand one frame on and return it, or None where nobody waits for it."""
+        """Pass one frame on and return it, or None if no caller waits for it."""
         if not self._ready.done():
             self._begin(body)
             return None
@@ -233,7 +231,7 @@ class Worker(asyncio.Protocol):
         try:
             frame = _FRAMES.decode(body)
         except msgspec.DecodeError:
-            self._fail(FailureKind.CRASHED, "The worker process sent what no worker sends.")
+            self._fail(FailureKind.CRASHED, "The worker process sent an invalid frame.")
             return None
         self._on_frame(frame)
         if frame.last:
@@ -265,7 +263,7 @@ class Worker(asyncio.Protocol):
         try:
             return time.clock_gettime((~self._process.pid << 3) | _CPUCLOCK_SCHED)
         except OSError:
-            return math.inf  # it has ended, which the socket tells as well
+            return math.inf  # it has ended, as the socket reports too
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -293,10 +291,10 @@ class Worker(asyncio.Protocol):
 
 
 def _lower_priority(pid: int) -> None:
-    """Have a process leave the processor to others.
+    """Lower the priority of a process.
 
-    Where the kernel shares the processor out by sessions (sched(7), autogroup), nice counts within a session alone:
-    the session of this process is lowered as well, less, as otherwise it starves beside other busy programs.
+    If the kernel schedules by sessions (sched(7), autogroup), nice counts within a session only. The priority of the
+    session is lowered as well, but less, so that it does not starve beside other busy programs.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, NICE)

@@ -1,4 +1,4 @@
-"""What a worker process does with one message: structure check, parse, local analyzers, one frame after the other.
+"""The steps of a worker process for one message: structure check, parse, local analyzers, one frame each.
 
 Security: this is the code that touches hostile bytes; it runs only in a process that may be killed at any moment.
 """
@@ -31,7 +31,7 @@ SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no messa
 
 
 class Started(Struct, frozen=True, array_like=True):
-    """What a worker sends once it has read its own code: the layers of its sandbox, or why it cannot work."""
+    """The first frame of a worker: the layers of its sandbox, or the problem that stops it."""
 
     layers: tuple[str, ...] = ()
     problem: str = ""
@@ -41,7 +41,7 @@ class Job(Struct, frozen=True, array_like=True):
     """One message to examine: its bytes, or none where an open file comes with the job."""
 
     raw: bytes
-    wanted: tuple[Observable, ...] = ()  # what lists in use can meet; nothing else is looked for
+    wanted: tuple[Observable, ...] = ()  # that lists in use can match; nothing else is searched for
     envelope: Envelope = NOBODY
     seconds: float = 0.0  # of processor time, after which the message is handed over; 0: never
     quick: bool = False  # True: a message with files is handed over as well
@@ -53,13 +53,13 @@ class Frame(Struct, frozen=True, array_like=True):
 
     report: Report
     sound: bool = True  # no limit is tripped: every engine may be asked
-    scannable: bool = True  # False: not even an engine that bears any structure
+    scannable: bool = True  # False: not even for an engine that accepts malformed messages
     summary: MessageSummary | None = None
     contents: tuple[bytes, ...] = ()  # decoded parts that an engine may not find in the raw bytes by itself
     observables: Observables | None = None
     last: bool = False
     handed_over: bool = False  # the worker stops here: the message is too heavy for it, and another begins anew
-    weight: Weight | None = None  # what is known of it so far
+    weight: Weight | None = None  # as known so far
     group: int = 0  # of recipients: 0 are those of the envelope, the rest are `others` of the job
 
 
@@ -73,7 +73,7 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
     findings = (*_structure_findings(structure), *_sender_findings(raw, structure, job.envelope))
     report = _finished(STRUCTURE, started, findings)
     if not sound:
-        # A message made to break parsers is given to none: what is kept of it is its size and its digest.
+        # No parser gets a message made to break parsers; only its size and digest are kept.
         scannable = all(trip.limit != LINES for trip in structure.tripped)
         summary = MessageSummary(size=len(raw), sha256=hashlib.sha256(raw).hexdigest())
         yield Frame(report, sound=False, scannable=scannable, summary=summary, last=True)
@@ -100,7 +100,7 @@ def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...],
     """Yield what each analyzer noticed; those that read the recipients look again for each further tenant.
 
     A tenant is judged by what the message is to its own recipients: their domains and addresses in it mean something to
-    them alone, and nobody is told of another tenant's recipients.
+    them alone, and no tenant sees the recipients of another.
     """
     depending = []
     for analyzer in LOCAL:
@@ -120,7 +120,7 @@ def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...],
 
 
 def _cover(summary: MessageSummary, view: View, *, last: bool) -> Frame:
-    """Return the last frame: what was not inspected, and the summary with the links that were found."""
+    """Return the last frame: the missed content, and the summary with the links that were found."""
     started = time.perf_counter()
     try:
         summary = with_links(summary, view)
@@ -147,7 +147,7 @@ def _observe(view: View, wanted: tuple[Observable, ...]) -> Frame:
     started = time.perf_counter()
     try:
         observables = find_observables(view, wanted)
-    except Exception as error:  # what was not looked for may be on a list, so that this is a failure like any other
+    except Exception as error:  # a list could match a missed observable, so this is a failure like any other
         return Frame(_broken(OBSERVABLES, started, error))
     return Frame(_finished(OBSERVABLES, started, ()), observables=observables)
 
@@ -212,7 +212,7 @@ def report_of(name: str, look: Callable[[], Iterable[Finding | Omitted]]) -> Rep
     started = time.perf_counter()
     try:
         found = tuple(look())
-    except Exception as error:  # whatever it is, it is reported
+    except Exception as error:  # any error is reported
         return _broken(name, started, error)
     omitted = tuple(dict.fromkeys(each for each in found if isinstance(each, Omitted)))
     report = _finished(name, started, tuple(each for each in found if isinstance(each, Finding)))

@@ -1,4 +1,4 @@
-"""Addresses of Bitcoin in a text, told from other random words by their checksum.
+"""Finds Bitcoin addresses in a text; their checksum distinguishes them from other random words.
 
 Security: works on hostile text; candidates are bounded in length.
 """

@@ -1,7 +1,7 @@
-"""What a text must hold for a phrase to match it: the words without which it cannot, read from its pattern.
+"""Reads the required literals of a phrase from its pattern: words without which a text cannot match it.
 
-Only what phrases are written in is known here: letters, groups, alternatives, classes and repetitions, as RE2 reads
-them. What is not known asks for nothing, so that a pattern is at worst tried in vain and never missed.
+The reader knows the syntax of phrases: letters, groups, alternatives, classes and repetitions, as RE2 reads them.
+Unknown syntax requires no literal, so a pattern is at worst tried in vain and never missed.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 MOST = 250  # not inspection: of our own patterns, the words that stand for one
 FEW = 200  # words that are compared with each other
-CLASS = 12  # signs of a class that are told one by one
+CLASS = 12  # characters of a class that are listed one by one
 SENTENCE_ENDS = ".!?"
 
 Words = frozenset[str]
@@ -19,7 +19,7 @@ _NOTHING: Words = frozenset({""})
 
 
 class Shape(NamedTuple):
-    """What is known of all texts that a pattern matches."""
+    """Properties of all texts that a pattern matches."""
 
     exact: Words | None = None  # every one of them, where they are few
     needed: Words | None = None  # one of these stands in each of them
@@ -69,7 +69,7 @@ class _Reader:
         while self.place < len(self._pattern) and self._pattern[self.place] in "?*+{":
             least, most = self._read_counts()
             shape = _repeated(shape, least, most)
-            self._take("?")  # as few as possible: what matches is the same
+            self._take("?")  # lazy: the matches are the same
         return shape
 
     def _read_counts(self) -> tuple[int, int]:
@@ -195,7 +195,7 @@ def _one_after_another(shapes: list[Shape]) -> Shape:
 
 
 def _touching(run: Words, shape: Shape) -> Words:
-    """Return what stands where two pieces meet, each cut so far that the words stay few."""
+    """Return the words across the border of two pieces, each cut so far that the words stay few."""
     after = shortest_beginnings(shape.exact or shape.begins or _NOTHING)
     return _join(run, after, 8 * MOST) or _join(_last_signs(run), after) or _NOTHING
 

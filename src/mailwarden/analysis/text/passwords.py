@@ -10,7 +10,7 @@ from itertools import chain, islice
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Part
 
-# What a password is called. A bare code, number or key is too often something else.
+# Words for a password. A bare code, number or key is too often something else.
 _WORDS = (
     r"pass(?:word|code|phrase|wort|wd)|(?:archive|zip|rar|file|document)[ -]?pass|pwd|pw|kennwort|zugangscode"
     r"|contrase[ñn]a|clave|mot de passe|senha|palavra-passe|wachtwoord|parol[aă]|has[łl]o|heslo|пароль|код доступ[ау]"
@@ -34,7 +34,7 @@ _USED = re.compile(  # Use 7742 to open the file.
     r"(?:open|unlock|unzip|extract|view|öffnen|ouvrir|abrir|aprire)\b",
     re.IGNORECASE,
 )
-# What follows such words where no password is told.
+# Words that follow such a word without being a password.
 _OTHER_WORDS = (
     "a an and be been being by due expired expiring for from going has in invalid it known needed no not now of on or "
     "protected required reset safe sent separate separately set so the this to too valid weak will with wrong you your "
@@ -44,11 +44,11 @@ _OTHER_WORDS = (
 _NO_PASSWORD = frozenset(_OTHER_WORDS.split())
 
 
-# What is near such a word: the password may stand in another order, in a table, or in a line of its own.
+# The text near such a word: the password may stand in another order, in a table, or in a line of its own.
 _NEAR = re.compile(rf"(?:{_WORDS}|{_JOINED_WORDS}|code|key|schlüssel|clé|chiave|ключ|код)", re.IGNORECASE)
 _BEFORE, _AFTER = 60, 120
 _TOKEN = re.compile(r"[^\s\"'“”„«»‘’()\[\]<>,;。、：:]{3,64}")
-# What people and attackers use without saying so.
+# Common passwords, tried even if the message does not mention them.
 _COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "virus", "malware", "secret", "invoice")
 
 

@@ -1,4 +1,4 @@
-"""Telephone numbers in a text, as callback fraud writes them: of North America, with the sign of a country, or named.
+"""Finds phone numbers in a text as callback fraud writes them: North American, with a country code, or named.
 
 Security: works on hostile text; every pattern is linear.
 """
@@ -7,12 +7,12 @@ import re
 
 import re2
 
-_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # what stands in every number below, and is found faster
+_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # occurs in every number below, and is faster to find
 _PHONE = re.compile(
     r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
     r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
 )
-# Elsewhere they are grouped in many ways, as sums and dates are: the sign of a country or a word must say what it is.
+# Other countries group digits like sums and dates: a country code or a word must mark them as a number.
 _ABROAD = re2.compile(
     r"(?:^|[^\w.+-])(\+[1-9]\d{0,2}[ ./-]?(?:\(0\) ?)?\d[\d ./-]{5,16}\d)\b"
     r"|\b(?:tel|telefon[a-z]*|telephon[a-z]*|hotline|rufnummer|nummer|numero|ruf(?:en|t)?|wahlen sie"

@@ -1,6 +1,6 @@
-"""Phrases weighed by how long the text is: whoever writes at length uses the words of everybody at some point.
+"""Matches phrases by their density: a long text contains many common phrases by chance.
 
-Text that nobody sees counts for nothing, so that hiding some dilutes no phrase.
+Hidden text does not count, so that it dilutes no phrase.
 
 Security: works on hostile text inside a killable worker; it only counts.
 """
@@ -16,9 +16,9 @@ _OFTEN = "-often"
 
 
 def match_by_density(view: View, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield what `match_phrases` does, but ask one phrase more of a family for every further portion of the text.
+    """Yield the findings of `match_phrases`, but require one phrase more per family for each further portion of text.
 
-    A long text is match in windows, and so is what only some clients show, so that no text dilutes another.
+    Long texts, and texts that only some clients show, are matched in windows, so that no text dilutes another.
     """
     found: dict[str, Finding] = {}
     hidden = unseen(view)

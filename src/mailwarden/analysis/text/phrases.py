@@ -1,9 +1,9 @@
-"""Books of phrases: families of words as data, found in one linear pass over what a person reads.
+"""Phrase books: families of phrases as data, matched in one linear pass over the text that a person reads.
 
 A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and what RE2 knows
-(`(a|b)`, `s?`, `\\d`) may stand in it. Accents, wide forms and invisible characters are folded away on both sides.
+(`(a|b)`, `s?`, `\\d`) may stand in it. Accents, wide forms and invisible characters are folded on both sides.
 
-Security: the text is hostile, the phrases are ours; RE2 is linear, what is told of it is cut.
+Security: the text is hostile, the phrases are ours; RE2 is linear, reported words are cut.
 """
 
 import re
@@ -23,7 +23,7 @@ from mailwarden.analysis.text.literals import SENTENCE_ENDS, Shape, commonness, 
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 
-PHRASE_MEMORY = 512 * 1024  # what a hostile text makes beyond it is thrown away and made again
+PHRASE_MEMORY = 512 * 1024  # RE2 drops its states beyond this size and rebuilds them
 TOLD = 80
 SELDOM = 0.004
 IN_FRONT = 0.2  # of the letters of a text begin a word
@@ -33,7 +33,7 @@ _SENTENCE_END = re.compile(f"[{SENTENCE_ENDS}]")
 _BOOK = "_phrases.yml"
 _LATIN = re.compile(r"[a-z0-9]|\\d")
 _WORD_BEGINS = r"\b"
-_WORD_SIGNS = frozenset(f"{ascii_letters}{digits}_")  # what RE2 takes for a part of a word
+_WORD_CHARACTERS = frozenset(f"{ascii_letters}{digits}_")  # the word characters of RE2
 
 
 class _Pattern(Protocol):
@@ -104,7 +104,7 @@ class PhraseBook:
                     start, end = end + 1, next(ends, len(text))
             if anywhere:
                 pieces.update(anywhere)
-            if in_front and (place < length or text[place - length] not in _WORD_SIGNS):
+            if in_front and (place < length or text[place - length] not in _WORD_CHARACTERS):
                 pieces.update(in_front)
         if pieces:
             yield text[start:end], pieces
@@ -127,14 +127,14 @@ class _Phrase:
         self.family = family
         self.pieces = tuple(_begin(piece.strip()) for piece in fold(phrase).split(".."))
         self.pattern = _compile(_GAP.join(self.pieces))
-        # Counting the signs of a gap is dear: first it is asked whether the pieces stand in their order at all.
+        # Counting the characters of a gap is slow: first check whether the pieces occur in their order at all.
         self.order = _compile(_ANY_GAP.join(self.pieces)) if len(self.pieces) > 1 else None
         shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in self.pieces}
         self.crosses = any(shape.crosses for shape in shapes.values())
         signs = {piece: sign for piece, shape in shapes.items() if (sign := _read_sign(piece, shape))}
         rarest_first = sorted(signs, key=lambda piece: signs[piece].commonness)
         self.rarest = rarest_first[0] if rarest_first else ""
-        # A word that stands in every text would only be met in vain.
+        # A word that occurs in every text selects nothing.
         seldom = [piece for piece in rarest_first if signs[piece].commonness < SELDOM]
         self.needed = {piece: signs[piece] for piece in (*rarest_first[:2], *seldom)}
 
@@ -154,7 +154,7 @@ def _read_sign(piece: str, shape: Shape) -> _Sign | None:
     """Return the rarer of the words that a piece holds and those that it begins with at the beginning of a word."""
     signs = [_Sign(shape.best, in_front=False)] if shape.best else []
     beginnings = shape.exact or shape.begins
-    if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_SIGNS for word in beginnings):
+    if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_CHARACTERS for word in beginnings):
         signs.append(_Sign(shortest_beginnings(beginnings), in_front=True))
     return min(signs, key=lambda sign: sign.commonness, default=None)
 
@@ -199,13 +199,13 @@ def load_books() -> PhraseBook:
     return PhraseBook(families)
 
 
-@lru_cache(maxsize=128)  # every analyzer of phrases hears the same texts, one after the other
+@lru_cache(maxsize=128)  # every analyzer of phrases matches the same texts, one after the other
 def match_books(text: str) -> dict[str, PhraseMatch]:
     return load_books().find(text)
 
 
 def match_phrases(text: str, name: str, often: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield `<name>.<family>` for every family match, and `<name>.<family>-often` where as many phrases as told are."""
+    """Yield `<name>.<family>` for every matched family, and `<name>.<family>-often` from `often[family]` phrases on."""
     for full_name, match in match_books(text).items():
         book, _, family = full_name.partition(".")
         if book == name:

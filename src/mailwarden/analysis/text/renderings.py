@@ -37,7 +37,7 @@ _PAGES = frozenset({"X-ALT-DESC", "STYLED-DESCRIPTION"})
 
 
 class Calendar(Struct, frozen=True):
-    entries: tuple[str, ...] = ()  # what is shown, field by field
+    entries: tuple[str, ...] = ()  # shown fields
     links: tuple[str, ...] = ()  # the other values, which may hold addresses
     pages: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ _PAGE_NAMES = frozenset(
 _RICH_TYPES = frozenset({"text/rtf", "application/rtf", "application/x-rtf", "application/msword-rtf"})
 _XML_NAMES = frozenset({"xml", "xsl", "xslt", "xhtml", "xht", "rdf", "rss", "atom", "wsdl", "xbrl"})
 _MARKUP = ("http://www.w3.org/1999/xhtml", "http://www.w3.org/2000/svg")
-# How a page begins (MIME Sniffing, 7.1); what begins so is a page in some client, whatever its type says.
+# How a page begins (MIME Sniffing, 7.1); some client shows such content as a page regardless of its type.
 _PAGE_START = re.compile(r"<(?:!doctype html|html|head|body|script|svg|title|style|iframe|meta)[\s/>]", re.IGNORECASE)
 _FRAGMENT_START = re.compile(r"<(?:a|b|br|div|font|form|h1|img|p|table|center|span)[\s/>]", re.IGNORECASE)
 _NO_PAGES = frozenset({"text/csv", "text/css", "text/markdown"})
@@ -109,12 +109,12 @@ _PREFIX = re.compile(
     rf"xmlns:([A-Za-z_][\w.-]{{0,40}})\s{{0,9}}=\s{{0,9}}[\"'](?:{'|'.join(map(re.escape, _MARKUP))})[\"']"
 )
 _ENTITY = re.compile(r"<!ENTITY\s{1,20}([A-Za-z_][\w.-]{0,40})\s{1,20}(?:\"([^\"]{0,100000})\"|'([^']{0,100000})')")
-_ROUNDS = 3  # entities inside of entities
+_ROUNDS = 3  # entities inside entities
 _FLOWED_BREAK = re.compile(r" \r?\n>{0,9}")
 
 
 class Source(Struct, frozen=True):
-    """What is to be rendered: the content of a part or of a file inside of one."""
+    """The input of a rendering: the content of a part or of a file inside one."""
 
     part: Part
     name: str
@@ -170,7 +170,7 @@ def is_page_type(source: Source) -> bool:
 
 
 def _may_be_text(source: Source, content: bytes) -> bool:
-    """Tell what can be a text or a page: text by its type, XML, or content without an ending that looks like markup."""
+    """Return whether this can be text or a page: text by its type, XML, or markup without a known ending."""
     if source.media_type.startswith("text/") or source.media_type.endswith(("/xml", "+xml")):
         return True
     ending = ending_of(source.name)
@@ -181,7 +181,7 @@ def _may_be_text(source: Source, content: bytes) -> bool:
 
 
 def _is_known(ending: str) -> bool:
-    """Tell an ending that a program other than a browser opens; words with a blank or a digit alone are none."""
+    """Return whether a program other than a browser opens this ending; words with a blank or digits are no ending."""
     return 1 < len(ending) <= 5 and ending.isascii() and ending.isalnum() and not ending.isdigit()
 
 

@@ -35,7 +35,7 @@ _FILE_MONIKER = bytes.fromhex("0303000000000000c000000000000046")
 
 
 class Compound(Struct, frozen=True):
-    """What one compound file holds that matters."""
+    """The contents of one compound file."""
 
     code: str = ""  # the source of its macros, joined and cut
     macros: bool = False
@@ -52,7 +52,7 @@ def read_compound(content: bytes, coverage: Coverage | None = None, place: Place
     coverage = coverage or Coverage()
     if not content.startswith(SIGNATURE):
         return Compound()
-    import olefile  # noqa: PLC0415 - dear to import, and few messages need it
+    import olefile  # noqa: PLC0415 - slow to import, and few messages need it
 
     reader = _Reader(coverage, place)
     try:
@@ -164,7 +164,7 @@ class _Reader:
                 return
             if kind == _FILE_PASS:
                 self.encrypted = True
-                return  # what follows cannot be read
+                return  # the rest cannot be read
             if kind == _BOUND_SHEET and data[position + 9 : position + 10] == bytes([_SHEET_OF_MACROS]):
                 self.macro_sheets = True
             position += 4 + length
@@ -212,7 +212,7 @@ def unpack_source(data: bytes, limit: int) -> bytes:
     position = 1
     while position + 2 < len(data) and len(out) < limit:
         head = int.from_bytes(data[position : position + 2], "little")
-        if head >> 12 & 7 != 3:  # every chunk bears this mark: here the source ends
+        if head >> 12 & 7 != 3:  # every chunk has this signature: the source ends here
             break
         packed = bool(head & 0x8000)
         end = min(position + ((head & 0x0FFF) + 3 if packed else _CHUNK + 2), len(data))
@@ -247,12 +247,12 @@ def _unpack_chunk(data: bytes, position: int, end: int, out: bytearray) -> None:
                 out.append(out[-offset])
 
 
-DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it and asks nobody
+DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with it without asking
 
 
 def decrypt(content: bytes, password: str) -> bytes:
     """Return the document in plain form, or b"" where the password is wrong."""
-    import msoffcrypto  # noqa: PLC0415 - dear to import, and few messages need it
+    import msoffcrypto  # noqa: PLC0415 - slow to import, and few messages need it
 
     plain = io.BytesIO()
     with suppress(Exception):  # a wrong password and a broken document raise what they like

@@ -89,14 +89,14 @@ def read_document(
 
 
 def _is_flat(content: bytes, kind: str) -> bool:
-    """Tell a document that is one file of XML, or a page that Office saved."""
+    """Return whether this is a document in one XML file, or an HTML page saved by Office."""
     if any(mark in content for mark in _FLAT):
         return True
     return kind == "web page" and b"urn:schemas-microsoft-com:office" in content
 
 
 def _from_compound(found: Compound, *, traces: bool) -> OfficeDocument:
-    """Take a broken file that bears the traces of macros for one that has them: Office repairs what it opens."""
+    """Return the document; a broken file with traces of macros counts as having them, because Office repairs files."""
     return OfficeDocument(
         found.macros or traces,
         found.code,
@@ -303,7 +303,7 @@ def _is_document(names: set[str]) -> bool:
 
 
 def _is_open_macro(name: str, data: bytes) -> bool:
-    """Tell a module of an OpenDocument's macros; every document of LibreOffice has empty libraries."""
+    """Return whether this is a macro module of an OpenDocument; LibreOffice writes empty libraries into all files."""
     if name.startswith("scripts/"):
         return True
     return name.startswith("basic/") and not name.endswith(("script-lb.xml", "script-lc.xml")) and bool(data.strip())

@@ -28,12 +28,12 @@ _SMALLEST_FILE = 150  # bytes; a damaged file that is smaller shows nothing
 
 
 def is_pdf(content: bytes) -> bool:
-    """Tell a PDF by its header, which viewers accept behind up to a kilobyte of other bytes."""
+    """Return whether this is a PDF, by its header; viewers accept up to a kilobyte of other bytes before it."""
     return b"%PDF-" in content[:1_024]  # not inspection: viewers look no further (ISO 32000-1, annex H)
 
 
 class PdfReading(Struct, frozen=True):
-    """What pdfium reads in one document."""
+    """The contents of one document as pdfium reads it."""
 
     loaded: bool = False
     locked: bool = False  # no password opens it
@@ -105,7 +105,7 @@ def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: Pl
 
 
 def attached_files(content: bytes, passwords: Passwords, coverage: Coverage) -> Iterator[tuple[str, bytes]]:
-    """Yield the files inside of a document; one that does not open is recorded by the reader of its links."""
+    """Yield the files inside a document; one that does not open is recorded by the reader of its links."""
     document, _, _ = open_pdf(content, passwords)
     if document is None:
         return

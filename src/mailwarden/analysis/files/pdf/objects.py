@@ -83,7 +83,7 @@ def unescape_names(text: bytes) -> bytes:
 
 
 def dictionary_at(text: bytes, start: int, limit: int) -> bytes:
-    """Return the dictionary that begins there; brackets inside of strings do not count."""
+    """Return the dictionary that begins there; brackets inside strings do not count."""
     depth = strings = 0
     for mark in _MARK.finditer(text, start, start + limit):
         if mark[0] in (b"(", b")"):

@@ -46,7 +46,7 @@ _CALLED_AT_ONCE = re.compile(r"\}\s{0,9}\)?\s{0,9}\(")
 _CALL = re.compile(r"([A-Za-z_$][\w$]{0,60})\s{0,9}\(")
 _BRACES = re.compile(r"([{}])")
 _GRAMMAR = frozenset({"if", "for", "while", "switch", "catch", "with", "return", "typeof", "function"})
-# What scripts are made of that print, turn to a page or fill in today's date, and nothing else.
+# The statements of scripts that only print, turn to a page or fill in today's date.
 _HARMLESS = frozenset(
     (  # noqa: SIM905 - so many quoted words would fill the screen
         "this doc print true false null var new if else zoom zoomType fit fitW fitH fitV pageNum layout pageLayout "
@@ -55,7 +55,7 @@ _HARMLESS = frozenset(
         "calculateNow calculate resetForm delay dirty setFocus viewState numPages"
     ).split()
 )
-# Wherever they stand in a script of the document, also inside of its functions.
+# Wherever they stand in a script of the document, also inside its functions.
 _ACTS = (
     ("it opens an address", re.compile(r"\b(?:launchURL|getURL)\b|\bSOAP\s{0,9}\.|\bNet\s{0,9}\.\s{0,9}HTTP\b")),
     ("it opens or saves a file", re.compile(r"\b(?:exportDataObject|openDataObject|openDoc)\b")),
@@ -74,7 +74,7 @@ _SENDING = frozenset({"submitForm", "mailDoc", "mailForm", "mailMsg", "eval"})
 
 
 class DocumentScripts(Struct, frozen=True):
-    """What the scripts of the document do: `runs` more than define, print or fill in; `acts` says how one attacks."""
+    """The effects of the scripts: `runs` if one does more than define, print or fill in; `acts` is how one attacks."""
 
     runs: bool = False
     acts: str = ""
@@ -96,7 +96,7 @@ def look_at_scripts(objects: PdfObjects, texts: Sequence[bytes], others: Iterabl
 
 
 def is_harmless(script: str) -> bool:
-    """Tell a script that only prints, turns pages or fills in."""
+    """Return whether a script only prints, turns pages or fills in fields."""
     words = _QUOTED.sub(" ", script)
     return bool(script) and set(_WORD.findall(words)) <= _HARMLESS | set(_DEFINED.findall(words))
 
@@ -114,7 +114,7 @@ def how_it_acts(script: str, calls: Set[str]) -> str:
 
 
 def _runs(script: str, calls: Set[str]) -> bool:
-    """Tell whether a script does more than define; one that cannot be read may."""
+    """Return whether a script does more than define; one that cannot be read may."""
     return not script or bool(calls - _HARMLESS)
 
 
@@ -140,7 +140,7 @@ def calls_at_once(script: str) -> set[str]:
 
 
 def _without_texts(script: str) -> str:
-    """Return a script with an empty string in place of each string and comment; what has no end is none."""
+    """Return a script with each string and comment emptied; a string or comment without an end stays."""
     shown: list[str] = []
     taken = position = end = 0
     while match := _UNCALLED.search(script, position):
@@ -260,7 +260,7 @@ _WORDS = {
 
 
 class PdfScan(Struct, frozen=True):
-    """What stands in a PDF: the actions by name, links, names of files, and names written so as not to be found."""
+    """The contents of a PDF: actions by name, links, names of files, and obfuscated names."""
 
     actions: frozenset[str] = frozenset()
     links: tuple[str, ...] = ()
