@@ -6,8 +6,8 @@ import re
 from tests.house.tree import name_of, parsed, python_files
 
 ROOMS = tuple(f"src/mailwarden/{room}/" for room in ("abby", "access", "console", "serving"))
-DOOR = "src/mailwarden/serving/front_door.py"
-FINDER = "src/mailwarden/serving/caller.py"
+DOOR = "src/mailwarden/serving/http_app.py"
+FINDER = "src/mailwarden/serving/http_app.py"
 # aiohttp's ways to the other end of a connection, and to what proxies write.
 WAYS = {"remote", "forwarded", "_transport_peername", "peername"}
 # The scheme and the host that a proxy, or anybody, writes beside the request are believed nowhere.

@@ -20,7 +20,7 @@ from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest
 from mailwarden.console.templating import POLICY, Templates
 from mailwarden.errors import StorageUnavailable
-from mailwarden.serving.front_door import FrontDoor
+from mailwarden.serving.http_app import HttpApp
 from mailwarden.telemetry.metrics import Metrics
 
 TOKEN = "the-token-of-this-session"
@@ -90,7 +90,7 @@ PAGES = (
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
     routes = ConsoleAuth(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
-    door = FrontDoor([*routes, assets.route()], Metrics())
+    door = HttpApp([*routes, assets.route()], Metrics())
     made: Client = TestClient(RawTestServer(door.answer))
     async with made:
         yield made

@@ -22,7 +22,7 @@ from mailwarden.errors import (
 )
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
-from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.uploads import Keep, UploadReceiver, receive_upload
 from mailwarden.settings.shared import Listen
@@ -48,7 +48,7 @@ class StandIn:
         self.received = []
 
     def door(self):
-        return FrontDoor(
+        return HttpApp(
             [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
         )
 

@@ -14,9 +14,8 @@ from mailwarden.cli.main import main
 from mailwarden.guard.jobs import engine_watch as guard_engines
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.evidence import FailureKind
-from mailwarden.serving.front_door import Call, FrontDoor, Route
-from mailwarden.serving.port import open_port
-from mailwarden.serving.server import Limits, serving
+from mailwarden.serving.http_app import Call, HttpApp, Route
+from mailwarden.serving.server import Limits, open_port, serving
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 
@@ -58,7 +57,7 @@ async def test_head_is_answered_as_get_without_a_body():
         return response
 
     routes = [Route("GET", "/healthz", show), Route("GET", "/stream", stream), Route("POST", "/submit", show)]
-    door = FrontDoor(routes, Metrics())
+    door = HttpApp(routes, Metrics())
     async with serving(door, Listen(), None, Limits(), inherits=False) as port:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
             async with session.get("/healthz") as got, session.head("/healthz") as asked:

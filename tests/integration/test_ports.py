@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.serving.port import open_port
+from mailwarden.serving.server import open_port
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.settings.shared import Listen
 

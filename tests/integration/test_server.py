@@ -8,7 +8,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.settings.networks import Networks
 from mailwarden.settings.shared import Listen
@@ -29,7 +29,7 @@ async def answer_late(call):
 
 @pytest.fixture
 async def door():
-    return FrontDoor([Route("GET", "/ok", answer_ok), Route("GET", "/late", answer_late)], Metrics())
+    return HttpApp([Route("GET", "/ok", answer_ok), Route("GET", "/late", answer_late)], Metrics())
 
 
 async def exchange(reader, writer, raw):
@@ -54,7 +54,7 @@ async def test_a_head_must_be_whole_in_time_however_it_drips(door):
 
 def test_half_a_head_that_comes_with_the_connection_is_not_waited_for_either():
     async def scenario():
-        door = FrontDoor([Route("GET", "/ok", answer_ok)], Metrics())
+        door = HttpApp([Route("GET", "/ok", answer_ok)], Metrics())
         async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
             # Both are in the kernel before the server's loop runs again, so it reads them in one turn.
             with socket.create_connection(("127.0.0.1", port)) as early:
@@ -123,7 +123,7 @@ async def test_one_address_cannot_take_all_connections(door):
     ],
 )
 def test_connections_are_counted_by_address_and_proxies_are_not(peer: object, counted: str | None):
-    door = FrontDoor([], Metrics(), proxies=Networks.of(["10.0.0.10/32"]))
+    door = HttpApp([], Metrics(), proxies=Networks.of(["10.0.0.10/32"]))
     transport = asyncio.BaseTransport({"peername": peer})
     assert door.counted_address(transport) == counted
 
@@ -192,7 +192,7 @@ async def test_the_bytes_of_a_body_are_no_head(size):
         body = await call.request.content.read() if size < 1_000_000 else b""
         return web.Response(text=str(len(body)), status=200 if body else 413)
 
-    door = FrontDoor([Route("POST", "/take", take)], Metrics())
+    door = HttpApp([Route("POST", "/take", take)], Metrics())
     async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size

@@ -26,7 +26,7 @@ from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.database.pool import Connection, Database
 from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
-from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.settings.reader import read
 from tests.samples.people import ADA, ALL
 
@@ -67,13 +67,13 @@ def folder(tmp_path: Path, database_url: str) -> Path:
 
 
 @pytest.fixture
-async def door(folder: Path, queries: Queries) -> AsyncIterator[FrontDoor]:
+async def door(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
     async with built_abby(read(folder / PATH, AbbyConfig), folder) as door:
         yield door
 
 
 @pytest.fixture
-async def client(door: FrontDoor) -> AsyncIterator[Client]:
+async def client(door: HttpApp) -> AsyncIterator[Client]:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         _serving.set(True)  # in the context of this connection's task alone
         return await door.answer(request)
@@ -127,7 +127,7 @@ async def call(client: Client, route: Route, headers: dict[str, str], csrf: str)
 
 
 async def test_no_route_queries_for_a_caller_that_proved_nothing(
-    client: Client, door: FrontDoor, queries: Queries, database_url: str
+    client: Client, door: HttpApp, queries: Queries, database_url: str
 ) -> None:
     callers = await credentials(client, database_url)
     queries.count = 0

@@ -26,15 +26,14 @@ from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Sta
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
-from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, serving
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
-from mailwarden.wire.guard import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
+from mailwarden.wire.guard import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
 from mailwarden.wire.parameters import envelope_of, read_parameters
-from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
 from tests.samples.finished import finished_request
 
@@ -63,7 +62,7 @@ class StandIn:
         self.handovers = []
 
     def door(self):
-        return FrontDoor(
+        return HttpApp(
             [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
         )
 

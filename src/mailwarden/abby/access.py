@@ -19,7 +19,7 @@ from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, Ra
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.serving.errors import answer_for
-from mailwarden.serving.front_door import Call, Handler
+from mailwarden.serving.http_app import Call, Handler
 
 SUBMIT = "messageQueue.submit"
 READ = "messageQueue.read"

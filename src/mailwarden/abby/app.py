@@ -69,7 +69,7 @@ from mailwarden.quarantine.digest import DigestLinkService, DigestLinkSigner, Di
 from mailwarden.quarantine.service import QuarantineService
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import open_vault
-from mailwarden.serving.front_door import Call, FrontDoor, Route
+from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, client_context, server_context
@@ -84,7 +84,7 @@ SEARCHES = 4  # of history at once; others wait for a moment
 
 
 @asynccontextmanager
-async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoor]:
+async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
     """Start everything abby needs; end it in the opposite order."""
     metrics = Metrics()
     core = config.service_providers.core
@@ -176,7 +176,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[FrontDoo
             spool=spool,
             metrics=metrics,
         )
-        yield FrontDoor(
+        yield HttpApp(
             [*routes, *build_console(console)],
             metrics,
             proxies=Networks.of(config.trusted_proxies),

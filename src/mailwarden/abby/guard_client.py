@@ -36,13 +36,17 @@ from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
     GROUPS_HEADER,
+    MAX_LINE,
     PROGRESS_HEADER,
     REQUEST_ID_HEADER,
     STORE_HEADER,
     SUBMIT_PATH,
+    AnalysisDone,
+    AnalysisFailed,
+    AnalyzerDone,
+    read_line,
     write_groups,
 )
-from mailwarden.wire.progress import MAX_LINE, AnalysisDone, AnalysisFailed, AnalyzerDone, read_line
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
 
 MAX_ANSWER = 1_048_576

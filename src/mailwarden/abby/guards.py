@@ -11,8 +11,8 @@ import msgspec
 
 from mailwarden.errors import Overloaded
 from mailwarden.settings.effective import Setting
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, GuardStatus
 
 ASK_TIMEOUT = 1.0

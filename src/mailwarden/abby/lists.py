@@ -18,8 +18,8 @@ from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import Reading
 from mailwarden.model.tenant import Tenant
-from mailwarden.serving.front_door import Call, finish_headers
-from mailwarden.serving.json_body import receive_json
+from mailwarden.serving.http_app import Call, finish_headers
+from mailwarden.serving.uploads import receive_json
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import (
     AddEntries,

@@ -14,7 +14,7 @@ from mailwarden.lists.catalogue import CATALOGUE
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.policy.catalogue import Catalogue
 from mailwarden.serving.errors import STATUS_OF
-from mailwarden.serving.front_door import API_VERSION, Route
+from mailwarden.serving.http_app import API_VERSION, Route
 from mailwarden.serving.uploads import MAX_BODY
 from mailwarden.wire.explanation import ExplanationQuery, MessageExplanation
 from mailwarden.wire.lists import (

@@ -16,8 +16,8 @@ from mailwarden.errors import MessageNotFound
 from mailwarden.model.actor import Actor
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService, held_of
-from mailwarden.serving.front_door import Call, finish_headers
-from mailwarden.serving.json_body import receive_json
+from mailwarden.serving.http_app import Call, finish_headers
+from mailwarden.serving.uploads import receive_json
 from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
 from mailwarden.wire.query import read_query
 from mailwarden.wire.strict_json import convert, read_object, violation_at

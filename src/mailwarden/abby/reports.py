@@ -28,7 +28,7 @@ from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
 from mailwarden.wire.query import read_query
 from mailwarden.wire.reports import (

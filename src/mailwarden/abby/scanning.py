@@ -22,7 +22,7 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics

@@ -14,7 +14,7 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.guards import GuardWatch
 from mailwarden.console.services import GuardView, TokenView
 from mailwarden.database.pool import Database
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 from mailwarden.settings.effective import Setting, effective
 from mailwarden.wire.guard import GuardStatus
 from mailwarden.wire.scanning import SystemStatus

@@ -31,8 +31,8 @@ from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 MAX_DOMAIN = 253
 _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
@@ -383,7 +383,7 @@ class TenantDirectory:
 
     def __init__(self, store: TenantStore, interval: float = REFRESH_INTERVAL) -> None:
         self._store = store
-        self._chore = Chore("tenant directory", self.refresh, interval, quiet=True)
+        self._periodic_task = PeriodicTask("tenant directory", self.refresh, interval, quiet=True)
         self._snapshot: Snapshot | None = None
 
     @property
@@ -426,8 +426,8 @@ class TenantDirectory:
 
     async def start(self) -> None:
         """Read the tenants once if the database is there, and keep reading behind the caller's back."""
-        await self._chore.attempt()
-        self._chore.start()
+        await self._periodic_task.attempt()
+        self._periodic_task.start()
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()

@@ -41,7 +41,7 @@ from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
 from mailwarden.quarantine.digest import DigestLinkService
 from mailwarden.quarantine.service import QuarantineService
-from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.metrics import Metrics
 
 

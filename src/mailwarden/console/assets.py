@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from mailwarden.errors import NotFound
-from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.http_app import Call, Route
 
 FOLDER = Path(__file__).parent / "static"
 PREFIX = "/console/static"

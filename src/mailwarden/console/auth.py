@@ -23,7 +23,7 @@ from mailwarden.console.texts import DONE
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InternalError, MailwardenError
 from mailwarden.serving.errors import STATUS_OF, answer_for
-from mailwarden.serving.front_door import Call, Handler, Route
+from mailwarden.serving.http_app import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
 
 PREFIX = "/console"

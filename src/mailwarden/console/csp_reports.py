@@ -10,7 +10,7 @@ from aiohttp import web
 
 from mailwarden.console.templating import REPORTS
 from mailwarden.errors import BadRequest, PayloadTooLarge
-from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.http_app import Call, Route
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 

@@ -22,7 +22,7 @@ from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
-from mailwarden.serving.front_door import Call, finish_headers
+from mailwarden.serving.http_app import Call, finish_headers
 
 GLOBAL = "global"
 NOTHING: Mapping[str, object] = {}

@@ -17,7 +17,7 @@ from mailwarden.model.actor import Actor
 from mailwarden.quarantine.digest import LINK_PATH, DigestLine, DigestLinkService, HeldForRecipient
 from mailwarden.quarantine.model import State
 from mailwarden.serving.errors import STATUS_OF, answer_for
-from mailwarden.serving.front_door import Call, Handler, Route
+from mailwarden.serving.http_app import Call, Handler, Route
 from mailwarden.telemetry.logs import get_logger
 
 POLICY = (

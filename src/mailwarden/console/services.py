@@ -9,8 +9,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 from mailwarden.serving.spool import Spooled
 from mailwarden.settings.effective import Setting
-from mailwarden.wire.guard import GuardStatus
-from mailwarden.wire.progress import AnalyzerDone
+from mailwarden.wire.guard import AnalyzerDone, GuardStatus
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
 

@@ -15,7 +15,7 @@ from mailwarden.console.forms import CSRF_FIELD, forged_form
 from mailwarden.console.request import VisitorRequest
 from mailwarden.errors import NotFound
 from mailwarden.model.scope import Scope
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 
 ASK_SECONDS = 5.0  # between two questions whether somebody exists, until somebody does
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import asyncpg
 from msgspec import Struct
 
-from mailwarden.database.failures import storage_unavailable
-from mailwarden.database.pool import CONNECT_TIMEOUT, Connection
+from mailwarden.database.pool import CONNECT_TIMEOUT, Connection, storage_unavailable
 from mailwarden.errors import CommandError
 
 FOLDER = Path(__file__).parent / "migrations"

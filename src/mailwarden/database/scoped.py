@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 
-from mailwarden.database.failures import is_away
-from mailwarden.database.pool import Connection
+from mailwarden.database.pool import Connection, is_away
 
 EVERYTHING = "all"
 GLOBAL = "global"

@@ -46,16 +46,16 @@ from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
 from mailwarden.serving.client_names import ClientNames
-from mailwarden.serving.front_door import Call, FrontDoor, Handler, Route
+from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger, start_logging
 from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
+from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.telemetry.self_tests import BASIC, require_known_answers
 from mailwarden.wire.guard import GUARD_CONFIGURATION_PATH, GUARD_STATUS_PATH, SUBMIT_PATH, GuardStatus
 
@@ -137,7 +137,7 @@ def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
 
 
 @asynccontextmanager
-async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, FrontDoor]]:
+async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, HttpApp]]:
     """Start guard with all its scan sources."""
     metrics = Metrics()
     async with open_context(config, folder, metrics) as (guard, context):
@@ -150,7 +150,7 @@ async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[G
             guard.closers = (close_smtp, close_http)
             clients = ClientNames(config.tls.client_names, f"tls.clientNames in {PATH}")
             routes = _routes(context, guard, metrics, settings)
-            yield guard, FrontDoor(routes, metrics, clients=clients, max_head=MAX_HEAD)
+            yield guard, HttpApp(routes, metrics, clients=clients, max_head=MAX_HEAD)
 
 
 @asynccontextmanager

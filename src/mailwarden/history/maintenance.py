@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from mailwarden.history.store import HistoryStore
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 RETENTION_INTERVAL = 3_600.0
 ROLLUP_INTERVAL = 30.0
@@ -21,7 +21,7 @@ class Retention:
     def __init__(self, store: HistoryStore, days: int, interval: float = RETENTION_INTERVAL) -> None:
         self._store = store
         self._days = days
-        self._chore = Chore("history retention", self._run, interval)
+        self._periodic_task = PeriodicTask("history retention", self._run, interval)
 
     async def delete_days(self) -> int:
         """Delete the days after the deployment's retention; return how many."""
@@ -38,10 +38,10 @@ class Retention:
         return await self._store.senders.delete_unseen(_ALL, _days_ago(SENDER_DAYS))
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        self._periodic_task.start(at_once=True)
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()
 
     async def _run(self) -> None:
         if days := await self.delete_days():
@@ -57,13 +57,13 @@ class Rollups:
 
     def __init__(self, store: HistoryStore, interval: float = ROLLUP_INTERVAL) -> None:
         self._store = store
-        self._chore = Chore("history rollups", self._run, interval)
+        self._periodic_task = PeriodicTask("history rollups", self._run, interval)
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        self._periodic_task.start(at_once=True)
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()
 
     async def _run(self) -> None:
         await self._store.update_rollups(_ALL)

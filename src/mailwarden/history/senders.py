@@ -20,8 +20,8 @@ from mailwarden.history.store import ContactCount, ContactStats, SenderStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import end_tasks
 
 DEADLINE = 0.03  # seconds
 BATCH = 25  # lookups in one statement, few enough for one index lookup each

@@ -14,9 +14,9 @@ from typing import Protocol
 from mailwarden.errors import StorageUnavailable
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import end_tasks
 
 BATCH = 200
 PAUSE = 0.05  # between two batches, so that a busy guard writes dozens of rows in a statement instead of two

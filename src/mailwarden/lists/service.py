@@ -20,8 +20,8 @@ from mailwarden.lists.store import GRACE, Changes, ListStore, Reading, Stamp
 from mailwarden.lists.undo import Undone, UndoStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import PeriodicTask
 from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry
 from mailwarden.wire.strict_json import violation_at
 
@@ -293,7 +293,7 @@ class Expiry:
 
     def __init__(self, store: ListStore, interval: float = INTERVAL) -> None:
         self._store = store
-        self._chore = Chore("list expiry", self._purge_now, interval, quiet=True)
+        self._periodic_task = PeriodicTask("list expiry", self._purge_now, interval, quiet=True)
 
     async def purge(self, now: datetime) -> int:
         """Delete what expired more than a day before `now`; return how many entries went."""
@@ -311,10 +311,10 @@ class Expiry:
         return purged
 
     def start(self) -> None:
-        self._chore.start()
+        self._periodic_task.start()
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()
 
     async def _purge_now(self) -> None:
         if purged := await self.purge(datetime.now(UTC)):

@@ -31,8 +31,8 @@ from mailwarden.quarantine.store import (
 )
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 MAX_FAILURE = 500
 
@@ -143,20 +143,20 @@ class ReleaseJob:
         self._injector = injector
         self._listener = listener
         self._spool = spool
-        self._chore = Chore("quarantine releases", self.release_all, interval, quiet=True)
+        self._periodic_task = PeriodicTask("quarantine releases", self.release_all, interval, quiet=True)
 
     def start(self) -> None:
-        self._chore.start()
+        self._periodic_task.start()
 
     async def stop(self) -> None:
         """Finish the current release and record its result, then stop."""
-        await self._chore.finish(STOP)
+        await self._periodic_task.finish(STOP)
 
     async def release_all(self) -> int:
         """Do all requested releases, one after the other; return the number of recipients served."""
         vault, total = await self._vault.uid(), 0
-        while not self._chore.stopping:
-            async with self._chore.in_hand:
+        while not self._periodic_task.stopping:
+            async with self._periodic_task.in_hand:
                 release = await self._store.claim(ALL, vault, CLAIM)
                 if release is None:
                     break

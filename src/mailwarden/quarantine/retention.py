@@ -18,9 +18,9 @@ from mailwarden.quarantine.model import DEFAULT, HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.store import IN_SCOPE, SELECT_MESSAGE, lock_body, message_of
 from mailwarden.quarantine.vault import Body, Vault
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 BATCH = 500
 
@@ -184,13 +184,13 @@ class QuarantineRetention:
         self._days = days
         self._swept = datetime.now(UTC) - SWEEP + FIRST_SWEEP
         self._dated = datetime.min.replace(tzinfo=UTC)
-        self._chore = Chore("quarantine retention", self._run, interval)
+        self._periodic_task = PeriodicTask("quarantine retention", self._run, interval)
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        self._periodic_task.start(at_once=True)
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()
 
     async def redate(self) -> int:
         """Apply the tenants' current days; return how many messages got another expiry."""
@@ -272,7 +272,7 @@ class QuarantineMetrics:
     def __init__(self, store: RetentionStore, metrics: Metrics) -> None:
         self._store = store
         self._totals = HeldTotals()
-        self._chore = Chore("quarantine metrics", self.measure, METRICS_INTERVAL, quiet=True)
+        self._periodic_task = PeriodicTask("quarantine metrics", self.measure, METRICS_INTERVAL, quiet=True)
         metrics.gauge("quarantine_messages", "Messages held.").set_function(lambda: self._totals.messages)
         metrics.gauge("quarantine_bytes", "Bytes of the messages held.").set_function(lambda: self._totals.bytes)
         metrics.gauge("quarantine_release_waiting_seconds", "Age of the oldest requested release.").set_function(
@@ -280,10 +280,10 @@ class QuarantineMetrics:
         )
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        self._periodic_task.start(at_once=True)
 
     async def stop(self) -> None:
-        await self._chore.stop()
+        await self._periodic_task.stop()
 
     async def measure(self) -> None:
         self._totals = await self._store.totals(ALL)

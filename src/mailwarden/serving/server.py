@@ -1,10 +1,10 @@
 """The hardened HTTP server of both processes: limits on heads, deadlines for slow callers, and an orderly stop.
 
 Security: reads hostile bytes, by aiohttp's parser. What it lacks is here: a deadline for a whole request head, a
-bound on connections, and errors of the parser in our own form.
-"""
+bound on connections, and errors of the parser in our own form."""
 
 import asyncio
+import errno
 import os
 import secrets
 import signal
@@ -28,11 +28,46 @@ from mailwarden.errors import (
     Overloaded,
     RequestTimeout,
 )
-from mailwarden.serving.front_door import FrontDoor, HeadWriter, HttpRequest, finish_headers
-from mailwarden.serving.port import open_port
+from mailwarden.serving.http_app import HeadWriter, HttpApp, HttpRequest, finish_headers
 from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.logs import get_logger
+
+BACKLOG = 1_024
+EVERY_ADDRESS = "::"  # every address of this host, IPv4 and IPv6 on one socket (RFC 3493, section 5.3)
+_REMEDIES = {
+    errno.EADDRINUSE: "Another process has this port: end it, or choose another in `listen.port`.",
+    errno.EADDRNOTAVAIL: "This host has no such address: set `listen.host`.",
+    errno.EACCES: "This user may not take this port: choose one from 1024 on in `listen.port`.",
+}
+
+
+async def open_port(
+    make: Callable[[], asyncio.BaseProtocol],
+    listen: Listen,
+    ssl_context: ssl.SSLContext | None = None,
+    handshake_timeout: float | None = None,
+) -> asyncio.Server:
+    """Listen where the configuration says; a port that cannot be had is the operator's to mend."""
+    loop = asyncio.get_running_loop()
+    try:
+        if listen.host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
+            both = socket.create_server((listen.host, listen.port), family=socket.AF_INET6, dualstack_ipv6=True)
+            both.setblocking(False)
+            return await loop.create_server(
+                make, sock=both, ssl=ssl_context, ssl_handshake_timeout=handshake_timeout, backlog=BACKLOG
+            )
+        return await loop.create_server(
+            make, listen.host, listen.port, ssl=ssl_context, ssl_handshake_timeout=handshake_timeout, backlog=BACKLOG
+        )
+    except socket.gaierror as error:
+        reason, remedy = error.strerror, "Set `listen.host` to an address of this host."
+    except OSError as error:
+        # The loop puts words of its own around what the system said.
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "Set `listen.host` and `listen.port`.")
+    raise ConfigurationError(f"Cannot listen on {listen.host} port {listen.port}: {reason}. {remedy}")
+
 
 KEEP_ALIVE_SECONDS = 75.0
 HANDSHAKE_SECONDS = 10.0
@@ -57,7 +92,7 @@ class Limits:
 class Server(web.Server):
     """Makes the connections of one listener, and counts them."""
 
-    def __init__(self, door: FrontDoor, limits: Limits) -> None:
+    def __init__(self, door: HttpApp, limits: Limits) -> None:
         super().__init__(self._answer, request_factory=self._make)
         self._door = door
         self._limits = limits
@@ -124,7 +159,7 @@ class Connection(web.RequestHandler):
         "_server",
     )
 
-    def __init__(self, server: Server, door: FrontDoor, limits: Limits) -> None:
+    def __init__(self, server: Server, door: HttpApp, limits: Limits) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -237,7 +272,7 @@ class Connection(web.RequestHandler):
 
 @asynccontextmanager
 async def serving(
-    door: FrontDoor,
+    door: HttpApp,
     listen: Listen,
     ssl_context: ssl.SSLContext | None,
     limits: Limits,
@@ -268,7 +303,7 @@ async def serving(
 
 
 async def serve_until_stopped(
-    door: FrontDoor,
+    door: HttpApp,
     listen: Listen,
     tls: ServerTls,
     limits: Limits,

@@ -1,8 +1,7 @@
 """Receives the scan upload: two parts under a hard limit, the message byte for byte, spooled where it is large.
 
 Security: reads hostile bytes. The size is refused before the body is read where it is declared, and while it streams
-where it is not; a sender that dawdles is cut off.
-"""
+where it is not; a sender that dawdles is cut off."""
 
 import asyncio
 from enum import Enum, auto
@@ -23,6 +22,7 @@ from mailwarden.errors import (
 )
 from mailwarden.serving.form_data import FormDataReader, Part, boundary_of, parse_options
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.wire.query import refuse_query
 
 MAX_BODY = 52_428_800
 MAX_PARAMETERS = 1_048_576
@@ -198,3 +198,21 @@ def is_json(content_type: str) -> bool:
 
 def too_large(max_body: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The request body is larger than {max_body} bytes ({max_body // 1024**2} MiB).")
+
+
+async def receive_json(request: web.BaseRequest, *, max_body: int, body_timeout_ms: int) -> bytes:
+    """Return the bytes of the body, once its head said that it is JSON of a size that fits."""
+    if (request.content_length or 0) > max_body:
+        raise too_large(max_body)
+    if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("The body must not be compressed.")
+    kinds = request.headers.getall("Content-Type", [])
+    if len(kinds) != 1 or not is_json(kinds[0]):
+        raise UnsupportedMediaType("The body must be JSON in UTF-8: send one header `Content-Type: application/json`.")
+    refuse_query(request.query)
+    await grant_body(request)
+    chunks: list[bytes] = []
+    async with BodyClock(body_timeout_ms, max_body) as clock:
+        while chunk := await clock.next_chunk(request):
+            chunks.append(chunk)
+    return b"".join(chunks)

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from mailwarden.settings.document import load
-from mailwarden.settings.reader import TYPE
+from mailwarden.settings.reader import TYPE, load
 
 DEFAULT = "default"
 MASK = "••••••••"

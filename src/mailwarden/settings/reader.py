@@ -9,9 +9,105 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.tokens import (
+    AliasToken,
+    AnchorToken,
+    BlockEndToken,
+    BlockMappingStartToken,
+    BlockSequenceStartToken,
+    DirectiveToken,
+    FlowMappingEndToken,
+    FlowMappingStartToken,
+    FlowSequenceEndToken,
+    FlowSequenceStartToken,
+    TagToken,
+)
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.settings.document import NotADocument, load
+
+MAX_BYTES = 262_144
+MAX_DEPTH = 32
+_REFUSED = {AliasToken: "alias", AnchorToken: "anchor", TagToken: "tag", DirectiveToken: "directive"}
+_OPENING = (BlockMappingStartToken, BlockSequenceStartToken, FlowMappingStartToken, FlowSequenceStartToken)
+_CLOSING = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
+
+
+class NotADocument(Exception):
+    """The file cannot be loaded; each problem has its line."""
+
+    def __init__(self, *problems: tuple[int, str]) -> None:
+        super().__init__("\n".join(problem for _, problem in problems))
+        self.problems = problems
+
+
+class _Constructor(RoundTripConstructor):
+    """Keeps lines, but makes plain floats, which validation knows."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:float", SafeConstructor.construct_yaml_float)
+
+
+def load(path: Path) -> object:
+    """Return the document as mappings and lists that remember their lines, or raise NotADocument."""
+    text = _read(path)
+    try:
+        refused = tuple(_refused(text))
+        if refused:
+            raise NotADocument(*refused)
+        yaml = YAML(typ="rt")
+        yaml.Constructor = _Constructor
+        node: object = yaml.load(text)
+    except DuplicateKeyError as error:
+        key = str(error.problem).partition('"')[2].partition('"')[0]  # the rest of its sentence may hold a secret
+        raise NotADocument((_line(error), f"the key `{key}` stands twice in one mapping")) from None
+    except MarkedYAMLError as error:
+        raise NotADocument((_line(error), f"not YAML: {error.problem}")) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise NotADocument((line, "not YAML: a control character")) from None
+    except (YAMLError, ValueError) as error:
+        raise NotADocument((1, f"not YAML: {str(error).splitlines()[0]}")) from None
+    return {} if node is None else node
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise NotADocument((1, f"cannot be read: {error.strerror or error}")) from None
+    if len(raw) > MAX_BYTES:
+        raise NotADocument((1, f"is larger than {MAX_BYTES:,} bytes, which no configuration needs"))
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise NotADocument((line, "is not UTF-8")) from None
+
+
+def _refused(text: str) -> Iterator[tuple[int, str]]:
+    depth = 0
+    for token in YAML(typ="rt").scan(text):
+        line = token.start_mark.line + 1
+        if isinstance(token, _OPENING):
+            depth += 1
+        elif isinstance(token, _CLOSING):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            yield line, f"is nested more than {MAX_DEPTH} levels deep"
+            return
+        if name := _REFUSED.get(type(token)):
+            yield line, f"an {name} is not allowed here" if name[0] == "a" else f"a {name} is not allowed here"
+
+
+def _line(error: MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return int(mark.line) + 1 if mark else 1
+
 
 T = TypeVar("T")
 TYPE = "type"

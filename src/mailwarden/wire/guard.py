@@ -8,15 +8,17 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from mailwarden.model.evidence import Report
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
+from mailwarden.wire.scanning import MessageAnalysisResult
 
 GGRID_HEADER = "Mailwarden-Ggrid"
 DEADLINE_HEADER = "Mailwarden-Deadline-Ms"
 REQUEST_ID_HEADER = "X-Request-Id"
 GROUPS_HEADER = "Mailwarden-Groups"  # the recipients by tenant, see `write_groups`; in pieces where it is long
-PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/progress
+PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/guard
 STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list entries keep the message
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
@@ -112,3 +114,62 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     lists_lag_seconds: float | None = None  # how old they may be at most
     max_waiting: int = 0  # guard requests that may wait for admission besides those in processing
     worker_sandbox: tuple[str, ...] = ()  # the active layers of the worker sandbox; none: it is disabled
+
+
+MEDIA_TYPE = "application/x-ndjson"
+MAX_LINE = 4 * 1024 * 1024
+
+
+class AnalyzerDone(Struct, frozen=True, rename="camel", tag="analyzer"):
+    """One analyzer has finished, failed or was skipped."""
+
+    analyzer: str
+    status: str
+    milliseconds: float
+    findings: int
+    required: bool
+    engine: str = ""
+    failure: str = ""
+
+
+class AnalysisDone(Struct, frozen=True, rename="camel", tag="result"):
+    """The analysis is finished: the public result, and the finished guard request as history would keep it."""
+
+    result: MessageAnalysisResult
+    record: Raw
+
+
+class AnalysisFailed(Struct, frozen=True, rename="camel", tag="error"):
+    """The analysis ended without a result, by one of our errors."""
+
+    error: str
+    message: str
+    retry_after: int | None = None
+
+
+ProgressLine = AnalyzerDone | AnalysisDone | AnalysisFailed
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ProgressLine)
+
+
+def done_by(report: Report) -> AnalyzerDone:
+    return AnalyzerDone(
+        analyzer=report.analyzer,
+        status=report.status,
+        milliseconds=report.milliseconds,
+        findings=len(report.findings),
+        required=report.required,
+        engine=report.engine,
+        failure=report.failure.sentence if report.failure else "",
+    )
+
+
+def write_line(line: ProgressLine) -> bytes:
+    return _encoder.encode(line) + b"\n"
+
+
+def read_line(line: bytes) -> ProgressLine:
+    """Read one line; what is none raises `msgspec.MsgspecError` or ValueError."""
+    decoded: ProgressLine = _decoder.decode(line)
+    return decoded

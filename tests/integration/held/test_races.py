@@ -1,4 +1,4 @@
-"""Two who want something of one held message at the same moment: what a person asked for is not lost to a chore."""
+"""Two who want something of one held message at the same moment: what a person asked for is not lost to a background job."""
 
 import asyncio
 

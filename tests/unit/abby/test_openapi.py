@@ -3,7 +3,7 @@
 import json
 
 from mailwarden.abby.openapi import OPERATIONS, describe
-from mailwarden.serving.front_door import Route
+from mailwarden.serving.http_app import Route
 
 
 async def answer_nothing(call):

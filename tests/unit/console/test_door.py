@@ -5,7 +5,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from mailwarden.console.auth import check_site, safe_return_path, to_login
 from mailwarden.errors import Forbidden
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 
 
 @pytest.mark.parametrize("wanted", ["/console/lists?scope=global", "/console/messages/1", "/console/"])

@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from mailwarden.console.csp_reports import CspReports
 from mailwarden.console.templating import REPORTS
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 from mailwarden.telemetry.metrics import Metrics
 
 

@@ -5,7 +5,7 @@ import ssl
 import asyncpg
 import pytest
 
-from mailwarden.database.failures import storage_unavailable
+from mailwarden.database.pool import storage_unavailable
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from mailwarden.model.place import Place
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of
 from mailwarden.policy.rules import load_policy
-from mailwarden.settings.document import load
+from mailwarden.settings.reader import load
 from tests.samples.finished import finished_request
 from tests.unit.policy.conftest import failed, finished
 

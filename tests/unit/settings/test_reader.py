@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from mailwarden.settings.document import MAX_BYTES
-from mailwarden.settings.reader import Mistakes, read
+from mailwarden.settings.reader import MAX_BYTES, Mistakes, read
 
 
 class Door(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -25,8 +25,8 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.spool import Spooled
+from mailwarden.wire.guard import AnalyzerDone
 from mailwarden.wire.parameters import read_parameters
-from mailwarden.wire.progress import AnalyzerDone
 from mailwarden.wire.scanning import MessageAnalysisRequest
 
 READER_SECONDS = 30.0

@@ -15,7 +15,7 @@ from mailwarden.console.request import GLOBAL, UserRequest, see_other, with_erro
 from mailwarden.console.services import Deployment
 from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import Call
 
 KEYS = "/console/keys"
 MAX_TENANT_MENU = 100  # beyond it a tenant is typed, not chosen

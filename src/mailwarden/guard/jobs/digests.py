@@ -42,9 +42,9 @@ from mailwarden.quarantine.digest import (
     DigestStore,
     inert_text,
 )
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 _PLAIN = re.compile(r"[\w.+=-]{1,64}@[\w.-]+")
 _CELL = "padding:8px 12px 8px 0;border-top:1px solid #ccc;vertical-align:top;text-align:left"
@@ -217,14 +217,14 @@ class Digests:
         self._counted = metrics.counter("quarantine_digests", "Digests of the quarantine, by outcome.", "outcome")
         self._done: date | None = None  # the last completed day
         self._unanswered: tuple[DigestJob | None, int] = None, 0  # the digest that got no answer last, and how often
-        self._chore = Chore("quarantine digests", self.look, interval)
+        self._periodic_task = PeriodicTask("quarantine digests", self.look, interval)
 
     def start(self) -> None:
-        self._chore.start(rested=True)
+        self._periodic_task.start(at_once=True)
 
     async def stop(self) -> None:
         """Finish the current digest, so that its outcome is stored, then stop."""
-        await self._chore.finish(STOP_TIMEOUT)
+        await self._periodic_task.finish(STOP_TIMEOUT)
 
     async def look(self) -> int:
         """Send today's digests if they are due; return how many were sent."""
@@ -237,8 +237,8 @@ class Digests:
         await self._store.prepare(ALL, now.date(), hour)
         sent, turn = 0, FIRST_JOB
         try:
-            while not self._chore.stopping:
-                async with self._chore.in_hand:
+            while not self._periodic_task.stopping:
+                async with self._periodic_task.in_hand:
                     following = await self._store.take(ALL, now.date(), turn)
                     if following is None:
                         self._done = now.date()

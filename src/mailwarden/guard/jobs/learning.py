@@ -17,8 +17,8 @@ from mailwarden.learning.reports import PendingReport, learner_of
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.scope import Scope
-from mailwarden.telemetry.chore import Chore
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 PERIOD, HOUR = 2.0, 3_600.0
 TRUSTED = HOUR  # between two checks that the engine isolates learners: its configuration may change
@@ -39,9 +39,9 @@ class Learning:
         self._learners: Mapping[UUID, str] = {}
         self._trusted = False  # to isolate the tenants' training data
         self._check_at = 0.0
-        self._chores = (
-            Chore("learning", self.work, PERIOD),
-            Chore("report expiry", self.expire, HOUR, quiet=True),
+        self._tasks = (
+            PeriodicTask("learning", self.work, PERIOD),
+            PeriodicTask("report expiry", self.expire, HOUR, quiet=True),
         )
 
     def learner(self, tenant: UUID) -> str:
@@ -49,12 +49,12 @@ class Learning:
         return self._learners.get(tenant, "")
 
     def start(self) -> None:
-        for chore in self._chores:
-            chore.start(rested=True)
+        for task in self._tasks:
+            task.start(at_once=True)
 
     async def stop(self) -> None:
-        for chore in self._chores:
-            await chore.stop()
+        for task in self._tasks:
+            await task.stop()
         await self._teacher.close()
 
     async def work(self) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 from mailwarden.guard.smtp.reader import PIECE
 from mailwarden.guard.smtp.session import STOPPING, Receiver, SmtpSession
-from mailwarden.serving.port import open_port
+from mailwarden.serving.server import open_port
 from mailwarden.settings.networks import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics

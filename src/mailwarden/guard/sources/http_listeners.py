@@ -13,7 +13,7 @@ from mailwarden.guard.sources.http_source import MAX_HEAD, MAX_HEADERS, HttpSour
 from mailwarden.guard.sources.per_tenant_scan import PerTenantScan
 from mailwarden.guard.sources.rspamd_api import RspamdApi
 from mailwarden.guard.sources.stalwart_hook import StalwartHook
-from mailwarden.serving.front_door import ErrorAnswer, FrontDoor
+from mailwarden.serving.http_app import ErrorAnswer, HttpApp
 from mailwarden.serving.server import Limits, serving
 
 
@@ -23,18 +23,18 @@ class HttpListeners:
     def __init__(self, context: GuardContext) -> None:
         self._context = context
         self._seal = ResultSeal(read_ring(context.folder / context.config.contents.key, "contents.key"))
-        self.open: list[FrontDoor] = []
+        self.open: list[HttpApp] = []
 
-    def rspamd_api(self, settings: RspamdApiSettings) -> FrontDoor:
+    def rspamd_api(self, settings: RspamdApiSettings) -> HttpApp:
         source = RspamdApi(settings, self._source_context(RspamdApi.name, settings.quarantine_as))
         return self._server(source, "rspamd_api", rspamd_api.answer_error)
 
-    def stalwart_hook(self, settings: StalwartHookSettings) -> FrontDoor:
+    def stalwart_hook(self, settings: StalwartHookSettings) -> HttpApp:
         source = StalwartHook(settings, self._source_context(StalwartHook.name, settings.quarantine_as))
         return self._server(source, "stalwart_hook", stalwart_hook.answer_error)
 
-    def _server(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> FrontDoor:
-        server = FrontDoor(
+    def _server(self, source: RspamdApi | StalwartHook, meters: str, answer_error: ErrorAnswer) -> HttpApp:
+        server = HttpApp(
             source.routes(), self._context.metrics, meters=meters, max_head=MAX_HEAD, answer_for=answer_error
         )
         self.open.append(server)
@@ -75,7 +75,7 @@ async def open_http_sources(context: GuardContext) -> AsyncIterator[Callable[[],
 
 
 def _serving(
-    server: FrontDoor, settings: RspamdApiSettings | StalwartHookSettings, grace_ms: int
+    server: HttpApp, settings: RspamdApiSettings | StalwartHookSettings, grace_ms: int
 ) -> AbstractAsyncContextManager[int]:
     limits = Limits(max_connections=settings.max_connections, max_headers=MAX_HEADERS)
     return serving(server, settings.listen, None, limits, grace_ms=grace_ms, inherits=False)

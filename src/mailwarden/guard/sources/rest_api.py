@@ -25,22 +25,27 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Report
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
-from mailwarden.serving.front_door import Call, finish_headers
+from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import MAX_BODY, Keep, receive_upload
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.periodic_task import end_tasks
 from mailwarden.wire.guard import (
     DEADLINE_HEADER,
     GGRID_HEADER,
     GROUPS_HEADER,
+    MEDIA_TYPE,
     PROGRESS_HEADER,
     STORE_HEADER,
+    AnalysisDone,
+    AnalysisFailed,
     GroupRecord,
+    ProgressLine,
+    done_by,
     groups_of,
     read_groups,
+    write_line,
 )
 from mailwarden.wire.parameters import envelope_of, read_parameters
-from mailwarden.wire.progress import MEDIA_TYPE, AnalysisDone, AnalysisFailed, ProgressLine, done_by, write_line
 from mailwarden.wire.scanning import MessageAnalysisResult
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity

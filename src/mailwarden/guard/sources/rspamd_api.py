@@ -30,7 +30,7 @@ from mailwarden.model.judgement import Reason
 from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import answer_for
-from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.http_app import Call, Route
 from mailwarden.serving.spool import CHUNK, Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY
 

@@ -33,7 +33,7 @@ from mailwarden.guard.sources.http_source import (
 from mailwarden.guard.sources.per_tenant_scan import Answer, ScanAnswer, sentence_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.serving.errors import answer_for
-from mailwarden.serving.front_door import Call, Route
+from mailwarden.serving.http_app import Call, Route
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY
 

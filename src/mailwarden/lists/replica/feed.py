@@ -27,9 +27,9 @@ from mailwarden.lists.replica.writer import (
     ReplicaWriter,
     WholeCopy,
 )
-from mailwarden.telemetry.chore import end_tasks
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+from mailwarden.telemetry.periodic_task import end_tasks
 
 KEPT_HOURS = 48  # a replica that was away for longer is copied anew
 PAGE = 200  # changes, of at most 500 entries each but for imports

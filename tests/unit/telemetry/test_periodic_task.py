@@ -1,11 +1,11 @@
-"""A chore: done again and again, whatever goes wrong, until it is stopped."""
+"""A periodic task runs again after failures, until it is stopped."""
 
 import asyncio
 
 import pytest
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.telemetry.chore import Chore
+from mailwarden.telemetry.periodic_task import PeriodicTask
 
 
 async def settle(done: list[int], count: int) -> None:
@@ -22,27 +22,27 @@ async def test_a_chore_outlives_what_goes_wrong(error: Exception) -> None:
         done.append(1)
         raise error
 
-    chore = Chore("trial", work, 0.001)
-    chore.start()
+    task = PeriodicTask("trial", work, 0.001)
+    task.start()
     await settle(done, 3)
-    await chore.stop()
+    await task.stop()
 
 
-async def test_a_rested_chore_works_at_once_and_a_stopped_one_no_more() -> None:
+async def test_a_task_can_run_at_once_and_ends_when_stopped() -> None:
     done: list[int] = []
 
     async def work() -> None:
         done.append(1)
 
-    chore = Chore("trial", work, 60.0)
-    chore.start(rested=True)
+    task = PeriodicTask("trial", work, 60.0)
+    task.start(at_once=True)
     await settle(done, 1)
-    await chore.stop()
-    await chore.stop()
+    await task.stop()
+    await task.stop()
     assert done == [1]
-    chore.start()
+    task.start()
     await asyncio.sleep(0.01)
-    await chore.stop()
+    await task.stop()
     assert done == [1]
 
 
@@ -51,16 +51,16 @@ async def test_what_is_in_hand_comes_to_its_end_and_no_further_piece_begins():
     ended: list[str] = []
 
     async def work() -> None:
-        while not chore.stopping:
-            async with chore.in_hand:
+        while not task.stopping:
+            async with task.in_hand:
                 begun.set()
                 await asyncio.sleep(0.05)
                 ended.append("piece")
 
-    chore = Chore("pieces", work, 60.0)
-    chore.start(rested=True)
+    task = PeriodicTask("pieces", work, 60.0)
+    task.start(at_once=True)
     await begun.wait()
-    await chore.finish(10.0)
+    await task.finish(10.0)
     assert ended == ["piece"]
 
 
@@ -68,19 +68,19 @@ async def test_what_takes_too_long_is_cut_off():
     begun = asyncio.Event()
 
     async def work() -> None:
-        async with chore.in_hand:
+        async with task.in_hand:
             begun.set()
             await asyncio.sleep(60)
 
-    chore = Chore("piece", work, 60.0)
-    chore.start(rested=True)
+    task = PeriodicTask("piece", work, 60.0)
+    task.start(at_once=True)
     await begun.wait()
     async with asyncio.timeout(10):
-        await chore.finish(0.05)
+        await task.finish(0.05)
 
 
 async def test_a_chore_that_takes_its_cancellation_for_a_failure_is_stopped_all_the_same(monkeypatch):
-    monkeypatch.setattr("mailwarden.telemetry.chore.CANCEL_AGAIN", 0.01)
+    monkeypatch.setattr("mailwarden.telemetry.periodic_task.CANCEL_AGAIN", 0.01)
     begun = asyncio.Event()
 
     async def work() -> None:
@@ -90,8 +90,8 @@ async def test_a_chore_that_takes_its_cancellation_for_a_failure_is_stopped_all_
         except asyncio.CancelledError:
             raise ConnectionError("as a driver says that was about to connect") from None
 
-    chore = Chore("swallows", work, 60.0)
-    chore.start(rested=True)
+    task = PeriodicTask("swallows", work, 60.0)
+    task.start(at_once=True)
     await begun.wait()
     async with asyncio.timeout(10):
-        await chore.stop()
+        await task.stop()

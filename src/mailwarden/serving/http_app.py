@@ -1,6 +1,10 @@
-"""The front door of both HTTP processes: finds the route, keeps the request id, turns errors into answers, logs.
+"""Routes the requests of both HTTP processes, sets the request id, maps errors to responses, and logs.
 
-One wrapper instead of a chain of middlewares: a scan is about a millisecond of work, and every layer costs some of it.
+One wrapper instead of a chain of middlewares: a scan takes about a millisecond, and every layer adds to it.
+
+Security: X-Forwarded-For is hostile text. Each proxy appends the address of its client, so the field is read from its
+end. A value counts only if a trusted proxy wrote it; the first address that is not a trusted proxy is the client. An
+unreadable value ends the search at the last known hop.
 """
 
 import asyncio
@@ -11,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from itertools import islice
 
 import structlog
 from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, web
@@ -18,12 +23,41 @@ from aiohttp.abc import AbstractStreamWriter
 from prometheus_client import Counter, Histogram
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
-from mailwarden.serving.caller import FIELD, caller_address
 from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.errors import answer_for
-from mailwarden.settings.networks import Networks, peer_address
+from mailwarden.settings.networks import Address, Networks, peer_address, read_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
+
+FIELD = "X-Forwarded-For"
+MAX_HOPS = 16
+# Some proxies write the caller's port as well, and IPv6 in brackets then.
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?")
+_WITH_PORT = re.compile(r"([0-9.]+):[0-9]{1,5}")
+
+
+def client_address(peer: str | None, forwarded: Sequence[str], trusted: Networks) -> str | None:
+    """Return the caller's address, given the lines of the field as they came; None where there is none to know."""
+    caller = peer_address(peer or "")
+    if caller is None:
+        return None
+    for hop in islice(reversed(",".join(forwarded).split(",")), MAX_HOPS):
+        if caller not in trusted:
+            break
+        before = _read_hop(hop.strip(" \t"))
+        if before is None:  # an empty word as well: the proxy did not know who called it
+            break
+        caller = before
+    return str(caller)
+
+
+def _read_hop(text: str) -> Address | None:
+    if found := _BRACKETED.fullmatch(text):
+        return read_address(found[1]) if ":" in found[1] else None
+    if found := _WITH_PORT.fullmatch(text):
+        return read_address(found[1])
+    return read_address(text)
+
 
 REQUEST_ID = "X-Request-Id"
 API_VERSION = "1.1.0"
@@ -50,7 +84,7 @@ class Call:
     @property
     def address(self) -> str | None:
         """Where the call comes from, as far as it can be believed."""
-        return caller_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
+        return client_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
@@ -102,7 +136,7 @@ class HttpRequest(web.BaseRequest):
         return spoken if (spoken := super().version) in _VERSIONS else HttpVersion10
 
 
-class FrontDoor:
+class HttpApp:
     """Answers every request of one process; counts what is in hand, and says no once it is stopping."""
 
     def __init__(

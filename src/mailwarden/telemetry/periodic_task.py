@@ -1,4 +1,4 @@
-"""A chore: something that is done again and again behind everybody's back, and outlives whatever goes wrong with it."""
+"""Runs background work at an interval, and goes on after failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from mailwarden.telemetry.logs import get_logger
 
 CANCEL_AGAIN = 2.0  # seconds; longer than what has to be tidied up at the end of a task
 
-_log = get_logger("chore")
+_log = get_logger("periodic_task")
 
 
 async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
@@ -25,12 +25,12 @@ async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
         await asyncio.gather(*done, return_exceptions=True)
 
 
-class Chore:
-    """Does its work, rests for `interval` seconds, and does it again. A failure is logged; the next round tries again.
+class PeriodicTask:
+    """Runs its work every `interval` seconds. A failure is logged, and the next round tries again.
 
-    A chore that is `quiet` tells of a failure that we know, an outage above all, only to those who debug.
+    A `quiet` task logs expected failures, such as an outage, at level debug.
 
-    Work that must not be cut off in the middle is done in pieces: while not `stopping`, each holding `in_hand`.
+    Work that must not be interrupted is split into pieces: it checks `stopping` and holds `in_hand` for each piece.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Chore:
         self.in_hand = asyncio.Lock()
         self.stopping = False
 
-    def start(self, *, rested: bool = False) -> None:
-        """Begin; one that is `rested` works at once, the others rest first."""
-        self._task = asyncio.create_task(self._run(rested=rested), name=self._name)
+    def start(self, *, at_once: bool = False) -> None:
+        """Start; run the work at once, or first after one interval."""
+        self._task = asyncio.create_task(self._run(at_once=at_once), name=self._name)
 
     async def finish(self, patience: float) -> None:
-        """Let the piece of work in hand come to its end, within so many seconds; then stop."""
+        """Wait at most `patience` seconds for the current piece of work, then stop."""
         self.stopping = True
         with suppress(TimeoutError):
             async with asyncio.timeout(patience), self.in_hand:
@@ -61,17 +61,17 @@ class Chore:
         self._task = None
 
     async def attempt(self) -> None:
-        """Do the work once, whatever comes of it."""
+        """Run the work once; log a failure."""
         try:
             await self._work()
         except (MailwardenError, TimeoutError) as error:
-            tell = _log.debug if self._quiet else _log.warning
-            tell("chore_failed", chore=self._name, reason=str(error))
+            write = _log.debug if self._quiet else _log.warning
+            write("periodic_task_failed", task=self._name, reason=str(error))
         except Exception:
-            _log.exception("chore_failed", chore=self._name)
+            _log.exception("periodic_task_failed", task=self._name)
 
-    async def _run(self, *, rested: bool) -> None:
-        if rested:
+    async def _run(self, *, at_once: bool) -> None:
+        if at_once:
             await self.attempt()
         while True:
             await asyncio.sleep(self._interval)

@@ -7,7 +7,7 @@ from aiohttp import HttpVersion, HttpVersion11, web
 from aiohttp.test_utils import make_mocked_request
 
 from mailwarden.errors import Overloaded
-from mailwarden.serving.front_door import FrontDoor, Route
+from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.telemetry.metrics import Metrics
 
 
@@ -25,7 +25,7 @@ async def refuse(call):
 
 @pytest.fixture
 async def door():
-    return FrontDoor(
+    return HttpApp(
         [
             Route("GET", "/v1/ok", answer_ok),
             Route("POST", "/v1/ok", answer_ok),
@@ -105,7 +105,7 @@ async def test_once_it_stops_it_takes_nothing_new(door):
 
 async def test_requests_are_counted_by_route_and_status(door):
     metrics = Metrics()
-    counted = FrontDoor([Route("GET", "/v1/things/{name}", answer_ok)], metrics)
+    counted = HttpApp([Route("GET", "/v1/things/{name}", answer_ok)], metrics)
     await ask(counted, path="/v1/things/a")
     await ask(counted, path="/nothing")
     page = metrics.page().decode()

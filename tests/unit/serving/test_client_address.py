@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from mailwarden.serving.caller import FIELD, MAX_HOPS, caller_address
-from mailwarden.serving.front_door import Call
+from mailwarden.serving.http_app import FIELD, MAX_HOPS, Call, client_address
 from mailwarden.settings.networks import Networks, read_address
 
 PROXIES = Networks.of(["10.0.0.0/24", "fd00::/64"])
@@ -30,12 +29,12 @@ lines = st.lists(st.text(max_size=40) | addresses | proxies | st.sampled_from(["
 
 @given(strangers, lines)
 def test_who_is_no_proxy_never_changes_their_address(peer: str, forged: list[str]) -> None:
-    assert caller_address(peer, forged, PROXIES) == caller_address(peer, (), Networks())
+    assert client_address(peer, forged, PROXIES) == client_address(peer, (), Networks())
 
 
 @given(addresses, lines)
 def test_without_proxies_the_field_is_ignored(peer: str, forged: list[str]) -> None:
-    assert caller_address(peer, forged, Networks()) == caller_address(peer, (), PROXIES)
+    assert client_address(peer, forged, Networks()) == client_address(peer, (), PROXIES)
 
 
 @given(lines, strangers, st.lists(proxies, max_size=MAX_HOPS - 1), st.booleans())
@@ -44,15 +43,15 @@ def test_what_stands_before_the_first_stranger_never_matters(
 ) -> None:
     told = [stranger, *hops]
     field = [*forged, *told] if apart else [",".join([*forged, *told])]
-    assert caller_address(PROXY, field, PROXIES) == caller_address(stranger, (), PROXIES)
+    assert client_address(PROXY, field, PROXIES) == client_address(stranger, (), PROXIES)
 
 
 @given(lines, st.lists(proxies, max_size=MAX_HOPS - 1), st.text(max_size=40).filter(lambda text: "," not in text))
 def test_what_cannot_be_read_ends_at_the_last_proxy_that_is_known(
     forged: list[str], hops: list[str], garbage: str
 ) -> None:
-    known = caller_address(PROXY, [",".join(hops)], PROXIES)
-    assert caller_address(PROXY, [*forged, f"{garbage}?", *hops], PROXIES) == known
+    known = client_address(PROXY, [",".join(hops)], PROXIES)
+    assert client_address(PROXY, [*forged, f"{garbage}?", *hops], PROXIES) == known
 
 
 @pytest.mark.parametrize(
@@ -67,9 +66,9 @@ def test_what_cannot_be_read_ends_at_the_last_proxy_that_is_known(
     ],
 )
 def test_an_address_is_read_however_a_proxy_writes_it(hop: str) -> None:
-    assert caller_address(PROXY, [hop], PROXIES) == CALLER
-    assert caller_address(PROXY, [f"198.51.100.1, {hop}, 10.0.0.2:443, [fd00::1]"], PROXIES) == CALLER
-    assert caller_address(PROXY, ["198.51.100.1", hop, "10.0.0.2"], PROXIES) == CALLER
+    assert client_address(PROXY, [hop], PROXIES) == CALLER
+    assert client_address(PROXY, [f"198.51.100.1, {hop}, 10.0.0.2:443, [fd00::1]"], PROXIES) == CALLER
+    assert client_address(PROXY, ["198.51.100.1", hop, "10.0.0.2"], PROXIES) == CALLER
 
 
 @pytest.mark.parametrize(
@@ -104,25 +103,25 @@ def test_an_address_is_read_however_a_proxy_writes_it(hop: str) -> None:
 )
 def test_a_hop_that_cannot_be_read_is_not_skipped(hop: str) -> None:
     for field in ([f"{CALLER}, {hop}, 10.0.0.2"], [CALLER, hop, "10.0.0.2"]):
-        assert caller_address(PROXY, field, PROXIES) == "10.0.0.2"
-    assert caller_address(PROXY, [CALLER, hop], PROXIES) == PROXY
+        assert client_address(PROXY, field, PROXIES) == "10.0.0.2"
+    assert client_address(PROXY, [CALLER, hop], PROXIES) == PROXY
 
 
 def test_a_proxy_that_calls_for_itself_is_the_caller() -> None:
-    assert caller_address(PROXY, (), PROXIES) == PROXY
-    assert caller_address(PROXY, ["10.0.0.3"], PROXIES) == "10.0.0.3"
-    assert caller_address("fd00::1%eth0", ["fd00:0::2, 10.0.0.3"], PROXIES) == "fd00::2"
+    assert client_address(PROXY, (), PROXIES) == PROXY
+    assert client_address(PROXY, ["10.0.0.3"], PROXIES) == "10.0.0.3"
+    assert client_address("fd00::1%eth0", ["fd00:0::2, 10.0.0.3"], PROXIES) == "fd00::2"
 
 
 def test_more_hops_than_anybody_has_are_not_followed() -> None:
     hops = [f"10.0.0.{number}" for number in range(200, 200 - MAX_HOPS, -1)]
-    assert caller_address(PROXY, [CALLER, *hops[1:]], PROXIES) == CALLER
-    assert caller_address(PROXY, [CALLER, *hops], PROXIES) == "10.0.0.200"
+    assert client_address(PROXY, [CALLER, *hops[1:]], PROXIES) == CALLER
+    assert client_address(PROXY, [CALLER, *hops], PROXIES) == "10.0.0.200"
 
 
 @pytest.mark.parametrize("peer", [None, "", "/run/abby.sock"])
 def test_a_peer_without_an_address_has_none(peer: str | None) -> None:
-    assert caller_address(peer, [CALLER], PROXIES) is None
+    assert client_address(peer, [CALLER], PROXIES) is None
 
 
 def call_with(*headers: tuple[str, str], proxies: Networks = PROXIES) -> Call:
