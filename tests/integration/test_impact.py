@@ -130,9 +130,9 @@ async def test_more_messages_than_can_be_judged_are_sampled_and_said(
     assert (impact.looked_at, impact.total, impact.is_sampled) == (10, 30, True)
 
 
-async def test_what_history_cannot_tell_is_said(estimator: ImpactEstimator, acme: UUID) -> None:
+async def test_notes_name_what_history_does_not_store(estimator: ImpactEstimator, acme: UUID) -> None:
     impact = await estimator.estimate(ListScope(acme), "file-hash-block", ["a" * 32])
     assert impact.looked_at == 0
-    assert any("SHA-256 alone" in note for note in impact.notes)
+    assert any("SHA-256 only" in note for note in impact.notes)
     assert (await estimator.estimate(ListScope(acme), "attachment-block", [".exe"])).notes
     assert (await estimator.estimate(ListScope(acme), "url-allow", ["a.example"], adds=False)).notes
