@@ -1,4 +1,4 @@
-"""Two who want something of one held message at the same moment: what a person asked for is not lost to a background job."""
+"""Concurrent requests for one held message: a background job never overrides the request of a user."""
 
 import asyncio
 
