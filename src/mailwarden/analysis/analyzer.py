@@ -33,7 +33,7 @@ class RawMessage(Protocol):
 
 
 class Content(Struct, frozen=True):
-    """Bytes in memory, as something that an engine can be asked about."""
+    """Bytes in memory, for an engine to scan."""
 
     content: bytes
 
@@ -69,7 +69,7 @@ class SenderChecks(Struct, frozen=True):
 
 
 class Statistics(Struct, frozen=True):
-    """How sure an engine is by what a tenant reported, in percent."""
+    """The probabilities that an engine computes from a tenant's reports, in percent."""
 
     threat: float = 0.0
     good: float = 0.0
@@ -109,7 +109,7 @@ class LocalAnalyzer(Protocol):
 
 
 class EngineFailed(Exception):
-    """An engine could not finish: `sentence` says why, in words for people."""
+    """An engine could not finish; `sentence` is the reason, for people."""
 
     def __init__(self, kind: FailureKind, sentence: str) -> None:
         super().__init__(sentence)

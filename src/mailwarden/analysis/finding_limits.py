@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from mailwarden.model.evidence import Finding, Omitted
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
-OF_A_KIND = 5
+PER_KIND = 5
 
 
-def few_of_each_kind(
-    findings: Iterable[Finding], most: int = OF_A_KIND, place: Place = WHOLE_MESSAGE
+def limit_each_kind(
+    findings: Iterable[Finding], most: int = PER_KIND, place: Place = WHOLE_MESSAGE
 ) -> Iterator[Finding | Omitted]:
-    """Yield the first findings of each name; a bound on all of them together would let harmless ones hide others.
+    """Yield the first findings of each name; a limit for all together would let harmless findings hide others.
 
     `place` is where all these findings are.
     """

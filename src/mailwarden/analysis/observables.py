@@ -46,7 +46,7 @@ _TYPES = {
 
 
 def find_observables(view: View, wanted: Iterable[Observable]) -> Observables:
-    """Look for what is wanted and for nothing else."""
+    """Return the requested observables only."""
     kinds = frozenset(wanted)
     message = view.message
     return Observables(
@@ -118,7 +118,7 @@ def listed_name(name: str, media_type: str, content: bytes) -> str:
 
 
 def _relays_of(message: Message) -> tuple[str, ...]:
-    """Return the address that each hop took the message from; a line in no known form ends what can be followed."""
+    """Return the address that each hop took the message from; a line in an unknown form ends the list."""
     relays: list[str] = []
     for value in message.all_headers("received")[:MAX_RELAYS]:
         hop = read_received(value)
@@ -169,5 +169,5 @@ def _parts(summary: MessageSummary, view: View) -> tuple[PartSummary, ...]:
 
 
 def _printable(text: str) -> str:
-    """Drop what cannot be seen: control characters, and those that turn the direction of a text."""
+    """Drop control characters and bidirectional formatting characters."""
     return text if text.isprintable() else "".join(filter(str.isprintable, text))

@@ -1,7 +1,7 @@
-"""Safe previews, each made in a process of its own that is killed at its deadline.
+"""Makes safe previews, each in a process of its own that is killed at its deadline.
 
-Starting a process takes a third of a second, which a person who asks for a preview does not mind; in return no byte
-of a hostile page is ever parsed in the process that answers every other request.
+A start takes a third of a second, which is acceptable for a preview. In return abby's process never parses a byte of a
+hostile page.
 """
 
 import asyncio

@@ -57,7 +57,7 @@ class SeenLink(Struct, frozen=True):
     host: str
     domain: str
     place: Place
-    loose: bool = False  # clients make it a link, its writer did not: an address in the text of a page, a bare name
+    loose: bool = False  # only clients make it a link: an address in the text of a page, a bare name
     bare: bool = False  # a name without a scheme
 
 
@@ -259,7 +259,7 @@ class View:
 
     @cached_property
     def folded_texts(self) -> tuple[str, ...]:
-        """The text and what some clients show in its place, folded, in windows whose phrases are weighed together."""
+        """The text and its alternatives, folded, in windows whose phrases are weighed together."""
         others = (fold(f"{self.subject} . {text}") for text in self.other_texts)
         return tuple(window for text in (self.folded_text, *others) for window in _windows(text))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.finding_limits import OF_A_KIND, few_of_each_kind
+from mailwarden.analysis.finding_limits import PER_KIND, limit_each_kind
 from mailwarden.analysis.pipeline.collector import Examination
 from mailwarden.analysis.pipeline.worker_steps import Job, examine, report_of
 from mailwarden.model.evidence import Evidence, Finding, Omitted, Report, Status
@@ -75,14 +75,14 @@ def test_what_an_allowed_file_leads_to_goes_with_it_and_all_else_stays(name, pla
     [((), True), ((Omitted("office.auto-macro", FILE.place),), True), ((Omitted("office.auto-macro"),), False)],
 )
 def test_findings_that_are_left_out_may_be_about_another_file(omitted, cleared):
-    findings = tuple(macro(FILE.place) for _ in range(OF_A_KIND))
+    findings = tuple(macro(FILE.place) for _ in range(PER_KIND))
     evidence = Evidence((Report("office", True, Status.FINISHED, 1.0, findings, omitted=omitted),))
     rest = without_allowed_files(evidence, ALLOWED, (FILE, OTHER), engines_clear=False)
     assert (not rest.reports[0].findings) is cleared
 
 
 def test_a_report_says_that_findings_are_left_out():
-    many = [macro(FILE.place)] * (OF_A_KIND + 2)
-    report = report_of("office", lambda: few_of_each_kind(many))
-    assert (len(report.findings), report.omitted) == (OF_A_KIND, (Omitted("office.auto-macro"),))
-    assert report_of("office", lambda: few_of_each_kind(many[:OF_A_KIND])).omitted == ()
+    many = [macro(FILE.place)] * (PER_KIND + 2)
+    report = report_of("office", lambda: limit_each_kind(many))
+    assert (len(report.findings), report.omitted) == (PER_KIND, (Omitted("office.auto-macro"),))
+    assert report_of("office", lambda: limit_each_kind(many[:PER_KIND])).omitted == ()

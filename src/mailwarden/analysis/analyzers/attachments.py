@@ -13,7 +13,7 @@ from mailwarden.analysis.files import file_types
 from mailwarden.analysis.files.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
 from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, unsupported_kind
 from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, has_zip_behind
-from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.message.file_names import ending_of
@@ -21,15 +21,15 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Part
 from mailwarden.model.evidence import Finding, Omitted
 
-MEMBERS_TOLD = 10  # findings of a kind about the files of one archive; more of them say nothing new
+MEMBERS_REPORTED = 10  # findings of a kind about the files of one archive
 FEW = 3  # an archive of so few files is made around one of them
 TURNING = frozenset("\u202b\u202d\u202e\u2067")
 
 _OLE_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
-# Put together here, so that no file of ours holds it.
+# Joined here, so that no scanner finds it in our own files.
 _EICAR = rb"X5O!P%@AP[4\PZX54(P^)7CC)7}$" + b"EICAR-STANDARD-" + b"ANTIVIRUS-TEST-FILE!$H+H*"
 
-# How it looks in other writings: by hexadecimal digits, in wide characters, and in each of the three rows of base64.
+# The same in hexadecimal, in UTF-16, and in the three alignments of base64.
 _EICAR_WRITTEN = (
     _EICAR,
     _EICAR.hex().encode(),
@@ -52,12 +52,12 @@ class AttachmentsAnalyzer:
             yield from examine_file(one)
             if _is_locked(one):
                 locked = locked or one.part
-        if locked and (told := find_passwords(f"{view.subject}\n{view.text}")):
-            yield _finding("password-told", locked, password=told[0])
+        if locked and (given := find_passwords(f"{view.subject}\n{view.text}")):
+            yield _finding("password-told", locked, password=given[0])
 
 
 def examine_file(one: Unpacked) -> Iterator[Finding | Omitted]:
-    """Look at the name, then at the content, then into it."""
+    """Examine the name, then the content, then the files inside."""
     part = one.part
     yield from _look_at_name(part, part.name)
     yield from _look_at_kind(part, one.kind)
@@ -88,7 +88,7 @@ def has_test_line(content: bytes) -> bool:
 
 
 def _words_of(file: SeenFile) -> bytes:
-    """Return what a part of a document says, whose words its tags may tear."""
+    """Return the text of a part of a document without its tags, which may split words."""
     return _TAG.sub(b"", file.content) if file.name.endswith(".xml") else file.content
 
 
@@ -106,7 +106,7 @@ def _look_at_name(part: Part, name: str) -> Iterator[Finding]:
 
 
 def _look_at_kind(part: Part, kind: str) -> Iterator[Finding]:
-    """Compare what the name promises with what the content is."""
+    """Compare the type that the name promises with the type of the content."""
     named = kind_by_name(part.name) or file_types.kind_by_type(part.name, part.media_type)
     promised = "" if _is_named_after_a_host(part, kind) else named
     honest = file_types.keeps_promise(part.name, kind)
@@ -139,9 +139,9 @@ def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:
     if one.container == "iso" and not file_types.kind_by_name(part.name):
         yield _finding("executable", part, type=DISK_IMAGE)
     if one.container in STREAMS and any(kind_by_content(file.content[:HEAD]) == WEB_PAGE for file in one.files[:1]):
-        yield _finding("html-attachment", part)  # packed for itself, such as .svgz, it is opened as one
+        yield _finding("html-attachment", part)  # a single packed file, such as .svgz, is opened like the file itself
     found = (finding for file in one.files for finding in _look_at_inner(part, file))
-    yield from few_of_each_kind(found, MEMBERS_TOLD, part.place)
+    yield from limit_each_kind(found, MEMBERS_REPORTED, part.place)
     files = [file for file in one.files if not file.in_document]
     if len({file.content or file.name for file in files}) > FEW:
         return
@@ -149,7 +149,7 @@ def _look_inside(one: Unpacked) -> Iterator[Finding | Omitted]:
     if dangerous is not None:
         yield _finding("lone-executable", part, member=dangerous.name)
     shortcut = next((file.name for file in files if file_types.is_web_address(file.name)), "")
-    if shortcut:  # downloads have one among their files that leads to their maker
+    if shortcut:  # downloads often contain a link to their publisher
         yield _finding("web-shortcut", part, name=shortcut)
 
 
@@ -175,5 +175,5 @@ def _kind_of(file: SeenFile) -> str:
 
 
 def _finding(what: str, part: Part, **facts: str) -> Finding:
-    told = {"name": part.name or "without a name", "type": part.media_type, "path": part.path, **facts}
-    return Finding(f"attachments.{what}", part.place, {key: value[: SHOWN.fact] for key, value in told.items()})
+    all_facts = {"name": part.name or "without a name", "type": part.media_type, "path": part.path, **facts}
+    return Finding(f"attachments.{what}", part.place, {key: value[: SHOWN.fact] for key, value in all_facts.items()})

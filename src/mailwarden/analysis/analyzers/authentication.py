@@ -1,9 +1,8 @@
 """Reports whether SPF, DKIM and DMARC authenticate the sender domain in From.
 
-An engine does the checks; this analyzer works out alignment itself. A sender counts as authenticated only where SPF or
+An engine does the checks; this analyzer works out alignment itself. A sender counts as authenticated only if SPF or
 DKIM passed for the organisation in From (RFC 7489, section 3.1), and the engine read the same From and the same
-envelope sender as everything else here. A sender is never authenticated beside a DMARC failure: one value, `Standing`,
-is either.
+envelope sender as our own parser. A DMARC failure excludes authentication: `Standing` is one or the other.
 """
 
 from collections.abc import Iterator
@@ -74,7 +73,7 @@ def standing_of(envelope: Envelope, seen: str, checks: SenderChecks) -> Standing
 
 
 def read_otherwise(known: Known, checks: SenderChecks) -> str:
-    """Say where the engine read another sender than we do, "" where it read the same or does not say."""
+    """Return where the engine read another sender than we do, "" where it read the same or does not say."""
     seen, envelope = domain_of(known.summary.from_address), domain_of(known.envelope.sender)
     checked = checks.dmarc_domain
     # It may be the organizational domain, by another public suffix list: a parent domain is the same domain.
@@ -95,7 +94,7 @@ def read_otherwise(known: Known, checks: SenderChecks) -> str:
 
 
 def authenticated_by(envelope: Envelope, seen: str, checks: SenderChecks) -> str:
-    """Say what authenticates the domain in From, or "" where nothing does."""
+    """Return what authenticates the domain in From, or "" where nothing does."""
     organisation = _organisation(seen)
     if not organisation or checks.several_senders:
         return ""

@@ -16,9 +16,9 @@ PALE = 200
 TORN_WORDS = 5
 LETTERS = 200
 BELOW = 50
-LINES = 25  # empty ones before what is below
+LINES = 25  # empty lines before the text below
 
-# Signs without width inside words of Latin, Greek or Cyrillic letters; joiners belong to other scripts and to emoji.
+# Zero-width characters inside Latin, Greek or Cyrillic words; joiners belong to other scripts and to emoji.
 _TEARS = re.compile(r"[\u200b\u2060\ufeff\u034f\u180e\u2061-\u2064]")
 _TORN = re.compile(rf"[A-Za-zÀ-ɏͰ-ӿ]{_TEARS.pattern}{{1,20}}[A-Za-zÀ-ɏͰ-ӿ]")
 _PREVIEW = re.compile(r"[\s\u00a0\u00ad\u034f\u061c\u115f\u180e\u2007\u200b-\u200f\u2060-\u2064\ufeff]{8,2000}")

@@ -1,6 +1,6 @@
 """Reports phrases of payment fraud: transfers, gift cards, wages, inheritances, false charges, blackmail.
 
-The phrases are data in `fraud_phrases.yml`; one alone is an everyday word, so that the rules weigh them together.
+The phrases are data in `fraud_phrases.yml`; a single phrase is common, so the rules weigh them together.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
@@ -80,7 +80,7 @@ class FraudAnalyzer:
 
 
 def _warnings(texts: Iterable[str]) -> frozenset[str]:
-    """Return the families that may stand in warnings and denials alone, as lawyers put below their mail, and do so."""
+    """Return the families that occur only in warnings and denials, such as legal notices below a mail."""
     said = frozenset(family for text in texts for family in _said_beyond_warnings(text))
     return WARNED_OF - said
 

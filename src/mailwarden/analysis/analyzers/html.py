@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from mailwarden.analysis.files.active_html import asks_by_text, find_active_content
 from mailwarden.analysis.links.hosts import misleading
-from mailwarden.analysis.links.targets import Ties, ties_of
+from mailwarden.analysis.links.targets import Parties, parties_of
 from mailwarden.analysis.view import Page, View
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.limits import SHOWN
@@ -38,20 +38,20 @@ class HtmlAnalyzer:
     name: ClassVar[str] = "html"
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
-        ties = ties_of(view)
+        parties = parties_of(view)
         crowds = {one.part.path for one in view.unpacked if len(one.files) > _FEW}
         for page in view.pages:
-            found = examine_page(page, ties)
-            # The first page of a manual only leads to the others that lie beside it.
+            found = examine_page(page, parties)
+            # The first page of a manual only redirects to the files beside it.
             yield from (each for each in found if each.name != _HOLLOW or page.part.path not in crowds)
             if page.attached and any(each.lower() in page.lower for each in view.recipients if "@" in each):
                 name = page.part.name[: SHOWN.fact] or "without a name"
                 yield Finding("html.victim-page", page.place, {"name": name})
 
 
-def examine_page(page: Page, ties: Ties) -> Iterator[Finding | Omitted]:
+def examine_page(page: Page, parties: Parties) -> Iterator[Finding | Omitted]:
     seen: dict[str, set[tuple[Fact, ...]]] = {}
-    for what, facts in _look(page.document, page.lower, ties, attached=page.attached):
+    for what, facts in _look(page.document, page.lower, parties, attached=page.attached):
         known = seen.setdefault(what, set())
         values = tuple(facts.values())
         if values in known:
@@ -65,13 +65,13 @@ def examine_page(page: Page, ties: Ties) -> Iterator[Finding | Omitted]:
             yield Finding(f"html.{what}", page.place, cut)
 
 
-def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:
+def _look(page: HtmlDocument, lower: str, parties: Parties, *, attached: bool) -> Iterator[tuple[str, dict[str, Fact]]]:
     if len(page.links) > MANY_LINKS:
         yield "many-links", {"count": len(page.links)}
     for link in page.links:
         if found := misleading(link.href, link.text):
-            # The sender's own counter of clicks, or that of a sending service, is a detour that many mailings take.
-            what = "link-mismatch" if ties.is_stranger(found[1]) else "link-detour"
+            # Many mailings link through a click counter of the sender or of a sending service.
+            what = "link-mismatch" if parties.is_third_party(found[1]) else "link-detour"
             yield what, {"shown": found[0], "host": found[1], **_address(link.href)}
     for target in page.refreshes:
         yield "meta-refresh", {"host": host_of(target) or "another page", **_address(target)}
@@ -82,7 +82,7 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
         yield "credential-form", {"host": "a script"}
     if attached:
         yield from _look_at_attached(page, lower)
-        yield from find_active_content(page, lower, ties)
+        yield from find_active_content(page, lower, parties)
         if not passwords and (asked := asks_by_text(page, lower)):
             yield "credential-form", asked
     if how := smuggling(lower):
@@ -90,7 +90,7 @@ def _look(page: HtmlDocument, lower: str, ties: Ties, *, attached: bool) -> Iter
 
 
 def _look_at_attached(page: HtmlDocument, lower: str) -> Iterator[tuple[str, dict[str, Fact]]]:
-    """Yield what a page does that opens in the browser, with everything that a browser allows."""
+    """Yield what an attached page does; it opens in the browser without the limits of a mail client."""
     if page.scripts:
         yield "script-attachment", {}
         if how := disguise(lower):
@@ -125,7 +125,7 @@ def disguise(lower: str) -> str:
 
 
 def smuggling(lower: str) -> str:
-    """Say how a script puts a file or a page together from what is hidden in the text, or ""."""
+    """Return how a script puts a file or a page together from what is hidden in the text, or ""."""
     if "<script" not in lower and "javascript:" not in lower:
         return ""
     decodes = "atob(" in lower or "fromcharcode" in lower or "uint8array" in lower or bool(_LONG_BASE64.search(lower))

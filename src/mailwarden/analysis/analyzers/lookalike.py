@@ -1,4 +1,4 @@
-"""Senders and links that pass for a well-known name: by the name shown, a domain like its own, its word in another.
+"""Reports senders and links that imitate a brand: by the display name, a similar domain, or its name in another.
 
 The tenants' own protected names are compared by `lists`; this module compares well-known names, which are data.
 
@@ -30,19 +30,19 @@ class LookalikeAnalyzer:
         brands = load_brands()
         sender = read_identity(view.message.header("from"))
         reply = read_identity(view.message.header("reply-to"))
-        told: dict[str, int] = {}
+        reported: dict[str, int] = {}
         found = (*_senders(sender, reply, brands), *_links(view, brands), *_claims(view, sender, brands))
         for what, place, facts in found:
-            told[what] = told.get(what, 0) + 1
-            if told[what] == FINDINGS + 1:
+            reported[what] = reported.get(what, 0) + 1
+            if reported[what] == FINDINGS + 1:
                 yield Omitted(f"lookalike.{what}")
-            elif told[what] <= FINDINGS:
+            elif reported[what] <= FINDINGS:
                 cut = {key: value[: SHOWN.fact] if isinstance(value, str) else value for key, value in facts.items()}
                 yield Finding(f"lookalike.{what}", place, cut)
 
 
 def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imitation]:
-    """Yield what the address in From, or the one that answers go to, passes for."""
+    """Yield the brand that the address in From or Reply-To imitates."""
     for who, place in ((sender, area("From")), (reply, area("Reply-To"))):
         if not who.domain or (who is reply and reply.organisation == sender.organisation):
             continue
@@ -57,7 +57,7 @@ def _senders(sender: Identity, reply: Identity, brands: Brands) -> Iterator[Imit
 
 
 def _links(view: View, brands: Brands) -> Iterator[Imitation]:
-    """Yield the hosts of links that pass for another."""
+    """Yield the hosts of links that imitate another."""
     hosts: dict[str, SeenLink] = {}
     for link in view.links:
         if link.domain:
@@ -74,7 +74,9 @@ def _links(view: View, brands: Brands) -> Iterator[Imitation]:
 
 def _claims(view: View, sender: Identity, brands: Brands) -> Iterator[Imitation]:
     """Yield the brand that a message names although neither its sender nor its links belong to it."""
-    domains = {link.domain for link in view.links if link.domain and not link.loose}  # a name in the text backs nothing
+    domains = {
+        link.domain for link in view.links if link.domain and not link.loose
+    }  # a name in the text proves nothing
     foreign = any(domain != sender.organisation for domain in domains)
     named = brands.named_by(sender.name) if sender.name else None
     if named:

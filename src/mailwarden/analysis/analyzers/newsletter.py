@@ -35,7 +35,7 @@ _LEAVING = (
     r"|email preferences|manage (?:your )?(?:preferences|subscription)|update (?:your )?preferences"
 )
 _LEAVE = re2.compile(f"(?i){_LEAVING}")
-# In plain text the words stand before the address, on the same line or one of the next two.
+# In plain text the words come before the address, on the same line or up to two lines earlier.
 _LEAVE_BY = re2.compile(rf"(?i)(?:{_LEAVING})[^\n]{{0,200}}(?:\n[^\n]{{0,200}}){{0,2}}?(https?://[^\s<>\"]{{1,500}})")
 _BROWSER = re2.compile(
     r"(?i)view (?:this |it )?(?:e-?mail |message |newsletter )?(?:online|in (?:your |a )?(?:web )?browser)|web ?version"
@@ -64,7 +64,7 @@ class NewsletterAnalyzer:
 
 
 def _structure(view: View) -> Iterator[Finding]:
-    """Yield what newsletters look like, also where a relay took their headers away."""
+    """Yield the features of newsletters, also if a relay removed their headers."""
     links = [link for link in view.links if link.host and not link.bare]
     own = registrable_domain(normalize_host(view.sender.domain))
     way_out = [link.host for link in _ways_out(links)]
@@ -76,7 +76,7 @@ def _structure(view: View) -> Iterator[Finding]:
             yield Finding("newsletter.own-leave-link", facts={"host": own})
     if _leads_home(links, own):
         yield Finding("newsletter.own-links", facts={"host": own[: SHOWN.fact]})
-    head = f"{view.subject} {view.text[:LENGTH]}"  # not inspection: newsletters say at their beginning what they are
+    head = f"{view.subject} {view.text[:LENGTH]}"  # not inspection: newsletters introduce themselves at their beginning
     if _BROWSER.search(head):
         yield Finding("newsletter.browser-link")
     if _EDITED.search(head) or _EDITED.search(view.sender.name):

@@ -15,8 +15,8 @@ from mailwarden.analysis.files.office.documents import SeenDocument
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
 from mailwarden.analysis.files.rtf import OfficeDocument
 from mailwarden.analysis.files.unpacking import SeenFile
-from mailwarden.analysis.finding_limits import few_of_each_kind
-from mailwarden.analysis.links.targets import Ties, lone_stranger, look_at_links_of, ties_of
+from mailwarden.analysis.finding_limits import limit_each_kind
+from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage
 from mailwarden.message.file_names import ending_of
@@ -63,7 +63,7 @@ class OfficeAnalyzer:
     name: ClassVar[str] = "office"
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
-        return few_of_each_kind(self._look(view))
+        return limit_each_kind(self._look(view))
 
     def _look(self, view: View) -> Iterator[Finding]:
         known = {id(seen.file) for seen in view.office_documents}
@@ -83,7 +83,7 @@ class OfficeAnalyzer:
             yield from _look_at_document(seen)
         for seen in view.office_documents:  # last: links are many, and must not crowd out what a document does
             if seen.document.links or seen.document.remote:
-                yield from _look_at_places(seen.file, seen.document, ties_of(view))
+                yield from _look_at_places(seen.file, seen.document, parties_of(view))
 
 
 def _look_at_document(seen: SeenDocument) -> Iterator[Finding]:
@@ -109,13 +109,13 @@ def _look_at_document(seen: SeenDocument) -> Iterator[Finding]:
         yield _finding("disguised-macro", file)
 
 
-def _look_at_places(file: SeenFile, document: OfficeDocument, ties: Ties) -> Iterator[Finding]:
+def _look_at_places(file: SeenFile, document: OfficeDocument, parties: Parties) -> Iterator[Finding]:
     """Look at whose places a document loads from and leads to."""
     for relation, target in document.remote:
-        if relation == "attachedtemplate" and (host := host_of(target)) and ties.is_stranger(host):
+        if relation == "attachedtemplate" and (host := host_of(target)) and parties.is_third_party(host):
             yield _finding("strange-template", file, host=host)
-    yield from look_at_links_of(file.part.place, document.links, ties)
-    if 0 <= document.letters < LITTLE_TEXT and (host := lone_stranger(document.links, ties)):
+    yield from look_at_links_of(file.part.place, document.links, parties)
+    if 0 <= document.letters < LITTLE_TEXT and (host := only_third_party(document.links, parties)):
         yield _finding("bait", file, host=host)
 
 
@@ -142,5 +142,5 @@ def _is_program(content: bytes) -> bool:
 
 
 def _finding(what: str, file: SeenFile, **facts: str) -> Finding:
-    told = {"name": file.name or "without a name", "path": file.part.path, **facts}
-    return Finding(f"office.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in told.items()})
+    all_facts = {"name": file.name or "without a name", "path": file.part.path, **facts}
+    return Finding(f"office.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in all_facts.items()})

@@ -15,8 +15,8 @@ from mailwarden.analysis.files.file_types import (
 from mailwarden.analysis.files.pdf.document import PdfReading
 from mailwarden.analysis.files.pdf.scan import PdfScan
 from mailwarden.analysis.files.unpacking import SeenFile
-from mailwarden.analysis.finding_limits import few_of_each_kind
-from mailwarden.analysis.links.targets import Ties, lone_stranger, look_at_links_of, ties_of
+from mailwarden.analysis.finding_limits import limit_each_kind
+from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
 from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
 from mailwarden.analysis.text.phone_numbers import find_phone
@@ -40,7 +40,7 @@ class PdfAnalyzer:
     name: ClassVar[str] = "pdf"
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
-        return few_of_each_kind(_look(view))
+        return limit_each_kind(_look(view))
 
 
 def _look(view: View) -> Iterator[Finding]:
@@ -49,69 +49,69 @@ def _look(view: View) -> Iterator[Finding]:
 
 
 def _look_at(file: SeenFile, scan: PdfScan, view: View) -> Iterator[Finding]:
-    told: dict[str, Fact] = {"name": file.name[: SHOWN.fact] or "without a name"}
+    base_facts: dict[str, Fact] = {"name": file.name[: SHOWN.fact] or "without a name"}
     place = file.part.place
     for action in sorted(scan.actions & _ACTIONS.keys()):
-        yield Finding(f"pdf.{_ACTIONS[action]}", place, told)
-    yield from _look_at_opening(scan, place, told)
+        yield Finding(f"pdf.{_ACTIONS[action]}", place, base_facts)
+    yield from _look_at_opening(scan, place, base_facts)
     if "script" in scan.actions and "exports" in scan.actions:
-        yield Finding("pdf.script-reaches-out", place, told)
+        yield Finding("pdf.script-reaches-out", place, base_facts)
     if "elsewhere" in scan.actions and (shares := [name for name in scan.files if name.startswith(("\\\\", "//"))]):
-        yield Finding("pdf.remote-file", place, {**told, "target": shares[0][: SHOWN.fact]})
+        yield Finding("pdf.remote-file", place, {**base_facts, "target": shares[0][: SHOWN.fact]})
     if scan.disguised:
-        yield Finding("pdf.disguised-name", place, {**told, "word": scan.disguised[0][: SHOWN.fact]})
+        yield Finding("pdf.disguised-name", place, {**base_facts, "word": scan.disguised[0][: SHOWN.fact]})
     if "embedded" in scan.actions:
         programs = [name for name in scan.files if kind_by_name(name) in DANGEROUS or promises_macros(name)]
         if programs:
-            yield Finding("pdf.embedded-program", place, {**told, "member": programs[0][: SHOWN.fact]})
+            yield Finding("pdf.embedded-program", place, {**base_facts, "member": programs[0][: SHOWN.fact]})
         elif hiding := [name for name in scan.files if name.lower().endswith(PAGE_ENDINGS) or is_archive_name(name)]:
-            yield Finding("pdf.embedded-page", place, {**told, "member": hiding[0][: SHOWN.fact]})
+            yield Finding("pdf.embedded-page", place, {**base_facts, "member": hiding[0][: SHOWN.fact]})
         else:
-            yield Finding("pdf.embedded-file", place, told)
+            yield Finding("pdf.embedded-file", place, base_facts)
     if scan.reading.locked or scan.reading.password:
-        yield from _look_at_lock(file, scan, view, told)
-    yield from _look_at_links(file, scan, ties_of(view))
+        yield from _look_at_lock(file, scan, view, base_facts)
+    yield from _look_at_links(file, scan, parties_of(view))
     if not scan.links and len(file.content) <= SMALL and len(view.text) <= SHORT:
-        yield from _look_at_text(file, scan.reading, told)
+        yield from _look_at_text(file, scan.reading, base_facts)
 
 
-def _look_at_opening(scan: PdfScan, place: Place, told: dict[str, Fact]) -> Iterator[Finding]:
+def _look_at_opening(scan: PdfScan, place: Place, base_facts: dict[str, Fact]) -> Iterator[Finding]:
     if "script" in scan.actions and "opens" in scan.actions:
-        yield Finding("pdf.script-at-opening", place, told)
+        yield Finding("pdf.script-at-opening", place, base_facts)
     if "JavaScript" in scan.opening:
-        yield Finding("pdf.opening-script", place, told)
+        yield Finding("pdf.opening-script", place, base_facts)
     if scan.scripts.acts:
-        yield Finding("pdf.document-script-acts", place, {**told, "how": scan.scripts.acts})
+        yield Finding("pdf.document-script-acts", place, {**base_facts, "how": scan.scripts.acts})
     elif scan.scripts.runs:
-        yield Finding("pdf.document-script", place, told)
+        yield Finding("pdf.document-script", place, base_facts)
     if leading := sorted(scan.opening & _LEADING):
-        yield Finding("pdf.opening-link", place, {**told, "action": leading[0]})
+        yield Finding("pdf.opening-link", place, {**base_facts, "action": leading[0]})
 
 
-def _look_at_text(file: SeenFile, pages: PdfReading, told: dict[str, Fact]) -> Iterator[Finding]:
+def _look_at_text(file: SeenFile, pages: PdfReading, base_facts: dict[str, Fact]) -> Iterator[Finding]:
     """Yield charges and threats in a small document."""
     text = pages.text if 0 < pages.pages <= FEW_PAGES else ""
     folded = fold(text)
     phone, coins = find_phone(folded), find_bitcoin_address(text)
     match = load_books().find(folded) if phone or coins else {}
     if phone and "fraud.charge-notice" in match and "fraud.call-us" in match:
-        yield Finding("pdf.callback", file.part.place, {**told, "words": match["fraud.charge-notice"].words})
+        yield Finding("pdf.callback", file.part.place, {**base_facts, "words": match["fraud.charge-notice"].words})
     threats = [each for family, each in match.items() if family.startswith("fraud.blackmail")]
     if coins and threats:
-        yield Finding("pdf.blackmail", file.part.place, {**told, "words": threats[0].words})
+        yield Finding("pdf.blackmail", file.part.place, {**base_facts, "words": threats[0].words})
 
 
-def _look_at_lock(file: SeenFile, scan: PdfScan, view: View, told: dict[str, Fact]) -> Iterator[Finding]:
+def _look_at_lock(file: SeenFile, scan: PdfScan, view: View, base_facts: dict[str, Fact]) -> Iterator[Finding]:
     """Return whether the file asks for a password, and whether the message gives one."""
-    yield Finding("pdf.locked", file.part.place, told)
+    yield Finding("pdf.locked", file.part.place, base_facts)
     if scan.reading.password or view.passwords:
-        yield Finding("pdf.locked-with-password", file.part.place, told)
+        yield Finding("pdf.locked-with-password", file.part.place, base_facts)
 
 
-def _look_at_links(file: SeenFile, scan: PdfScan, ties: Ties) -> Iterator[Finding]:
-    yield from look_at_links_of(file.part.place, scan.links, ties)
+def _look_at_links(file: SeenFile, scan: PdfScan, parties: Parties) -> Iterator[Finding]:
+    yield from look_at_links_of(file.part.place, scan.links, parties)
     clicked = [link for link in scan.links if link not in scan.files]  # an address that a form is sent to is no bait
-    if (host := lone_stranger(clicked, ties)) and _is_bait(scan.reading):
+    if (host := only_third_party(clicked, parties)) and _is_bait(scan.reading):
         yield Finding("pdf.bait", file.part.place, {"name": file.name[: SHOWN.fact], "host": host})
 
 

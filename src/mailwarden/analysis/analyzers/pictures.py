@@ -34,9 +34,9 @@ from mailwarden.analysis.files.qr_codes import (
     read_pieces,
     read_vectors,
 )
-from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.links.hosts import HostKind, kind_of
-from mailwarden.analysis.links.targets import Ties, look_at_address, ties_of
+from mailwarden.analysis.links.targets import Parties, look_at_address, parties_of
 from mailwarden.analysis.view import View
 from mailwarden.message.charsets import decode_text
 from mailwarden.message.limits import SHOWN
@@ -76,11 +76,11 @@ class PicturesAnalyzer:
     name: ClassVar[str] = "pictures"
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
-        return few_of_each_kind(_look(view))
+        return limit_each_kind(_look(view))
 
 
 def _look(view: View) -> Iterator[Finding]:
-    ties: Ties | None = None
+    parties: Parties | None = None
     seen: set[str] = set()
     for text, place in _codes(view):
         url = _address(text)
@@ -88,8 +88,8 @@ def _look(view: View) -> Iterator[Finding]:
             continue
         seen.add(url or text)
         if url:
-            ties = ties or ties_of(view)
-            yield from _judge(url, place.code(), ties, view)
+            parties = parties or parties_of(view)
+            yield from _judge(url, place.code(), parties, view)
         else:
             yield from _judge_other(text, place.code(), view)
         if len(seen) >= view.limits.codes:
@@ -116,26 +116,26 @@ def _asks_to_scan(view: View) -> bool:
     return bool(view.files) or any(page.document.images or "<svg" in page.lower for page in view.pages)
 
 
-def _judge(url: str, place: Place, ties: Ties, view: View) -> Iterator[Finding]:
+def _judge(url: str, place: Place, parties: Parties, view: View) -> Iterator[Finding]:
     """Yield the findings of a code with a link; it leads its reader to an unprotected phone."""
     host = host_of(url)
-    told: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= SHOWN.fact else {})}
+    base_facts: dict[str, Fact] = {"host": host, **({"url": url} if len(url) <= SHOWN.fact else {})}
     scan, account, _ = _patterns()
-    yield Finding("pictures.qr-code", place, told)
-    if ties.is_stranger(host) or kind_of(host) is HostKind.SENDING:
-        yield Finding("pictures.qr-stranger", place, told)
+    yield Finding("pictures.qr-code", place, base_facts)
+    if parties.is_third_party(host) or kind_of(host) is HostKind.SENDING:
+        yield Finding("pictures.qr-stranger", place, base_facts)
         if len(view.text.strip()) < LITTLE_TEXT:
-            yield Finding("pictures.qr-little-text", place, told)
+            yield Finding("pictures.qr-little-text", place, base_facts)
         if scan.search(view.lower_text):
-            yield Finding("pictures.qr-call", place, told)
-    if not ties.is_recipients(host) and account.search(view.lower_text):
-        yield Finding("pictures.qr-account", place, told)
+            yield Finding("pictures.qr-call", place, base_facts)
+    if not parties.is_recipients(host) and account.search(view.lower_text):
+        yield Finding("pictures.qr-account", place, base_facts)
     kinds: set[str] = set()
-    for what, facts in look_at_address(url, ties):
+    for what, facts in look_at_address(url, parties):
         if what not in kinds:
             kinds.add(what)
             cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
-            yield Finding(f"urls.{what}", place, {**told, **cut})
+            yield Finding(f"urls.{what}", place, {**base_facts, **cut})
 
 
 def _address(text: str) -> str:

@@ -60,7 +60,7 @@ class SenderAnalyzer:
 
 
 def _name(sender: Identity, view: View) -> Iterator[Oddity]:
-    """Yield what is odd about the name that people see."""
+    """Yield findings about the display name."""
     if sender.torn:
         yield "torn", {"name": sender.name}
     shown, words = reads_as(sender.name), load_words()
@@ -88,7 +88,7 @@ def _name(sender: Identity, view: View) -> Iterator[Oddity]:
 
 
 def _address(sender: Identity, view: View) -> Iterator[Oddity]:
-    """Yield what is odd about the address behind the name."""
+    """Yield findings about the address behind the name."""
     if not sender.address:
         if sender.name and "mailer-daemon" not in sender.name.lower():
             yield "no-address", {"name": sender.name}
@@ -107,7 +107,7 @@ def _address(sender: Identity, view: View) -> Iterator[Oddity]:
 
 
 def _kinship(sender: Identity, view: View) -> Iterator[Oddity]:
-    """Yield how the address stands to those of the envelope."""
+    """Yield findings about the address in From compared with the envelope."""
     recipients = {each.lower() for each in view.recipients}
     if sender.address.lower() in recipients:
         yield "self", {"address": sender.address}
@@ -137,7 +137,7 @@ def choices_of(sender: Identity) -> Iterator[Oddity]:
 
 
 def _reply(sender: Identity, reply: Identity) -> Iterator[Oddity]:
-    """Yield where answers go, when that is not where the message says it comes from."""
+    """Yield a finding if Reply-To differs from From."""
     if not reply.address or not sender.address or reply.address.lower() == sender.address.lower():
         return
     facts: dict[str, Fact] = {"address": sender.address, "reply": reply.address}
@@ -172,7 +172,7 @@ def _recipient_in(shown: str, sender: Identity, view: View) -> str:
 
 
 def _said(shown: str, words: tuple[str, ...]) -> str:
-    """Return the first of the words that a name says, or ""."""
+    """Return the first of the words in a name, or ""."""
     padded = f" {' '.join(_NO_LETTERS.split(shown))} "
     return next((word for word in words if f" {word} " in padded), "")
 
@@ -184,7 +184,7 @@ def load_words() -> _Words:
 
 
 LONGEST = 64  # not inspection: no label of a name is longer (RFC 1035 section 2.3.4)
-MIN_LETTERS = 5  # `xxxxxxxx` is a name left out, not one thrown
+MIN_LETTERS = 5  # `xxxxxxxx` is a placeholder, not a random name
 _NO_VOWELS = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}")  # longer than in `schwarz`, `angstschreie` and their like
 _NO_VOWELS_AT_ALL = re.compile(r"[bcdfghjklmnpqrstvwxz]{7}")
 _HONEST_RUNS = re.compile(
@@ -196,7 +196,7 @@ _WORD = re.compile(r"[A-Za-z0-9]{7,64}")
 
 
 def is_random_label(label: str) -> bool:
-    """Return whether a label of a domain looks thrown rather than chosen."""
+    """Return whether a label of a domain looks random."""
     label = label[:LONGEST].lower()
     if label.startswith("xn--"):
         return False
@@ -209,7 +209,7 @@ def is_random_label(label: str) -> bool:
 
 
 def is_random_local(local: str) -> bool:
-    """Return whether the part before the at sign looks thrown rather than chosen."""
+    """Return whether the part before the at sign looks random."""
     if len(local) > LONGEST or not _WORD.fullmatch(local) or len(set(local.lower())) < MIN_LETTERS:
         return False  # a program made this name: mailing services write codes with separators
     if len(_CASE_BORDERS.findall(local)) >= 2 and _has_no_rhythm(local):

@@ -1,4 +1,4 @@
-"""Where shortcuts lead: commands that they run, files that they load from elsewhere, servers that they greet.
+"""Reports dangerous shortcuts: commands that they run, remote files, and servers that they contact.
 
 Security: works on hostile files inside a killable worker; reads are bounded, nothing is followed, and
 facts are cut.
@@ -11,7 +11,7 @@ from typing import ClassVar
 from mailwarden.analysis.files.file_types import kind_by_name
 from mailwarden.analysis.files.shortcuts import Shortcut, read_shortcut
 from mailwarden.analysis.files.unpacking import SeenFile
-from mailwarden.analysis.finding_limits import few_of_each_kind
+from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import host_of
@@ -31,7 +31,7 @@ class ShortcutsAnalyzer:
     name: ClassVar[str] = "shortcuts"
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
-        return few_of_each_kind(_look(view))
+        return limit_each_kind(_look(view))
 
 
 def _look(view: View) -> Iterator[Finding]:
@@ -54,8 +54,8 @@ def _look_at(file: SeenFile, shortcut: Shortcut) -> Iterator[Finding]:
 
 
 def _finding(what: str, file: SeenFile, shortcut: Shortcut) -> Finding:
-    told = {"name": file.name or "without a name", "path": file.part.path, "target": shortcut.target}
-    told |= {"arguments": shortcut.arguments} if shortcut.arguments else {}
-    told |= {"icon": shortcut.icon} if what == "greeting" else {}
-    told |= {"host": host} if (host := host_of(shortcut.target)) else {}
-    return Finding(f"shortcuts.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in told.items()})
+    facts = {"name": file.name or "without a name", "path": file.part.path, "target": shortcut.target}
+    facts |= {"arguments": shortcut.arguments} if shortcut.arguments else {}
+    facts |= {"icon": shortcut.icon} if what == "greeting" else {}
+    facts |= {"host": host} if (host := host_of(shortcut.target)) else {}
+    return Finding(f"shortcuts.{what}", file.part.place, {key: value[: SHOWN.fact] for key, value in facts.items()})

@@ -1,4 +1,4 @@
-"""Where the links of a message lead: behind short addresses, to rented space, to strangers, back to the recipient.
+"""Reports suspicious links: URL shorteners, free hosting, third parties, links that name the recipient.
 
 Security: works on hostile links inside a killable worker; findings and facts are bounded.
 """
@@ -11,14 +11,14 @@ from typing import ClassVar
 from mailwarden.analysis.links.hosts import HostKind, kind_of, names_file, public_ip, shown_host
 from mailwarden.analysis.links.targets import (
     Noticed,
-    Ties,
+    Parties,
     destination,
     fetched_name,
     is_archive,
     load_link_words,
     look_at_address,
     merge,
-    ties_of,
+    parties_of,
 )
 from mailwarden.analysis.text.passwords import find_passwords
 from mailwarden.analysis.view import View
@@ -40,7 +40,7 @@ _ANYBODYS = frozenset({HostKind.SHORTENER, HostKind.HOSTING, HostKind.STORAGE, H
 
 _WHOLE_SYLLABLES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _SCRIPT = re.compile(r"\s*(?:javascript|vbscript):", re.IGNORECASE)
-# `javascript:`, `javascript:;`, `javascript://` and `javascript:void(0);`: no two runs of blanks stand side by side.
+# `javascript:`, `javascript:;`, `javascript://` and `javascript:void(0);`: no two runs of blanks are adjacent.
 _IDLE = re.compile(
     r"\s*javascript:(?:\s*(?:void(?:\s*(?:\(0?\)?;?|0\)?;?|\);?|;))?|//;?|;))?\s*$",
     re.IGNORECASE,
@@ -63,12 +63,12 @@ class UrlsAnalyzer:
 
     def examine(self, view: View) -> Iterator[Finding | Omitted]:
         counts: Counter[str] = Counter()
-        told: set[tuple[str, Fact]] = set()
+        reported: set[tuple[str, Fact]] = set()
         for (what, facts), place in _notice(view):
             key = (what, facts.get("host", ""))
-            if key in told:
+            if key in reported:
                 continue
-            told.add(key)
+            reported.add(key)
             counts[what] += 1
             if counts[what] == FINDINGS + 1:
                 yield Omitted(f"urls.{what}")
@@ -78,24 +78,24 @@ class UrlsAnalyzer:
 
 
 def _notice(view: View) -> Iterator[tuple[Noticed, Place]]:
-    ties = ties_of(view)
+    parties = parties_of(view)
     for link in chosen_links(view):
-        for noticed in merge(look_at_address(link[0], ties), link[0], SHOWN.fact):
+        for noticed in merge(look_at_address(link[0], parties), link[0], SHOWN.fact):
             yield noticed, link[1]
-    for noticed in look_homewards(view):
+    for noticed in leads_home(view):
         yield noticed, WHOLE_MESSAGE
     locked = [link for link in chosen_links(view) if is_archive(fetched_name(link[0]))]
     if locked and find_passwords(f"{view.subject}\n{view.text}"):
         yield ("locked-download", {"file": fetched_name(locked[0][0]), "host": host_of(locked[0][0])}), locked[0][1]
     for page in view.pages:
-        for noticed in _look_at_schemes(page.document.links, page.document.data_uris, ties):
+        for noticed in _look_at_schemes(page.document.links, page.document.data_uris, parties):
             yield noticed, page.place
     for page in view.pages:
         if not page.attached:
             links = [link for link in page.document.links if host_of(link.href)]
-            for noticed in look_at_links(links, ties):
+            for noticed in look_at_links(links, parties):
                 yield noticed, page.place
-            for noticed in look_at_pictures(page.document, links, ties):
+            for noticed in look_at_pictures(page.document, links, parties):
                 yield noticed, page.place
 
 
@@ -109,8 +109,8 @@ def chosen_links(view: View) -> tuple[tuple[str, Place], ...]:
     return (*first.values(), *others.values())
 
 
-def look_homewards(view: View) -> Iterator[Noticed]:
-    """Return whether every link leads to the sender's own site, or to it and to the service that sent the message.
+def leads_home(view: View) -> Iterator[Noticed]:
+    """Yield a finding if every link leads to the sender's own site, or to it and to the service that sent the message.
 
     It proves nothing before the sender is authenticated, which policy asks for.
     """
@@ -134,7 +134,7 @@ def look_homewards(view: View) -> Iterator[Noticed]:
         yield "sending-house", {"host": house}
 
 
-def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], ties: Ties) -> Iterator[Noticed]:
+def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], parties: Parties) -> Iterator[Noticed]:
     for link in links:
         if _SCRIPT.match(link.href) and not _IDLE.match(link.href):
             yield "script", {}
@@ -143,12 +143,12 @@ def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], ties: Ties)
         if match := _OPENING.match(link.href):
             scheme, inner = match[1].lower(), _INNER.search(link.href)
             yield "opening-scheme", {"scheme": scheme}
-            if scheme in _ATTACKS or (inner and ties.is_stranger(host_of(inner[0]))):
+            if scheme in _ATTACKS or (inner and parties.is_third_party(host_of(inner[0]))):
                 yield "attack-scheme", {"scheme": scheme}
             break
         if (match := _FILE.match(link.href)) and (public_ip(match[1]) or registrable_domain(match[1].lower())):
             yield "file-elsewhere", {"host": match[1][: SHOWN.fact]}
-            if ties.is_stranger(match[1].lower()):
+            if parties.is_third_party(match[1].lower()):
                 yield "strange-file", {"host": match[1][: SHOWN.fact]}
             break
     for uri in data:
@@ -156,41 +156,41 @@ def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], ties: Ties)
             yield "data", {"type": match[1].lower()}
 
 
-def look_at_links(links: list[Link], ties: Ties) -> Iterator[Noticed]:
-    """Look at the links of one page together: where all of them lead, and what their texts promise."""
+def look_at_links(links: list[Link], parties: Parties) -> Iterator[Noticed]:
+    """Examine the links of one page together: their targets and their texts."""
     words = load_link_words()
     hosts = {link.href: host_of(destination(link.href)) for link in links}
     masked = [link for link in links if not shown_host(link.text)]
     domains = {registrable_domain(host) or host for host in hosts.values()}
     if len(domains) > MANY_DOMAINS:
         yield "many-domains", {"count": len(domains)}
-    strangers = [link for link in masked if ties.is_stranger(hosts[link.href])]
+    strangers = [link for link in masked if parties.is_third_party(hosts[link.href])]
     if not strangers:
         return
-    told = _told(strangers[0], hosts[strangers[0].href])
+    base_facts = _base_facts(strangers[0], hosts[strangers[0].href])
     if len(domains) == 1:
-        yield ("one-stranger" if len(masked) > 1 else "single-stranger"), told
+        yield ("one-stranger" if len(masked) > 1 else "single-stranger"), base_facts
     elif len(strangers) == len(masked):
-        yield "strangers-only", told
+        yield "strangers-only", base_facts
     for what, pattern in (("button", words.buttons), ("call", words.calls)):
         for link in strangers:
             if link.text and len(link.text) <= BUTTON and pattern.search(link.text.lower()):
-                yield what, {"text": link.text[:60], **_told(link, hosts[link.href])}
+                yield what, {"text": link.text[:60], **_base_facts(link, hosts[link.href])}
                 break
     texts: dict[str, set[bool]] = {}
     for link in masked:
         texts.setdefault(link.href, set()).add(bool(words.goodbyes.search(link.text.lower())))
     if any(len(kinds) > 1 for kinds in texts.values()):
-        yield "false-goodbye", told
+        yield "false-goodbye", base_facts
     if len(masked) > 2 and len(texts) == 1:
-        yield "one-address", told
+        yield "one-address", base_facts
     if any(link.text in {".", ",", "-", "_", "\u200b"} for link in strangers):
-        yield "hidden-link", told
+        yield "hidden-link", base_facts
 
 
-def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> Iterator[Noticed]:
+def look_at_pictures(document: HtmlDocument, links: list[Link], parties: Parties) -> Iterator[Noticed]:
     """Yield a finding if images replace the text; hidden text does not count."""
-    strangers = [link for link in links if ties.is_stranger(host_of(destination(link.href)))]
+    strangers = [link for link in links if parties.is_third_party(host_of(destination(link.href)))]
     hidden = document.gone_text + document.tiny_text + document.pale_text
     shown = len(document.text) - hidden
     if document.images and strangers and shown + (0 if hidden else _dense(document.text)) < LITTLE_TEXT:
@@ -198,11 +198,11 @@ def look_at_pictures(document: HtmlDocument, links: list[Link], ties: Ties) -> I
 
 
 def _dense(text: str) -> int:
-    """Return how much longer a text would be in letters: a Chinese, Japanese or Korean sign says as much as three."""
+    """Return how much longer a text would be in letters: a Chinese, Japanese or Korean character counts as three."""
     return 2 * len(
         _WHOLE_SYLLABLES.findall(text[:LITTLE_TEXT])
     )  # not inspection: a count that only asks whether there is little text
 
 
-def _told(link: Link, host: str) -> dict[str, Fact]:
+def _base_facts(link: Link, host: str) -> dict[str, Fact]:
     return {"host": host, "url": link.href} if len(link.href) <= SHOWN.fact else {"host": host}

@@ -1,4 +1,4 @@
-"""How subject and text are written: shouting, pictures, tails of rubbish, split words, source code, keys to press.
+"""Reports odd writing: capitals, emoji, random tails, split words, source code, keys to press.
 
 Security: works on hostile text inside a killable worker; every pattern is linear.
 """
@@ -23,9 +23,9 @@ _SOURCE = re.compile(
 )
 _SPACED = re.compile(r"(?:\b\w\s){6,}\w\b")
 _LEET = re.compile(r"\b(?=\w{0,20}[A-Za-z])[A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}[013457@$!][A-Za-z]{1,12}\b")
-# Words whose letters are held apart, so that programs do not read them.
+# Words with separated letters, which programs do not read.
 _SPLIT = re.compile(r"\b(?:[A-Za-z] ){4,20}[A-Za-z]\b|\b(?:[A-Za-z][.\-_*]){4,20}[A-Za-z]\b")
-# The keys that open the window for commands, and those that put in what was copied.
+# The keys that open the Run dialog, and those that paste.
 _RUN_KEYS = re.compile(
     r"\bwin(?:dows)?(?:[ -]?(?:key|button|taste|logo))?(?: ?\+ ?| (?:and|und|et|y|e) )[\"'(\[]?[rx]\b"
 )
@@ -69,9 +69,9 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
 
 
 def _shouts(subject: str) -> bool:
-    """Return whether several words stand in capitals; scripts without capitals say nothing."""
-    letters = [sign for sign in subject if sign.lower() != sign.upper()]
-    return len(letters) >= SHOUT and " " in subject.strip() and all(sign.isupper() for sign in letters)
+    """Return whether several words are in capitals; scripts without capitals do not count."""
+    letters = [character for character in subject if character.lower() != character.upper()]
+    return len(letters) >= SHOUT and " " in subject.strip() and all(character.isupper() for character in letters)
 
 
 def _look_at_text(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:

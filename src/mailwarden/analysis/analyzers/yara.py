@@ -40,7 +40,7 @@ def rule_files(folder: Path) -> tuple[Path, ...]:
 
 
 def compile_rules(folder: Path) -> tuple["yara_x.Rules | None", tuple[Problem, ...]]:
-    """Compile every file under a namespace of its own; return what compiles, and what does not."""
+    """Compile every file under a namespace of its own; return the compiled rules and the problems."""
     import yara_x  # noqa: PLC0415 - slow to import, and most have no rules of their own
 
     try:
@@ -79,7 +79,7 @@ def _sentence(error: dict[str, object]) -> str:
     return ": ".join(filter(None, [str(error.get("title", "is wrong")), *details[:1]]))[:300]  # shown: to the operator
 
 
-SCAN_SECONDS = 1  # for one content; the deadline of the worker stands behind it
+SCAN_SECONDS = 1  # for one content; the worker has its own deadline
 MESSAGE_SECONDS = 3.0
 _META_TOLD = ("description", "author", "reference", "severity", "verdict")
 # The values of the meta key `verdict` of a rule; each has a finding of its own, because weights are policy.
@@ -96,7 +96,7 @@ class YaraAnalyzer:
         self._scanner: yara_x.Scanner | None = None
 
     def load(self, folder: Path) -> tuple[Problem, ...]:
-        """Compile the rules of a folder; return what is wrong with them."""
+        """Compile the rules of a folder; return the problems."""
         rules, problems = compile_rules(folder)
         self._scanner = _scanner(rules) if rules is not None else None
         return problems

@@ -1,1 +1,1 @@
-"""The outside programs that guard asks about messages: one module each, listed in `table.py`."""
+"""The external engines that guard uses: one module each, listed in `table.py`."""

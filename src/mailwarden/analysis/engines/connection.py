@@ -1,4 +1,4 @@
-"""Asking an engine: one connection a question, all of it written, the answer read until the engine closes."""
+"""Connections to engines: one connection per request; the answer is read until the engine closes it."""
 
 import asyncio
 from collections.abc import Iterable

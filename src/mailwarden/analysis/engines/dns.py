@@ -114,13 +114,13 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
         return f"start it, or set {key}.servers and {key}.probe in guard.yml; name the resolver of the sender checks"
 
     async def check(self) -> EngineInfo:
-        """Probe, and return which resolver answered; raise EngineFailed where none does."""
+        """Probe, and return which resolver answered; raise EngineFailed if none does."""
         await self.probe(time.monotonic())
         detail = f"resolver at {', '.join(self.servers)}"
         return EngineInfo(detail, detail)
 
     async def probe(self, since: float, *, outside: bool = False) -> None:
-        """Return once a probe that began after `since` succeeded; raise EngineFailed where it did not.
+        """Return once a probe that began after `since` succeeded; raise EngineFailed if it did not.
 
         Callers share a probe. With `outside`, the resolver must also answer a question that no cache can answer.
         """
@@ -262,7 +262,7 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
     async def _compare(self, checks: SenderChecks, domain: str, known: Known, unsure: Lookups) -> bool:
         """Look up the records that the engine did not find.
 
-        Return whether a lookup failed; raise EngineFailed where a record exists.
+        Return whether a lookup failed; raise EngineFailed if a record exists.
         """
         failed = False
         if not checks.policy_found and checks.policy_missing:

@@ -54,13 +54,13 @@ class Teacher(Protocol):
     """Trains an engine that learns: each learner has statistics of its own."""
 
     async def teach(self, message: bytes, learner: str, *, threat: bool) -> bool:
-        """Train the engine with a message; return False where the engine cannot learn it."""
+        """Train the engine with a message; return False if the engine cannot learn it."""
 
     async def forget(self, learner: str) -> int:
         """Remove the statistics of a learner; return how many records are gone."""
 
     async def check(self) -> None:
-        """Raise EngineFailed where the engine does not keep the statistics of learners apart."""
+        """Raise EngineFailed if the engine does not keep the statistics of learners apart."""
 
     async def close(self) -> None: ...
 
@@ -107,7 +107,7 @@ class Engine(ABC, Generic[S_co]):
             yield line
 
     def teacher(self) -> Teacher | None:
-        """Return what trains the engine, or None where it does not learn or training is not configured."""
+        """Return what trains the engine, or None if it does not learn or training is not configured."""
         return None
 
 
@@ -121,7 +121,7 @@ class ScanEngine(Engine[S_co]):
 
     @abstractmethod
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
-        """Ask the engine; raise EngineFailed where it cannot finish. The caller holds the deadline.
+        """Ask the engine; raise EngineFailed if it cannot finish. The caller holds the deadline.
 
         An engine that learns uses the statistics of the learner; without a learner it uses none.
         """

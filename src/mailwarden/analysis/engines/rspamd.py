@@ -362,7 +362,7 @@ def read_answer(body: bytes) -> CheckAnswer:
 def client_address(envelope: Envelope) -> str:
     """Return the client's address as Rspamd gets it.
 
-    None where it is one of a private network: Rspamd would take the message for the network's own, and check nothing
+    None if it is one of a private network: Rspamd would take the message for the network's own, and check nothing
     about its sender, though any relay of ours may have brought it from outside.
     """
     try:
@@ -433,7 +433,7 @@ def linked_hosts(options: str) -> str:
 
 
 def sender_checks(symbols: Symbols, envelope: Envelope) -> SenderChecks | None:
-    """Translate the symbols of SPF, DKIM and DMARC; None where there are no symbols, as for a test message."""
+    """Translate the symbols of SPF, DKIM and DMARC; None if there are no symbols, as for a test message."""
     if not symbols:
         return None
     not_found = symbols.get("DMARC_NA", ())

@@ -81,7 +81,7 @@ class RspamdTeacher:
         return status_of(answer)
 
     async def check(self) -> None:
-        """Raise EngineFailed where Rspamd does not keep learners apart, before one tenant's mail teaches another's."""
+        """Raise EngineFailed if Rspamd does not keep learners apart, before one tenant's mail teaches another's."""
         await self._require_room()
         probe = f"probe-{uuid4().hex}"
         await self.teach(_probe(), probe, threat=False, alone=False)
@@ -172,7 +172,7 @@ def _probe() -> bytes:
 
 
 def status_of(answer: bytes) -> tuple[int, str]:
-    """Return status and reason of an HTTP answer, or raise EngineFailed where it is none."""
+    """Return status and reason of an HTTP answer, or raise EngineFailed if it is none."""
     _, _, rest = answer.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     status, _, reason = rest.partition(" ")
     if not status.isdigit():

@@ -1,1 +1,1 @@
-"""The files of a message: which of them are containers, and how each kind of container is opened."""
+"""The files of a message: their types, and readers of containers, documents and images."""

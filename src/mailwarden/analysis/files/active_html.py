@@ -6,7 +6,7 @@ Security: works on hostile pages inside a killable worker; every pattern is line
 import re
 from collections.abc import Iterator
 
-from mailwarden.analysis.links.targets import Noticed, Ties
+from mailwarden.analysis.links.targets import Noticed, Parties
 from mailwarden.message.html import HtmlDocument
 from mailwarden.message.html_links import skip_prolog
 from mailwarden.message.urls import host_of, registrable_domain
@@ -45,13 +45,13 @@ _LIBRARIES = frozenset(
 )
 
 
-def find_active_content(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
+def find_active_content(page: HtmlDocument, lower: str, parties: Parties) -> Iterator[Noticed]:
     """Yield what an attached page does; an SVG is a page to the browser and an image to its reader."""
     if is_drawing(lower):
-        yield from _look_at_drawing(page, lower, ties)
-    if len(page.text) < LITTLE_TEXT and (host := _stranger(page.frames, ties)):
+        yield from _look_at_drawing(page, lower, parties)
+    if len(page.text) < LITTLE_TEXT and (host := _third_party(page.frames, parties)):
         yield "framing-page", {"host": host}
-    if len(page.text) < NO_TEXT and (host := _stranger(page.scripts, ties)) and not _is_library(host):
+    if len(page.text) < NO_TEXT and (host := _third_party(page.scripts, parties)) and not _is_library(host):
         yield "loaded-page", {"host": host}
     if len(page.text) < NO_TEXT and len(lower) < SMALL and not is_drawing(lower) and (how := _how_it_acts(page, lower)):
         yield "hollow-page", {"how": how}
@@ -84,23 +84,23 @@ def is_drawing(lower: str) -> bool:
     return lower.startswith("<svg", skip_prolog(lower))
 
 
-def _look_at_drawing(page: HtmlDocument, lower: str, ties: Ties) -> Iterator[Noticed]:
+def _look_at_drawing(page: HtmlDocument, lower: str, parties: Parties) -> Iterator[Noticed]:
     if page.scripts or "<script" in lower:
         yield "active-picture", {"how": "it holds a script"}
     elif _HANDLER.search(lower) or _RUNS.search(lower):
         yield "active-picture", {"how": "it runs something when it is shown or clicked"}
     elif page.frames or page.forms or "<iframe" in lower:
         yield "active-picture", {"how": "it holds a frame or a form"}
-    if host := _stranger([link.href for link in page.links], ties):
+    if host := _third_party([link.href for link in page.links], parties):
         yield "picture-link", {"host": host}
 
 
-def _stranger(addresses: tuple[str, ...] | list[str], ties: Ties) -> str:
+def _third_party(addresses: tuple[str, ...] | list[str], parties: Parties) -> str:
     """Return the first host among addresses that belongs to a stranger, or ""."""
     for address in addresses:
         is_web = address.lstrip()[:4].lower() == "http" or address.lstrip()[:2] == "//"
         host = host_of(address) if is_web else ""
-        if host and ties.is_stranger(host):
+        if host and parties.is_third_party(host):
             return host
     return ""
 

@@ -221,7 +221,7 @@ def _rar4_letters(how: int, high: int, numbers: _Numbers, rest: bytes) -> str:
         return chr(first | numbers.take(1)[0] << 8)
     if first & 0x80:
         shift = numbers.take(1)[0]
-        return "".join(chr(high | (sign + shift & 0xFF)) for sign in rest[: (first & 0x7F) + 2])
+        return "".join(chr(high | (byte + shift & 0xFF)) for byte in rest[: (first & 0x7F) + 2])
     return rest[: first + 2].decode("latin-1")
 
 
@@ -279,8 +279,8 @@ def read_stream(file: SeenFile, opening: Opening) -> Iterator[Entry]:
         if entry.content == file.content:
             opening.damaged(file.place, f"it cannot be unpacked as {kind}")
             return
-        told = _names_in_gzip(file.content) if kind == "gzip" else ()
-        for name in dict.fromkeys((*names, *told)):
+        inner_names = _names_in_gzip(file.content) if kind == "gzip" else ()
+        for name in dict.fromkeys((*names, *inner_names)):
             yield entry._replace(name=name)
 
 
@@ -294,7 +294,7 @@ def read_entries(
     options: bytes = b"",
     password: str = "",
 ) -> Iterator[Entry]:
-    """Yield what libarchive finds, and record what it refuses."""
+    """Yield the entries that libarchive reads, and record those that it rejects."""
     with _archive() as archive:
         try:
             for name in formats:

@@ -128,7 +128,7 @@ class Opening:
         raise Exhausted
 
     def read(self, chunks: Iterable[bytes], packed: int, place: Place) -> bytes | None:
-        """Join what comes out of a container; None if one file, or its share of the whole, is beyond a limit."""
+        """Join the chunks that a container yields; None if one file, or its share of the whole, is beyond a limit."""
         kept: list[bytes] = []
         size = 0
         for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Archive formats: which one a file has by its content or by its name, and which of them libarchive opens.
+"""Recognises archive formats by content or name, and lists those that libarchive opens.
 
 Security: looks at hostile bytes; every search is bounded, and it never raises.
 """
@@ -96,7 +96,7 @@ def archive_kind(content: bytes) -> str:
         return "lzma"
     if content[:2] in (b"\xc7\x71", b"\x71\xc7") and len(content) > 26:
         return "cpio"
-    # A zip may stand behind other bytes: readers start from its end.
+    # A ZIP may follow other bytes: readers start from its end.
     return ZIP if ends_as_zip(content) else ""
 
 
@@ -114,7 +114,7 @@ def archive_kinds(name: str, content: bytes) -> tuple[str, ...]:
 
 
 def unsupported_kind(name: str, content: bytes) -> str:
-    """Return what kind of container this is, of those that we cannot open, or ""."""
+    """Return the kind of a container that we cannot open, or ""."""
     for offset, magic, kind in _UNSUPPORTED:
         if content[offset : offset + len(magic)] == magic:
             return kind
@@ -148,7 +148,7 @@ def is_text(head: bytes) -> bool:
 
 
 def name_within(name: str) -> str:
-    """Return what the one file is called that is packed under a name, as programs call it that unpack it."""
+    """Return the name that programs give the single file in a packed file."""
     stem, _, ending = name.rpartition(".")
     if not stem or ending.lower() not in _UNPACKED_ENDINGS:
         return name or "content"

@@ -19,7 +19,7 @@ from mailwarden.message.coverage import Coverage
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place
 
-ImageFile.LOAD_TRUNCATED_IMAGES = True  # mail clients show a picture as far as it goes, so we read it as far
+ImageFile.LOAD_TRUNCATED_IMAGES = True  # mail clients show a truncated picture, so we read it too
 Image.MAX_IMAGE_PIXELS = LIMITS.jpeg_pixels // 2  # Pillow warns from here, and raises from twice as many
 
 MIN_SIDE = 10  # the smallest code, one pixel a module
@@ -82,7 +82,7 @@ def picture_kind(content: bytes) -> str:
 
 
 def read_frames(content: bytes, kind: str, clock: PictureClock, place: Place) -> Iterator[Image.Image]:
-    """Yield the frames of a picture in grey that differ from each other; record what is not decoded."""
+    """Yield the frames of a picture in grey that differ from each other; record frames that are not decoded."""
     coverage = clock.coverage
     formats: tuple[str, ...] = _FORMATS
     if kind == "heic":
@@ -211,7 +211,7 @@ Shape = tuple[tuple[int, int], ...]
 SIDE = 900  # pixels of the picture that is made of shapes
 _MARGIN = 40
 _FEW = 10  # shapes that draw no code
-# Where a record of a kind says where its bitmap is: four numbers from there, header and bits by offset and size.
+# By type of record, the offset of four numbers: offset and size of the bitmap's header, offset and size of its bits.
 _BITMAPS = {76: 84, 77: 84, 78: 84, 79: 140, 80: 48, 81: 48, 114: 84, 116: 84}
 _RECTANGLE, _POLYGON, _POLYGON_16, _POLY_POLYGON_16 = 43, 3, 86, 91
 _SELECT, _CREATE_BRUSH, _COMMENT, _FILL = 37, 39, 70, 76
@@ -221,7 +221,7 @@ _INNER = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8")
 
 
 def read_metafile(content: bytes, coverage: Coverage, place: Place) -> Iterator[Image.Image]:
-    """Yield the bitmaps of a metafile, and what its shapes draw, in grey."""
+    """Yield the bitmaps of a metafile and an image of its shapes, in grey."""
     brushes: dict[int, int] = dict(_STOCK_BRUSHES)
     shade = 255
     dark: list[Shape] = []

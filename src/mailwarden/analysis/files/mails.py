@@ -34,7 +34,7 @@ _CMS = re.compile(
     rb"\x30[\x80-\x88][\0-\xff]{0,8}?\x06[\x09\x0b]\x2a\x86\x48\x86\xf7\x0d\x01(\x07[\x02-\x06]|\x09\x10\x01[\x02\x09\x17])"
 )
 _SIGNED, _DIGESTED, _AUTHENTICATED, _COMPRESSED = b"\x07\x02", b"\x07\x05", b"\x09\x10\x01\x02", b"\x09\x10\x01\x09"
-_DETACHED = re.compile(rb"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01(?!\xa0)")  # signs what stands elsewhere
+_DETACHED = re.compile(rb"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01(?!\xa0)")  # a detached signature
 _ARMOR = re.compile(rb"-----BEGIN (?:CMS|PKCS ?7|PKCS #7 SIGNED DATA)-----\s+([A-Za-z0-9+/=\s]+)-----END")
 _PGP = b"-----BEGIN PGP MESSAGE-----"
 _PGP_NAMES = frozenset({"pgp", "gpg"})
@@ -131,7 +131,7 @@ def read_cms(file: SeenFile, opening: Opening) -> Iterator[Entry]:
 
 
 def read_pgp(file: SeenFile, opening: Opening) -> Iterator[Entry]:
-    """Record what is encrypted by OpenPGP (RFC 9580)."""
+    """Record content that OpenPGP encrypts (RFC 9580)."""
     opening.encrypted(file.place, "it is encrypted by OpenPGP")
     yield from ()
 

@@ -251,7 +251,7 @@ Row = TypeVar("Row")
 
 _BLOCKS = "█▀▄■▓▒"
 _HALVES = {"█": (True, True), "■": (True, True), "▓": (True, True), "▀": (True, False), "▄": (False, True)}
-_SIGNS = "#@*xX1"  # in place of blocks, two to a field
+_CHARACTERS = "#@*xX1"  # in place of blocks, two to a field
 _LINE_BREAK = re.compile(r"<(?:br|/div|/p|/tr|/li)\b[^<>]{0,200}>")
 _TAG = re.compile(r"<[^<>]{0,2000}>")
 _ROW = re.compile(r"<tr\b")
@@ -268,9 +268,9 @@ _DARK = re.compile(r"#?(?:black|[0-5][0-9a-f][0-5][0-9a-f][0-5][0-9a-f]|[0-5][0-
 def find_text_drawings(text: str, coverage: Coverage, place: Place = THE_TEXT) -> Iterator[Drawing]:
     """Yield what block characters draw in a text; `text` has its line breaks."""
     if sum(text.count(block) for block in _BLOCKS) < MIN_BLOCKS:
-        for sign in _SIGNS:
-            if text.count(2 * sign) >= MIN_BLOCKS // 2:
-                yield from _signed(text, sign, coverage, place)
+        for character in _CHARACTERS:
+            if text.count(2 * character) >= MIN_BLOCKS // 2:
+                yield from _drawn_with(text, character, coverage, place)
         return
     lines: list[str] = []
     for line in (*text.splitlines(), ""):
@@ -316,25 +316,25 @@ def _dark_classes(source: str) -> frozenset[str]:
     return frozenset(name for name, colour in rules if colour and _DARK.match(colour[1]))
 
 
-def _signed(text: str, sign: str, coverage: Coverage, place: Place) -> Iterator[Drawing]:
+def _drawn_with(text: str, character: str, coverage: Coverage, place: Place) -> Iterator[Drawing]:
     """Yield drawings made of one character and spaces, two characters per module."""
     lines: list[str] = []
     for line in (*text.splitlines(), ""):
-        if sign in line and not line.replace(sign, "").strip(" .0_"):
+        if character in line and not line.replace(character, "").strip(" .0_"):
             lines.append(coverage.cut(line.rstrip(), "drawing_line", place))
         elif lines:
             if len(lines) >= MIN_FIELDS:
-                yield [[each == sign for each in line[::2]] for line in _bounded(lines, coverage, place)]
+                yield [[each == character for each in line[::2]] for line in _bounded(lines, coverage, place)]
             lines = []
 
 
 def _readings(lines: list[str]) -> Iterator[Drawing]:
     """Yield a drawing for each way in which programs draw: two rows a line, or one row a line with wide fields."""
     if 2 * len(lines) >= MIN_FIELDS and any("▀" in line or "▄" in line for line in lines):
-        halves = [[_HALVES.get(sign, (False, False)) for sign in line] for line in lines]
+        halves = [[_HALVES.get(character, (False, False)) for character in line] for line in lines]
         yield [[half[which] for half in line] for line in halves for which in (0, 1)]
     elif len(lines) >= MIN_FIELDS:
-        yield [[sign in _HALVES for sign in line[::2]] for line in lines]
+        yield [[character in _HALVES for character in line[::2]] for line in lines]
 
 
 def _row_of(piece: str, cell: re.Pattern[str], classes: frozenset[str]) -> Iterator[bool]:

@@ -34,7 +34,7 @@ class Shortcut(Struct, frozen=True):
 
 
 def read_shortcut(name: str, content: bytes) -> Shortcut | None:
-    """Read a shortcut by its content, or by the ending of its name; None where it is none."""
+    """Read a shortcut by its content, or by the ending of its name; None if it is none."""
     if content.startswith(_LINK):
         return _read_link(content)
     if ending_of(name) in TEXT_ENDINGS:

@@ -1,8 +1,8 @@
 """TNEF, the container `winmail.dat` of Outlook (MS-OXTNEF): its files with their long names, and the message's text.
 
-There is no kept library under a permissive licence: `tnefparse` is LGPL and rests since 2021.
+There is no maintained library under a permissive licence: `tnefparse` is LGPL and unmaintained since 2021.
 Security: reads hostile bytes inside a killable worker; every length is checked against the content, the loops are
-linear in it, and what is cut is recorded.
+linear in it, and truncated content is recorded.
 """
 
 import struct

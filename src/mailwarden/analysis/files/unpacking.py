@@ -218,7 +218,7 @@ class _Unpacker:
                 raise Exhausted
 
     def _entries(self, container: Container, file: SeenFile) -> tuple[list[Entry], bool]:
-        """Return what a container holds, each once, and whether the budget of the message ended with it."""
+        """Return the entries of a container, each once, and whether the budget of the message ended with it."""
         entries: dict[tuple[str, bytes], Entry] = {}
         try:
             for entry in container.read(file, self._opening):

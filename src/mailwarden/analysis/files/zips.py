@@ -4,8 +4,8 @@ Archive programs disagree where a ZIP contradicts itself: Windows and 7-Zip go b
 the local headers from its beginning, and of two archives in one file some open the first and some the last. So we
 take the union: every file that the directory lists, every local header that it does not list, and both readings of a
 file whose two headers differ (APPNOTE.TXT 4.3).
-Security: reads hostile bytes inside a killable worker; every number is checked against the archive, and what is
-unpacked is counted while it comes out.
+Security: reads hostile bytes inside a killable worker; every number is checked against the archive, and
+unpacked bytes are counted while they come out.
 """
 
 import bisect
@@ -89,7 +89,7 @@ class _Zip:
         yield from self._unlisted(_Ranges(covered), end, min((start for start, _ in covered), default=end))
 
     def _listed(self, end: int) -> Iterator[Header]:
-        """Yield what the directory lists before the end record."""
+        """Yield the entries of the directory before the end record."""
         if end + _END.size > len(self.content):
             return
         _, _, _, _, _, size, offset, _ = _END.unpack_from(self.content, end)
@@ -175,7 +175,7 @@ class _Zip:
             yield from self._file(own)
 
     def _unlisted(self, covered: "_Ranges", end: int, first: int) -> Iterator[Entry]:
-        """Yield the files whose local headers the directory does not list, outside of the data of those it lists."""
+        """Yield the files whose local headers the directory does not list, outside the data of those it lists."""
         position = 0
         while (start := self.content.find(_LOCAL_MARK, position)) >= 0:
             self.opening.check_time(self.place)
@@ -384,13 +384,13 @@ def _decode(name: bytes, flags: int, extra: bytes) -> str:
     unicode_path = extra.find(b"up")  # Info-ZIP's Unicode path, 4.6.9
     if unicode_path >= 0 and len(extra) > unicode_path + 9:
         length = int.from_bytes(extra[unicode_path + 2 : unicode_path + 4], "little")
-        told = extra[unicode_path + 9 : unicode_path + 4 + length]
+        unicode_name = extra[unicode_path + 9 : unicode_path + 4 + length]
         if (
             extra[unicode_path + 4] == 1
-            and told
+            and unicode_name
             and int.from_bytes(extra[unicode_path + 5 : unicode_path + 9], "little") == zlib.crc32(name)
         ):
-            return told.decode("utf-8", "replace")
+            return unicode_name.decode("utf-8", "replace")
     try:
         return name.decode("utf-8")
     except UnicodeDecodeError:

@@ -33,7 +33,7 @@ def reads_as(text: str) -> str:
 
 
 def disguise_of(text: str) -> str:
-    """Say how the letters of a text are disguised, or "" where they are not."""
+    """Return how the letters of a text are disguised, or "" where they are not."""
     if text.isascii():
         return ""
     if not _OVERRIDES.isdisjoint(text):
@@ -52,39 +52,39 @@ def disguise_of(text: str) -> str:
 
 
 @lru_cache(maxsize=8_192)
-def _plain(sign: str) -> str:
+def _plain(character: str) -> str:
     """Return the ASCII letter that a character looks like, or the character itself; "" for what is not seen."""
-    if sign.isascii():
-        return sign
-    if sign in _FILLERS or category(sign) in _UNSEEN:
+    if character.isascii():
+        return character
+    if character in _FILLERS or category(character) in _UNSEEN:
         return ""
-    base = normalize("NFKD", sign)[:1]
+    base = normalize("NFKD", character)[:1]
     if base.isascii():
         return base
-    if match := _SMALL_CAPITAL.match(name(sign, "")):
+    if match := _SMALL_CAPITAL.match(name(character, "")):
         return match[1].lower()
-    return _likenesses().get(sign) or _likenesses().get(base) or sign
+    return _likenesses().get(character) or _likenesses().get(base) or character
 
 
 @lru_cache(maxsize=8_192)
-def _is_small_capital(sign: str) -> bool:
-    return ord(sign) > 0x7F and bool(_SMALL_CAPITAL.match(name(sign, "")))
+def _is_small_capital(character: str) -> bool:
+    return ord(character) > 0x7F and bool(_SMALL_CAPITAL.match(name(character, "")))
 
 
 def _is_mixed(word: str) -> bool:
     """Return whether a word has letters of Latin and of Greek or Cyrillic that look Latin."""
     if word.isascii():
         return False
-    alphabets = {_alphabet(sign) for sign in word}
+    alphabets = {_alphabet(character) for character in word}
     return "LATIN" in alphabets and not alphabets.isdisjoint({"GREEK", "CYRILLIC", "CHEROKEE"})
 
 
 @lru_cache(maxsize=8_192)
-def _alphabet(sign: str) -> str:
+def _alphabet(character: str) -> str:
     """Return the alphabet of a letter that can be taken for a Latin one, or ""."""
-    if sign.isascii():
+    if character.isascii():
         return "LATIN"
-    return name(sign, "").partition(" ")[0] if sign in _likenesses() else ""
+    return name(character, "").partition(" ")[0] if character in _likenesses() else ""
 
 
 @cache
@@ -92,9 +92,9 @@ def _likenesses() -> dict[str, str]:
     """Return the letters that look like an ASCII letter, by Unicode's table of confusables."""
     table = json.loads(files("confusable_homoglyphs").joinpath("confusables.json").read_bytes())
     return {
-        sign: like
-        for sign, others in table.items()
-        if len(sign) == 1 and not sign.isascii()
+        character: like
+        for character, others in table.items()
+        if len(character) == 1 and not character.isascii()
         for like in [next((other["c"] for other in others if _is_letter(other["c"])), "")]
         if like
     }

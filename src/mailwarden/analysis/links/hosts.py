@@ -121,6 +121,6 @@ def public_ip(host: str) -> bool:
 
 
 def false_name(href: str) -> str:
-    """Return what stands before an at sign in the address of a link, or ""."""
+    """Return the userinfo before the @ in the address of a link, or ""."""
     match = _AUTHORITY.match(href)
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""Where a link leads in truth, where its address carries another address within itself.
+"""Finds the real target of a link whose address contains another address.
 
 Security: works on hostile text; an address grows shorter with every step, every pattern is linear, and it never raises.
 """
@@ -75,7 +75,7 @@ def _follow(url: str) -> Iterator[str]:
 
 
 def unwrap(url: str) -> str:
-    """Return what a gateway put its own address before, and any other address as it is."""
+    """Return the address behind a mail gateway, and any other address unchanged."""
     while kind_of(host_of(url)) is HostKind.GATEWAY:
         inner = inner_address(url)
         if not host_of(inner) or len(inner) >= len(url):

@@ -76,16 +76,16 @@ def _pattern(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def _whole(words: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for words between signs or ends: `login` and `my-login`, never `blogging`."""
+    """Return a pattern for whole words: `login` and `my-login`, never `blogging`."""
     return re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, words))})(?![a-z])")
 
 
-# Endings that are as well those of hosts, of pages, or of what administrators and programmers link to.
+# Endings that are also TLDs, or common in links of administrators and programmers.
 _COMMON = frozenset(
     {"com", "js", "mjs", "app", "deb", "rpm", "dmg", "jar", "apk", "theme", "workflow", "inf", "command", "ws",
      "desktop", "reg", "url"}
 )  # fmt: skip
-# Tools by which a help desk sees and steers another's machine, and thieves too.
+# Remote-control tools, which attackers misuse.
 _REMOTE_CONTROL = re.compile(
     r"(?i)screenconnect|connectwise|ateraagent|anydesk|teamviewer|splashtop|logmein|gotoresolve|goto_?resolve|simplehelp"
     r"|pdq-?connect|action1|datto-?rmm|netsupport|rustdesk|ultraviewer|syncro|level-?agent|tacticalrmm|meshagent"
@@ -115,7 +115,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,1024}")
 
 
 class RecipientMarks:
-    """The ways in which the recipients of one message may stand in a link."""
+    """The forms in which the recipients' addresses may occur in a link."""
 
     def __init__(self, recipients: Iterable[str]) -> None:
         wanted = dict.fromkeys(each.lower() for each in recipients if "@" in each[1:-1] and len(each) <= 254)
@@ -128,7 +128,7 @@ class RecipientMarks:
             self._words.make_automaton()
 
     def find(self, url: str) -> str:
-        """Say how a recipient's address stands in a link, or return ""."""
+        """Return the form of a recipient's address in a link, or return ""."""
         if self._words is None:
             return ""
         ways = {how for _, how in self._words.iter(unquote(url).lower())}
@@ -173,7 +173,7 @@ _RENTED = {
     HostKind.DYNAMIC: "dynamic-name",
     HostKind.FORM: "form-service",
 }
-# A known organisation is misused by strangers; a service that counts clicks does what it is there for.
+# Attackers misuse redirects of known organisations; click counters of sending services are normal.
 _REDIRECTIONS = {HostKind.KNOWN: "open-redirection", HostKind.SENDING: ""}
 _AUTHORITY = re.compile(r"\s*[a-z]{1,10}:[/\\]{0,9}([^/\\?#]{0,1000})", re.IGNORECASE)
 _PORT = re.compile(r":(\d{1,5})$")
@@ -186,7 +186,7 @@ _SITE_INSIDES = re.compile(
     r"/(?:wp-content|wp-includes|wp-admin|wp-json|\.well-known|plugins|cgi-sys|vendor/phpunit)/", re.IGNORECASE
 )
 _NUMBERED = re.compile(r"(?:^|[.-])\d{1,3}[.-]\d{1,3}[.-]\d{1,3}[.-]\d{1,3}(?=[.-])|^(?:vps|vmi|srv|ip|host)-?\d{3,}")
-# Pages that let another machine in by a code that is typed there.
+# Device-login pages: a typed code logs another machine in.
 _DEVICE_LOGIN = re.compile(
     r"https?://(?:(?:www\.|login\.)?microsoft\.com/device(?:login)?\b|login\.microsoftonline\.com/[\w.-]{1,60}/oauth2/"
     r"(?:v2\.0/)?deviceauth|aka\.ms/devicelogin|(?:www\.)?google\.com/device\b|github\.com/login/device\b)",
@@ -200,17 +200,17 @@ _BLIND = re.compile(
 _VOWELS = frozenset("aeiouy0123456789-")
 
 
-class Ties(Struct, frozen=True):
-    """Whose message it is: the domains of the sender and the recipients, and how a recipient may stand in a link."""
+class Parties(Struct, frozen=True):
+    """The sender and the recipients of a message: their domains, and the forms of a recipient's address in a link."""
 
     own: frozenset[str]
     marks: RecipientMarks
     home: frozenset[str] = frozenset()  # those of the recipients alone
-    kin: frozenset[str] = frozenset()  # the sender's names: a site of that name under any TLD is its own
+    sender_names: frozenset[str] = frozenset()  # the sender's names: a site of that name under any TLD is its own
 
     coverage: Coverage | None = None
 
-    def is_stranger(self, host: str) -> bool:
+    def is_third_party(self, host: str) -> bool:
         """Return whether a host belongs neither to the sender or recipients nor to a well-known organisation."""
         kind = kind_of(host)
         if kind in _RENTED:
@@ -218,7 +218,7 @@ class Ties(Struct, frozen=True):
         domain = registrable_domain(host)
         if not domain:
             return public_ip(host)
-        if domain in self.own or domain.partition(".")[0] in self.kin:
+        if domain in self.own or domain.partition(".")[0] in self.sender_names:
             return False
         return kind not in _TRUSTED or bool(_NUMBERED.search(host))
 
@@ -226,16 +226,16 @@ class Ties(Struct, frozen=True):
         return _domain(host) in self.home
 
 
-def ties_of(view: View) -> Ties:
+def parties_of(view: View) -> Parties:
     home = _domains(view.recipients)
     own = _domains((view.sender.address,)) | home
-    return Ties(own, RecipientMarks(view.recipients), home, _kin(view.sender), view.coverage)
+    return Parties(own, RecipientMarks(view.recipients), home, _sender_names(view.sender), view.coverage)
 
 
-def _kin(sender: Address) -> frozenset[str]:
+def _sender_names(sender: Address) -> frozenset[str]:
     """Return the sender's names as labels of a domain; short names are left out."""
     organisation = registrable_domain(sender.domain.lower()).partition(".")[0]
-    shown = "".join(sign for sign in sender.name.lower() if sign.isalnum())
+    shown = "".join(character for character in sender.name.lower() if character.isalnum())
     return frozenset(name for name in (organisation, shown) if len(name) >= _TELLING)
 
 
@@ -253,32 +253,32 @@ def destination(url: str) -> str:
     return url
 
 
-def look_at_address(url: str, ties: Ties) -> Iterator[Noticed]:
-    """Yield what is to be noticed of a link; each place that it leads through is looked at."""
+def look_at_address(url: str, parties: Parties) -> Iterator[Noticed]:
+    """Yield suspicious properties of a link and of every address that it redirects through."""
     real = unwrap(url)
-    chain = (real, *follow(real, ties.coverage))
+    chain = (real, *follow(real, parties.coverage))
     for position, address in enumerate(chain):
         host = host_of(address)
         if not host:
             continue
         over = host_of(chain[position - 1]) if position else ""
-        if over and ties.is_stranger(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirection")):
+        if over and parties.is_third_party(host) and (what := _REDIRECTIONS.get(kind_of(over), "redirection")):
             yield what, {"over": over, "host": host}
-        yield from _look_at_host(address, host, ties)
-        if ties.is_stranger(host):
-            yield from _look_at_stranger(address, host, ties)
+        yield from _look_at_host(address, host, parties)
+        if parties.is_third_party(host):
+            yield from _look_at_stranger(address, host, parties)
 
 
-def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
+def _look_at_host(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
     if public_ip(host):
         yield "ip-host", {"host": host}
     if name := false_name(url):
         yield "userinfo", {"userinfo": name[:60], "host": host}
-    if (what := _RENTED.get(kind_of(host))) and _domain(host) not in ties.own:
+    if (what := _RENTED.get(kind_of(host))) and _domain(host) not in parties.own:
         yield what, {"host": host}
     elif host == "docs.google.com" and "/forms/" in url:
         yield "form-service", {"host": host}
-    if (name := fetched_name(url)) and _domain(host) not in ties.own and is_program(name):
+    if (name := fetched_name(url)) and _domain(host) not in parties.own and is_program(name):
         yield "program-link", {"file": name, "host": host}
         if has_double_ending(name):
             yield "disguised-program", {"file": name, "host": host}
@@ -286,7 +286,7 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
             yield "remote-control", {"file": name, "host": host}
     if _DEVICE_LOGIN.match(url):
         yield "device-login", {"host": host}
-    if _BLIND.match(url) and _domain(host) not in ties.own:
+    if _BLIND.match(url) and _domain(host) not in parties.own:
         yield "blind-redirection", {"host": host}
     if load_link_words().kits.search(url):
         yield "mailing-kit", {"host": host}
@@ -294,38 +294,40 @@ def _look_at_host(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
         yield "hidden-letters", {"host": host}
 
 
-def _look_at_stranger(url: str, host: str, ties: Ties) -> Iterator[Noticed]:
-    told: dict[str, Fact] = {"host": host}
+def _look_at_stranger(url: str, host: str, parties: Parties) -> Iterator[Noticed]:
+    base_facts: dict[str, Fact] = {"host": host}
     if has_cheap_ending(host):
-        yield "cheap-ending", told
-    if how := ties.marks.find(url):
-        yield "recipient", {"how": how, **told}
+        yield "cheap-ending", base_facts
+    if how := parties.marks.find(url):
+        yield "recipient", {"how": how, **base_facts}
     authority = _AUTHORITY.match(url)
     port = _PORT.search(authority[1]) if authority else None
     if port and port[1] not in _USUAL_PORTS:
-        yield "port", {"port": port[1], **told}
+        yield "port", {"port": port[1], **base_facts}
     tail = url[authority.end() :] if authority else ""
     words = load_link_words()
     if word := words.paths.search(unquote(tail).lower()):
-        yield "credential-path", {"word": word.group(), **told}
+        yield "credential-path", {"word": word.group(), **base_facts}
     domain = _domain(host)
     if word := words.hosts.search(host):
-        yield "credential-host", {"word": word.group(), **told}
+        yield "credential-host", {"word": word.group(), **base_facts}
     if is_counted(tail):
-        yield "counted", told
+        yield "counted", base_facts
     if _SITE_INSIDES.search(tail):
-        yield "site-insides", told
+        yield "site-insides", base_facts
     if _NUMBERED.search(host) and not public_ip(host):
-        yield "numbered-host", told
+        yield "numbered-host", base_facts
     names = (domain.partition(".")[0], *host.removesuffix(domain).split("."))
-    if kind_of(host) is not HostKind.STORAGE and any(map(is_random, names)):  # stores number their customers so
-        yield "random-host", told
+    if kind_of(host) is not HostKind.STORAGE and any(
+        map(is_random, names)
+    ):  # object stores use random labels for their customers
+        yield "random-host", base_facts
     if host.removesuffix(domain).count(".") >= 4:
-        yield "deep-host", told
+        yield "deep-host", base_facts
 
 
 def is_counted(tail: str) -> bool:
-    """Return whether an address says who clicked: a long run of mixed signs, a row of numbers, an affiliate's mark."""
+    """Return whether an address identifies the clicker: a long token, a row of numbers, an affiliate parameter."""
     return bool(_NUMBERS.search(tail) or _AFFILIATE.search(tail)) or any(
         _is_mixed(run) for run in _OPAQUE.findall(tail)
     )
@@ -336,48 +338,48 @@ def _is_mixed(run: str) -> bool:
 
 
 def is_random(label: str) -> bool:
-    """Return whether a label of a host cannot be said: many consonants in a row, or letters and digits mixed."""
+    """Return whether a label of a host is random: many consonants in a row, or letters and digits mixed."""
     if len(label) < 8 or label.startswith("xn--"):
         return False
     changes = sum(left.isdigit() != right.isdigit() for left, right in pairwise(label) if "-" not in (left, right))
     if changes >= 4:
         return True
     run = longest = 0
-    for sign in label:
-        run = 0 if sign in _VOWELS else run + 1
+    for character in label:
+        run = 0 if character in _VOWELS else run + 1
         longest = max(longest, run)
     return longest >= 7
 
 
-def merge(noticed: Iterable[Noticed], url: str, told: int) -> Iterator[Noticed]:
+def merge(noticed: Iterable[Noticed], url: str, longest: int) -> Iterator[Noticed]:
     """Add the link to all facts, so that a list can allow it; a link too long for a fact is left out."""
     for what, facts in noticed:
-        yield what, {**facts, "url": url} if len(url) <= told else facts
+        yield what, {**facts, "url": url} if len(url) <= longest else facts
 
 
 def _domain(host: str) -> str:
     return registrable_domain(host) or host
 
 
-def look_at_links_of(place: Place, links: Sequence[str], ties: Ties) -> Iterator[Finding]:
-    """Yield what is to be noticed of the links to strangers, each kind once."""
+def look_at_links_of(place: Place, links: Sequence[str], parties: Parties) -> Iterator[Finding]:
+    """Yield suspicious properties of the links to third parties, each kind once."""
     seen: set[str] = set()
-    for link in (link for link in links if _is_to_stranger(link, ties)):
-        for what, facts in look_at_address(link, ties):
+    for link in (link for link in links if _is_to_third_party(link, parties)):
+        for what, facts in look_at_address(link, parties):
             if what not in seen:
                 seen.add(what)
                 cut = {name: value[: SHOWN.fact] if isinstance(value, str) else value for name, value in facts.items()}
                 yield Finding(f"urls.{what}", place.link(), cut | ({"url": link} if len(link) <= SHOWN.fact else {}))
 
 
-def lone_stranger(links: Sequence[str], ties: Ties) -> str:
-    """Return the host of the one stranger that all links lead to, or ""."""
+def only_third_party(links: Sequence[str], parties: Parties) -> str:
+    """Return the host of the only third party that all links lead to, or ""."""
     hosts = [host for link in links if (host := host_of(link))]
     if len({registrable_domain(host) for host in hosts}) != 1:
         return ""
-    return next((host for host in hosts if ties.is_stranger(host)), "")
+    return next((host for host in hosts if parties.is_third_party(host)), "")
 
 
-def _is_to_stranger(link: str, ties: Ties) -> bool:
+def _is_to_third_party(link: str, parties: Parties) -> bool:
     host = host_of(link)
-    return bool(host) and ties.is_stranger(host)
+    return bool(host) and parties.is_third_party(host)

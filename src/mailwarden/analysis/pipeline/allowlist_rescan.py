@@ -1,7 +1,7 @@
-"""Asks again, without the files that a list allows: whether they alone are why an engine convicted the message.
+"""Rescans a message without its allowlisted files: are they alone the reason why an engine convicted it?
 
-Security: this lifts the malware floor, so every doubt keeps it: a message that readers take apart differently, a part
-that was left out, an engine that does not answer, a rest that is not clear, an allowed file that is not the cause.
+Security: this lifts the malware floor, so every doubt keeps it: an ambiguous message, a missed part, an engine that
+does not answer, a finding in the rest, or an allowed file without the finding.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding
 from mailwarden.model.observables import Observable
 
-# A reader of mail finds more in a text than a reader of files: it is asked about both.
+# An engine finds more in a text as a mail than as a file, so it gets both.
 _AS_MAIL = b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\nSubject: rest\r\n\r\n"
 
 
@@ -30,7 +30,7 @@ class AllowlistRescan:
     async def clears(
         self, raw: RawMessage, envelope: Envelope, evidence: Evidence, allowed: frozenset[str], deadline: float
     ) -> bool:
-        """Return whether what engines said of the message they say of allowed files too, and nothing of the rest."""
+        """Return whether the engines find the same in the allowed files, and nothing in the rest."""
         try:
             async with asyncio.timeout(deadline):
                 contents = await self._contents(raw, allowed)
@@ -46,7 +46,7 @@ class AllowlistRescan:
         return True
 
     async def _contents(self, raw: RawMessage, allowed: frozenset[str]) -> tuple[list[bytes], list[bytes]] | None:
-        """Return the parts that are allowed and the others, or None where they are not certainly all there is."""
+        """Return the parts that are allowed and the others, or None if some may be missing."""
         examination = Examination((Observable.CONTENTS,))
         await self._workers.examine(raw, examination.take, examination.wanted)
         summary = examination.summary

@@ -143,7 +143,7 @@ class Collector:
         wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
     ) -> Collected:
-        """Return the evidence for all recipients as one audience that taught nothing."""
+        """Return the evidence for all recipients as one audience without a learner."""
         audiences = (Audience(envelope.recipients),)
         return (await self.collect_for(audiences, Question(raw, envelope), deadline, wanted, observe))[0]
 
@@ -198,7 +198,7 @@ class Collector:
         return collected
 
     async def _examine(self, question: Question, examination: Examination, until: float) -> Overloaded | None:
-        """Have a worker look at the message; a second crash of the same message ends it as failed."""
+        """Have a worker examine the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
         refusal: Overloaded | None = None
         raw, envelope = question.raw, question.envelope
@@ -229,7 +229,7 @@ class Collector:
 
 
 def _learner(engine: Scanning, audience: Audience) -> str:
-    """Return whose statistics the engine goes by for an audience."""
+    """Return the learner whose statistics the engine uses for an audience."""
     return audience.learner if engine.learns else ""
 
 

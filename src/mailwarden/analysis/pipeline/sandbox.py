@@ -46,7 +46,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi_version() -> int:
-    """Return the kernel's Landlock ABI version, 0 where there is no Landlock."""
+    """Return the kernel's Landlock ABI version, 0 if there is no Landlock."""
     try:
         return _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
     except OSError:
@@ -56,7 +56,7 @@ def abi_version() -> int:
 def allow_only_reading(paths: Iterable[Path]) -> int:
     """Deny this thread every file but those at and below `paths`, to read; return the ABI version.
 
-    The caller must have set PR_SET_NO_NEW_PRIVS. Raise OSError where the kernel refuses.
+    The caller must have set PR_SET_NO_NEW_PRIVS. Raise OSError if the kernel refuses.
     """
     version = abi_version()
     if version < 1:
@@ -163,7 +163,7 @@ def _rules() -> list[_Rule]:
 
 
 def allow_only_listed_calls() -> None:
-    """Filter the system calls of every thread from now on; raise OSError where that is impossible."""
+    """Filter the system calls of every thread from now on; raise OSError if that is impossible."""
     library = _library()
     context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_ERRNO | errno.EPERM)))
     if not context:
@@ -252,7 +252,7 @@ def readable_paths() -> tuple[Path, ...]:
 
 
 def check_out_of_reach(folder: Path) -> None:
-    """Raise SandboxUnavailable where the configuration lies below a path that sandboxed processes may read."""
+    """Raise SandboxUnavailable if the configuration lies below a path that sandboxed processes may read."""
     folder = folder.resolve()
     for path in readable_paths():
         if folder.is_relative_to(path.resolve()):
@@ -360,7 +360,7 @@ def _unavailable(sentence: str) -> SandboxUnavailable:
 
 
 def try_sandbox() -> str:
-    """Enter the sandbox in a process of its own and return its layers; raise SandboxUnavailable where it cannot."""
+    """Enter the sandbox in a process of its own and return its layers; raise SandboxUnavailable if it cannot."""
     command = (sys.executable, "-P", "-m", "mailwarden.analysis.pipeline.sandbox")
     try:
         done = subprocess.run(  # noqa: S603 - our own program

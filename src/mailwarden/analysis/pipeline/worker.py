@@ -62,7 +62,7 @@ def _send(parent: socket.socket, started: Started) -> None:
 
 
 def _warm_up() -> None:
-    """Examine a message of ours, so that no other waits for the words that analyzers read when they are first asked."""
+    """Examine a message of ours, so that analyzers load their data before the first real message."""
     for _ in examine(Job(_FIRST)):
         pass
 
@@ -91,7 +91,7 @@ class OutOfTime(BaseException):
 
 
 _TRY_AGAIN = 0.05  # seconds of processor time, where a library swallowed the exception
-_sending = False  # a frame that is sent by halves would spoil those behind it
+_sending = False  # half a frame would corrupt the next ones
 
 
 def _end_light_message(_: int, __: FrameType | None) -> None:

@@ -41,7 +41,7 @@ SESSION_NICE = 5
 _CPUCLOCK_SCHED = 2  # of a process: see clock_getcpuclockid(3)
 _CLOCK_TICK = 0.005
 _SLOWNESS, _HEAVY_SLOWNESS = 4.0, 10.0
-_START_TIMEOUT = 60.0  # alone it takes one or two; a machine that is busy with other things takes its time
+_START_TIMEOUT = 60.0  # an idle machine takes one or two
 _MAX_FRAME = 64 * 1024 * 1024  # not inspection: an answer of our own worker; a larger one fails
 _FRAMES = msgspec.msgpack.Decoder(Frame)  # a third of the cost of a new decoder for each
 
@@ -250,7 +250,7 @@ class Worker(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self._check_late, seconds, self._cpu_seconds(), until)
 
     def _check_late(self, seconds: float, before: float, until: float) -> None:
-        """End a step that has used up its processor time, or that does not come to an end by the clock."""
+        """End a step that has used up its processor time, or its wall-clock time."""
         left = min(seconds - (self._cpu_seconds() - before), until - self._loop.time())
         if left <= 0:
             self._fail(FailureKind.TIMEOUT, f"A step of the examination took longer than {seconds:g} s.")
@@ -329,7 +329,7 @@ class WorkerPool:
         heavy: int = 0,
         heavy_places: int = 10,
     ) -> None:
-        """Take how many workers there are, the memory of each in MiB, and the folder of the operator's rules.
+        """Create `count` workers with `memory` MiB each; `rules` is the folder of the operator's YARA rules.
 
         Without workers for heavy messages every worker takes every message.
         """
@@ -368,7 +368,7 @@ class WorkerPool:
         await asyncio.gather(*(worker.end() for worker in self._all), return_exceptions=True)
 
     def require_room(self, raw: RawMessage) -> None:
-        """Raise Overloaded where this message is heavy by its size, and as many heavy ones are in hand as may be."""
+        """Raise Overloaded if this message is heavy by its size, and the places for heavy messages are taken."""
         if raw.size > HEAVY_BYTES and self._heavy is not self._light:
             self._require_heavy_place()
 
@@ -382,7 +382,7 @@ class WorkerPool:
         flow: Flow = NO_FLOW,
         others: tuple[tuple[str, ...], ...] = (),
     ) -> None:
-        """Have the next free worker look at one message; raise Overloaded where it is heavy and there is no place."""
+        """Have the next free worker examine one message; raise Overloaded if it is heavy and there is no place."""
         if self._heavy is self._light:
             await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow, others=others)
             return

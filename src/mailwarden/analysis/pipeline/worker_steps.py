@@ -45,11 +45,11 @@ class Job(Struct, frozen=True, array_like=True):
     envelope: Envelope = NOBODY
     seconds: float = 0.0  # of processor time, after which the message is handed over; 0: never
     quick: bool = False  # True: a message with files is handed over as well
-    others: tuple[tuple[str, ...], ...] = ()  # recipients of further tenants, for whom the message is looked at again
+    others: tuple[tuple[str, ...], ...] = ()  # recipients of further tenants, for whom some analyzers run again
 
 
 class Frame(Struct, frozen=True, array_like=True):
-    """One step done: its report, what the structure allows, and what the parse brought."""
+    """The result of one step: its report, which engines may scan, and the parsed message."""
 
     report: Report
     sound: bool = True  # no limit is tripped: every engine may be asked
@@ -97,9 +97,9 @@ def examine(job: Job, limits: Limits = LIMITS) -> Iterator[Frame]:
 
 
 def _analyze(view: View, summary: MessageSummary, others: tuple[tuple[str, ...], ...]) -> Iterator[Frame]:
-    """Yield what each analyzer noticed; those that read the recipients look again for each further tenant.
+    """Yield the report of each analyzer; those that read the recipients run again for each further tenant.
 
-    A tenant is judged by what the message is to its own recipients: their domains and addresses in it mean something to
+    Each tenant gets the findings for its own recipients: their domains and addresses matter for
     them alone, and no tenant sees the recipients of another.
     """
     depending = []
@@ -153,9 +153,9 @@ def _observe(view: View, wanted: tuple[Observable, ...]) -> Frame:
 
 
 def _contents(found: Iterable[bytes], coverage: Coverage) -> tuple[bytes, ...]:
-    """Return contents that an engine is shown one by one, each once: it shall see what we see.
+    """Return contents to send to an engine one by one, each once, so that it sees everything that we see.
 
-    Without them it would not see them, so those beyond the limits are recorded as missed.
+    Contents beyond the limits are recorded as missed.
     """
     chosen: dict[bytes, None] = {}
     room = coverage.limits.engine_bytes
@@ -208,7 +208,7 @@ def _doubt(sentence: str) -> Finding:
 
 
 def report_of(name: str, look: Callable[[], Iterable[Finding | Omitted]]) -> Report:
-    """Let one analyzer look; a bug in it must not cost the others, so what it raises becomes its failure."""
+    """Run one analyzer; a bug in it must not stop the others, so an exception becomes its failure."""
     started = time.perf_counter()
     try:
         found = tuple(look())

@@ -24,8 +24,8 @@ def find_bitcoin_address(text: str) -> str:
 
 def _is_base58(word: str) -> bool:
     value = 0
-    for sign in word:
-        value = value * 58 + _BASE58.index(sign)
+    for character in word:
+        value = value * 58 + _BASE58.index(character)
     if value >= 1 << 200:
         return False
     raw = value.to_bytes(25, "big")
@@ -33,7 +33,14 @@ def _is_base58(word: str) -> bool:
 
 
 def _is_bech32(word: str) -> bool:
-    values = [3, 3, 0, 2, 3, *(_BECH32.index(sign) for sign in word[3:])]  # the prefix "bc" as BIP 173 expands it
+    values = [
+        3,
+        3,
+        0,
+        2,
+        3,
+        *(_BECH32.index(character) for character in word[3:]),
+    ]  # the prefix "bc" as BIP 173 expands it
     total = 1
     for value in values:
         top = total >> 25

@@ -1,4 +1,4 @@
-"""Text folded for comparing: lower case without accents, wide forms, invisible characters and runs of white space.
+"""Folds text for comparison: lower case without accents, wide forms, invisible characters and runs of white space.
 
 Security: works on hostile text; one pass, the text is cut by the caller.
 """
@@ -21,16 +21,16 @@ def fold(text: str) -> str:
     """Return a text folded for comparison; confusable characters of other scripts stay."""
     text = text.lower()
     if not text.isascii():
-        odd = {sign: _LIKE[sign] for sign in set(text) if sign in _LIKE}
+        odd = {character: _LIKE[character] for character in set(text) if character in _LIKE}
         text = unicodedata.normalize("NFKD", _replace(text, odd))
-        text = _replace(text, {sign: "" for sign in set(text) if unicodedata.combining(sign)})
+        text = _replace(text, {character: "" for character in set(text) if unicodedata.combining(character)})
     return " ".join(text.split())
 
 
-def _replace(text: str, signs: dict[str, str]) -> str:
+def _replace(text: str, replacements: dict[str, str]) -> str:
     """Replace characters; a few are replaced one after the other, which is much faster than `translate`."""
-    if len(signs) > _FEW:
-        return text.translate({ord(sign): like for sign, like in signs.items()})
-    for sign, like in signs.items():
-        text = text.replace(sign, like)
+    if len(replacements) > _FEW:
+        return text.translate({ord(character): like for character, like in replacements.items()})
+    for character, like in replacements.items():
+        text = text.replace(character, like)
     return text

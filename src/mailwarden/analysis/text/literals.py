@@ -22,10 +22,10 @@ class Shape(NamedTuple):
     """Properties of all texts that a pattern matches."""
 
     exact: Words | None = None  # every one of them, where they are few
-    needed: Words | None = None  # one of these stands in each of them
+    needed: Words | None = None  # one of these occurs in each of them
     begins: Words | None = None  # each of them begins with one of these
     ends: Words | None = None  # each of them ends with one of these
-    crosses: bool = False  # some of them may hold the end of a sentence
+    crosses: bool = False  # some of them may contain the end of a sentence
 
     @property
     def best(self) -> Words | None:
@@ -36,7 +36,7 @@ UNKNOWN = Shape(crosses=True)
 
 
 def read_shape(pattern: str) -> Shape:
-    """Return the shape of a pattern; one that is written otherwise than phrases are is unknown."""
+    """Return the shape of a pattern; unknown syntax has an unknown shape."""
     reader = _Reader(pattern)
     try:
         shape = reader.read_alternatives()
@@ -73,65 +73,65 @@ class _Reader:
         return shape
 
     def _read_counts(self) -> tuple[int, int]:
-        sign = self._next()
-        if sign != "{":
-            return (sign == "+"), (1 if sign == "?" else MOST)
+        character = self._next()
+        if character != "{":
+            return (character == "+"), (1 if character == "?" else MOST)
         end = self._pattern.index("}", self.place)
         least, comma, most = self._pattern[self.place : end].partition(",")
         self.place = end + 1
         return int(least or "0"), int(most or MOST) if comma else int(least)
 
     def _read_one(self) -> Shape:
-        sign = self._next()
-        if sign == "(":
+        character = self._next()
+        if character == "(":
             if self._take("?") and not self._take(":"):
                 raise ValueError(self._pattern)
             shape = self.read_alternatives()
             if not self._take(")"):
                 raise ValueError(self._pattern)
             return shape
-        if sign == "[":
+        if character == "[":
             return self._read_class()
-        if sign == "\\":
+        if character == "\\":
             return self._read_escape()
-        if sign in ".^$":
+        if character in ".^$":
             return UNKNOWN
-        return _signs({sign})
+        return _characters({character})
 
     def _read_escape(self) -> Shape:
-        sign = self._next()
-        if sign == "b":
+        character = self._next()
+        if character == "b":
             return Shape(_NOTHING, None, _NOTHING, _NOTHING)
-        if sign == "d":
-            return _signs("0123456789")
-        return UNKNOWN if sign.isalnum() else _signs({sign})
+        if character == "d":
+            return _characters("0123456789")
+        return UNKNOWN if character.isalnum() else _characters({character})
 
     def _read_class(self) -> Shape:
         if self._take("^"):
             self._skip_class()
             return UNKNOWN
-        signs: set[str] = set()
-        while (sign := self._next()) != "]" or not signs:
-            if sign == "\\":
+        characters: set[str] = set()
+        while (character := self._next()) != "]" or not characters:
+            if character == "\\":
                 escaped = self._next()
                 if escaped.isalnum() and escaped != "d":
                     raise ValueError(self._pattern)
-                signs |= set("0123456789") if escaped == "d" else {escaped}
-            elif sign == "[":
+                characters |= set("0123456789") if escaped == "d" else {escaped}
+            elif character == "[":
                 raise ValueError(self._pattern)
             elif self._pattern[self.place] == "-" and self._pattern[self.place + 1] != "]":
                 self.place += 1
-                signs |= set(map(chr, range(ord(sign), min(ord(self._next()), ord(sign) + 0x10000) + 1)))
+                characters |= set(map(chr, range(ord(character), min(ord(self._next()), ord(character) + 0x10000) + 1)))
             else:
-                signs.add(sign)
-        return _signs(signs)
+                characters.add(character)
+        return _characters(characters)
 
     def _skip_class(self) -> None:
         while self._next() != "]":
             pass
 
-    def _take(self, sign: str) -> bool:
-        taken = self._pattern.startswith(sign, self.place)
+    def _take(self, character: str) -> bool:
+        taken = self._pattern.startswith(character, self.place)
         self.place += taken
         return taken
 
@@ -140,8 +140,8 @@ class _Reader:
         return self._pattern[self.place - 1]
 
 
-def _signs(signs: Iterable[str]) -> Shape:
-    words = frozenset(signs)
+def _characters(characters: Iterable[str]) -> Shape:
+    words = frozenset(characters)
     few = words if len(words) <= CLASS else None
     return Shape(few, few, few, few, crosses=any(end in words for end in SENTENCE_ENDS))
 
@@ -243,13 +243,13 @@ def _repeated(shape: Shape, least: int, most: int) -> Shape:
 
 
 def commonness(words: Words) -> float:
-    """Return roughly how often one of the words begins at a letter of a text; 1.0 where one of them is empty."""
+    """Return roughly how often one of the words begins at a letter of a text; 1.0 if one of them is empty."""
     return sum(prod(map(_chance, word)) * (1 if len(word.strip()) > 2 else 4) for word in words)
 
 
-def _chance(sign: str) -> float:
-    if not sign.isascii():
+def _chance(character: str) -> float:
+    if not character.isascii():
         return 0.003
-    if sign.isalpha():
+    if character.isalpha():
         return 0.07
-    return 0.17 if sign == " " else 0.005
+    return 0.17 if character == " " else 0.005

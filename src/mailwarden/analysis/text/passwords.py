@@ -1,6 +1,6 @@
-"""Passwords that a message gives its reader, which is how attackers get encrypted files past scanners.
+"""Finds passwords in the text of a message, by which attackers get encrypted files past scanners.
 
-Security: reads hostile text inside a killable worker; patterns are linear and what they may match is bounded.
+Security: reads hostile text inside a killable worker; patterns are linear and matches are bounded.
 """
 
 import re
@@ -19,7 +19,7 @@ _WORDS = (
     r"|(?:access|unlock|opening|extraction)[ -](?:code|key)|code d['’](?:ouverture|acc[eè]s)"
     r"|c[oó]digo de (?:acceso|apertura|acesso|abertura)|codice di (?:accesso|apertura|sblocco)"
 )
-_JOINED_WORDS = r"密码|密碼|解压码|提取码|パスワード|비밀번호|암호|รหัสผ่าน"  # of scripts that part no words
+_JOINED_WORDS = r"密码|密碼|解压码|提取码|パスワード|비밀번호|암호|รหัสผ่าน"  # of scripts without spaces between words
 _OF = r"to open|to unzip|for|zum|zur|pour|para|per|de|do|du|of|от|к|k|ke|til|för|for å|voor|del|da|від"
 _IS = r"is|ist|lautet|est|es|é|è|är|er|este|είναι|هي|是|为|為|は|:|=|-|–|："
 _JOINED = re.compile(
@@ -53,12 +53,12 @@ _COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "v
 
 
 def find_passwords(text: str) -> tuple[str, ...]:
-    """Return what the text seems to give as a password, each once."""
+    """Return likely passwords in the text, each once."""
     return tuple(dict.fromkeys(islice(_passwords(text), LIMITS.passwords)))
 
 
 def password_candidates(text: str, parts: Iterable[Part]) -> Iterator[str]:
-    """Yield what may open an encrypted file of a message, the likely ones first, each once."""
+    """Yield candidates for the password of an encrypted file, the likely ones first, each once."""
     names = (token for part in parts for token in re.split(r"[\s_.()\[\]-]+", part.name) if len(token) > 2)
     yield from dict.fromkeys(chain(_passwords(text), _near(text), names, _COMMON))
 
@@ -74,6 +74,10 @@ def _near(text: str) -> Iterator[str]:
 
 def _passwords(text: str) -> Iterator[str]:
     for match in chain(_JOINED.finditer(text), _USED.finditer(text)):
-        told = match[1].removesuffix("です").rstrip(".!?")
-        if len(told) >= 2 and told.lower() not in _NO_PASSWORD and not told.lower().startswith(("http", "www.")):
-            yield told
+        password = match[1].removesuffix("です").rstrip(".!?")
+        if (
+            len(password) >= 2
+            and password.lower() not in _NO_PASSWORD
+            and not password.lower().startswith(("http", "www."))
+        ):
+            yield password

@@ -25,7 +25,7 @@ _FEWEST, _MOST = 8, 15  # digits
 
 
 def find_phone(text: str) -> str:
-    """Return the first telephone number of a folded text, or ""."""
+    """Return the first phone number of a folded text, or ""."""
     found = _PHONE.search(text) if _DIGITS.search(text) else None
     return found.group() if found else _find_abroad(text)
 

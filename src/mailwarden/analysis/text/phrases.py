@@ -1,7 +1,7 @@
 """Phrase books: families of phrases as data, matched in one linear pass over the text that a person reads.
 
-A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and what RE2 knows
-(`(a|b)`, `s?`, `\\d`) may stand in it. Accents, wide forms and invisible characters are folded on both sides.
+A phrase is written in lower case; `..` stands for up to 40 characters of the same sentence, and RE2 syntax
+(`(a|b)`, `s?`, `\\d`) is allowed. Accents, wide forms and invisible characters are folded on both sides.
 
 Security: the text is hostile, the phrases are ours; RE2 is linear, reported words are cut.
 """
@@ -24,7 +24,6 @@ from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Fact, Finding
 
 PHRASE_MEMORY = 512 * 1024  # RE2 drops its states beyond this size and rebuilds them
-TOLD = 80
 SELDOM = 0.004
 IN_FRONT = 0.2  # of the letters of a text begin a word
 _GAP = f"[^{SENTENCE_ENDS}]{{0,40}}"
@@ -41,7 +40,7 @@ class _Pattern(Protocol):
 
 
 class PhraseMatch(Struct, frozen=True):
-    """One family that was found: how many of its phrases, and the words of the first."""
+    """A matched family: the number of its phrases, and the words of the first."""
 
     count: int
     words: str
@@ -50,19 +49,19 @@ class PhraseMatch(Struct, frozen=True):
 class PhraseBook:
     """Families of phrases, each found or not.
 
-    One pass finds the words without which no phrase can be there; only where all that a phrase needs stands in one
-    sentence is it tried, and on this sentence alone, as its gaps end with it. The few phrases whose own words may
-    hold the end of a sentence are tried on the whole text.
+    One pass finds the required literals of all phrases. A phrase is tried only on sentences that contain all of its
+    literals, because its gaps end with the sentence. The few phrases that may cross the end of a sentence are tried on
+    the whole text.
     """
 
     def __init__(self, families: Mapping[str, tuple[str, ...]]) -> None:
         self.phrases = [_Phrase(family, phrase) for family, phrases in families.items() for phrase in phrases]
-        self._waiting: dict[str, list[int]] = {}  # the phrases that a piece makes worth a look
+        self._waiting: dict[str, list[int]] = {}  # the phrases to try once a piece occurs
         words: dict[str, tuple[set[str], set[str]]] = {}  # the pieces that it may belong to anywhere, and in front
         for number, phrase in enumerate(self.phrases):
-            for piece, sign in phrase.needed.items():
-                for word in sign.words:
-                    words.setdefault(word, (set(), set()))[sign.in_front].add(piece)
+            for piece, literal in phrase.needed.items():
+                for word in literal.words:
+                    words.setdefault(word, (set(), set()))[literal.in_front].add(piece)
             self._waiting.setdefault(phrase.rarest, []).append(number)
         self._always = self._waiting.pop("", [])
         self._rarest = frozenset(self._waiting)
@@ -73,7 +72,7 @@ class PhraseBook:
         self.families = tuple(families)
 
     def find(self, text: str) -> dict[str, PhraseMatch]:
-        """Return the families whose phrases stand in a folded text, in the order of the book."""
+        """Return the families whose phrases occur in a folded text, in the order of the book."""
         found: dict[int, str] = {}
         everywhere: set[str] = set()
         for sentence, pieces in self._sentences(text):
@@ -83,10 +82,10 @@ class PhraseBook:
                     self._try(number, sentence, found)
         for number in (*self._worth_trying(everywhere, crossing=True), *self._always):
             self._try(number, text, found)
-        told: dict[str, list[str]] = {}
+        by_family: dict[str, list[str]] = {}
         for number in sorted(found):
-            told.setdefault(self.phrases[number].family, []).append(found[number])
-        return {family: PhraseMatch(len(words), words[0]) for family, words in told.items()}
+            by_family.setdefault(self.phrases[number].family, []).append(found[number])
+        return {family: PhraseMatch(len(words), words[0]) for family, words in by_family.items()}
 
     def _sentences(self, text: str) -> Iterator[tuple[str, set[str]]]:
         """Yield the sentences that have words of phrases, each with the pieces that these words may belong to."""
@@ -131,16 +130,16 @@ class _Phrase:
         self.order = _compile(_ANY_GAP.join(self.pieces)) if len(self.pieces) > 1 else None
         shapes = {piece: read_shape(piece.removeprefix(_WORD_BEGINS)) for piece in self.pieces}
         self.crosses = any(shape.crosses for shape in shapes.values())
-        signs = {piece: sign for piece, shape in shapes.items() if (sign := _read_sign(piece, shape))}
-        rarest_first = sorted(signs, key=lambda piece: signs[piece].commonness)
+        literals = {piece: literal for piece, shape in shapes.items() if (literal := _read_literal(piece, shape))}
+        rarest_first = sorted(literals, key=lambda piece: literals[piece].commonness)
         self.rarest = rarest_first[0] if rarest_first else ""
         # A word that occurs in every text selects nothing.
-        seldom = [piece for piece in rarest_first if signs[piece].commonness < SELDOM]
-        self.needed = {piece: signs[piece] for piece in (*rarest_first[:2], *seldom)}
+        seldom = [piece for piece in rarest_first if literals[piece].commonness < SELDOM]
+        self.needed = {piece: literals[piece] for piece in (*rarest_first[:2], *seldom)}
 
 
-class _Sign(NamedTuple):
-    """The words of which one stands in every text that a piece matches; `in_front`: only where a word begins."""
+class _Literal(NamedTuple):
+    """Words of which one occurs in every text that a piece matches; `in_front`: only at the start of a word."""
 
     words: frozenset[str]
     in_front: bool
@@ -150,17 +149,17 @@ class _Sign(NamedTuple):
         return commonness(self.words) * (IN_FRONT if self.in_front else 1)
 
 
-def _read_sign(piece: str, shape: Shape) -> _Sign | None:
+def _read_literal(piece: str, shape: Shape) -> _Literal | None:
     """Return the rarer of the words that a piece holds and those that it begins with at the beginning of a word."""
-    signs = [_Sign(shape.best, in_front=False)] if shape.best else []
+    literals = [_Literal(shape.best, in_front=False)] if shape.best else []
     beginnings = shape.exact or shape.begins
     if piece.startswith(_WORD_BEGINS) and beginnings and all(word[:1] in _WORD_CHARACTERS for word in beginnings):
-        signs.append(_Sign(shortest_beginnings(beginnings), in_front=True))
-    return min(signs, key=lambda sign: sign.commonness, default=None)
+        literals.append(_Literal(shortest_beginnings(beginnings), in_front=True))
+    return min(literals, key=lambda literal: literal.commonness, default=None)
 
 
 def _begin(piece: str) -> str:
-    """Let what begins with a Latin letter or a digit begin at a word."""
+    """Anchor a piece that begins with a Latin letter or a digit at the start of a word."""
     return rf"{_WORD_BEGINS}(?:{piece})" if all(_LATIN.match(start) for start in _starts(piece)) else f"(?:{piece})"
 
 
@@ -171,9 +170,9 @@ def _starts(piece: str) -> Iterator[str]:
         return
     depth = 0
     start = 1
-    for place, sign in enumerate(piece):
-        depth += (sign == "(") - (sign == ")")
-        if (sign == "|" and depth == 1) or (sign == ")" and depth == 0):
+    for place, character in enumerate(piece):
+        depth += (character == "(") - (character == ")")
+        if (character == "|" and depth == 1) or (character == ")" and depth == 0):
             yield from _starts(piece[start:place])
             start = place + 1
         if depth == 0:

@@ -128,7 +128,7 @@ class Source(Struct, frozen=True):
 
 
 class Rendering(Struct, frozen=True):
-    """One reading of a source: markup, or text, or addresses that stand in neither."""
+    """One reading of a source: markup, or text, or addresses outside both."""
 
     source: Source
     text: str
@@ -139,7 +139,7 @@ class Rendering(Struct, frozen=True):
 
 
 def render(source: Source, coverage: Coverage) -> Iterator[Rendering]:
-    """Yield what clients make of a source, nothing where they show neither page nor text."""
+    """Yield the renderings of a source by clients; none if they show neither page nor text."""
     entries = is_calendar(source.media_type, source.name, source.content)
     rich = source.media_type in _RICH_TYPES or source.content[:5].lower() == b"{\\rtf"
     page = is_page_type(source)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.analysis.files.pdf.document import PdfClock
-from mailwarden.analysis.finding_limits import OF_A_KIND
+from mailwarden.analysis.finding_limits import PER_KIND
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
@@ -62,7 +62,7 @@ def test_bait_is_found_behind_others():
 def test_what_many_files_do_is_told_a_few_times():
     evidence, _ = look(*(document("actions.eml") + b"\n%% %d" % number for number in range(30)))
     told = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
-    assert max(map(told.count, told)) == OF_A_KIND
+    assert max(map(told.count, told)) == PER_KIND
 
 
 def test_copies_of_an_allowed_file_hide_no_other():

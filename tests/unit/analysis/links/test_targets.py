@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from mailwarden.analysis.links.hosts import HostKind, has_cheap_ending, kind_of
 from mailwarden.analysis.links.redirects import follow, unwrap
 from mailwarden.analysis.links.targets import (
+    Parties,
     RecipientMarks,
-    Ties,
     destination,
     is_counted,
     is_random,
     look_at_address,
 )
 
-TIES = Ties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
+PARTIES = Parties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
 
 
 def noticed(url: str) -> set[str]:
-    return {what for what, _ in look_at_address(url, TIES)}
+    return {what for what, _ in look_at_address(url, PARTIES)}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_gateway_is_taken_off_and_a_known_organisation_is_passed():
     ],
 )
 def test_a_recipient_is_found_however_it_is_written(url, how):
-    assert TIES.marks.find(url) == how
+    assert PARTIES.marks.find(url) == how
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_no_text_breaks_the_look_at_an_address(text):
     for url in (text, f"http://{text}", f"https://a.example/?u={text}", f"https://www.google.com/url?q=http://{text}"):
         noticed(url)
         destination(url)
-        TIES.marks.find(url)
+        PARTIES.marks.find(url)

@@ -48,7 +48,7 @@ class Compound(Struct, frozen=True):
 
 
 def read_compound(content: bytes, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> Compound:
-    """Read a compound file as far as it can be read, and record what is broken."""
+    """Read a compound file as far as possible, and record damage."""
     coverage = coverage or Coverage()
     if not content.startswith(SIGNATURE):
         return Compound()
@@ -58,13 +58,13 @@ def read_compound(content: bytes, coverage: Coverage | None = None, place: Place
     try:
         with olefile.OleFileIO(io.BytesIO(content)) as ole:
             reader.read(ole)
-    except Exception:  # a broken one raises what it likes
+    except Exception:  # a broken file raises any exception
         coverage.damaged(place, "the document is damaged, and Office may repair it")
     return reader.found()
 
 
 def read_raw_workbook(content: bytes, coverage: Coverage, place: Place) -> Compound | None:
-    """Read a workbook of Excel 2 to 5 that stands without a container; None where it is none."""
+    """Read a workbook of Excel 2 to 5 that stands without a container; None if it is none."""
     if content[:2] not in _BEGIN_OF_FILE or not 4 <= content[2] <= 16 or content[3]:
         return None
     reader = _Reader(coverage, place)
@@ -251,7 +251,7 @@ DEFAULT_PASSWORD = "VelvetSweatshop"  # noqa: S105 - Excel opens a workbook with
 
 
 def decrypt(content: bytes, password: str) -> bytes:
-    """Return the document in plain form, or b"" where the password is wrong."""
+    """Return the document in plain form, or b"" if the password is wrong."""
     import msoffcrypto  # noqa: PLC0415 - slow to import, and few messages need it
 
     plain = io.BytesIO()

@@ -69,7 +69,7 @@ _OPEN_SCRIPT = re.compile(rb"vnd\.sun\.star\.script:|macro:///|<script:event-lis
 def read_document(
     content: bytes, kind: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE
 ) -> OfficeDocument | None:
-    """Read one file, or return None where it is no Office document."""
+    """Read one file, or return None if it is no Office document."""
     coverage = coverage or Coverage()
     if kind == "ole":
         return _from_compound(read_compound(content, coverage, place), traces=_MACROS in content)
@@ -124,7 +124,7 @@ class _Package:
         self.letters = -1
 
     def read(self, content: bytes) -> OfficeDocument | None:
-        """Read a document that is a zip; None where it is another zip."""
+        """Read a document that is a zip; None if it is another zip."""
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 names = {entry.filename.lower() for entry in archive.infolist()}

@@ -85,7 +85,7 @@ def _later(passwords: Passwords) -> Iterator[str]:
 
 
 def read_pdf(content: bytes, passwords: Passwords, coverage: Coverage, place: Place, clock: PdfClock) -> PdfReading:
-    """Read one document, and record what could not be read of it."""
+    """Read one document, and record unreadable parts."""
     if clock.is_over(place):
         return PdfReading()
     document, password, locked = open_pdf(content, passwords)

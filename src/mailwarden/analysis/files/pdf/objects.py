@@ -36,7 +36,7 @@ def read_reference(text: bytes, position: int) -> bytes:
 
 
 def read_string(text: bytes, position: int, limit: int) -> tuple[bytes | None, int]:
-    """Return the string that begins there and where it ends; None where there is none, or it has no end."""
+    """Return the string that begins there and where it ends; None if there is none, or it has no end."""
     if text[position : position + 1] == b"(":
         return _read_literal(text, position + 1, limit)
     if text[position : position + 1] == b"<" and text[position + 1 : position + 2] != b"<":
@@ -337,7 +337,7 @@ class PdfObjects:
         return found
 
     def string(self, text: bytes, position: int) -> str | None:
-        """Return the string that stands there or in the object that is named there; None where there is none."""
+        """Return the string that stands there or in the object that is named there; None if there is none."""
         position = skip_blank(text, position)
         if number := read_reference(text, position):
             text, position = self.find(number), 0

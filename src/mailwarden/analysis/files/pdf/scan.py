@@ -102,7 +102,7 @@ def is_harmless(script: str) -> bool:
 
 
 def how_it_acts(script: str, calls: Set[str]) -> str:
-    """Say how a script reaches out or hides what it does, or ""."""
+    """Return how a script contacts a server or hides its code, or ""."""
     for how, pattern in _ACTS:
         if pattern.search(script):
             return how
@@ -119,7 +119,7 @@ def _runs(script: str, calls: Set[str]) -> bool:
 
 
 def calls_at_once(script: str) -> set[str]:
-    """Return what is called outside of functions, as soon as the script is read."""
+    """Return the names of functions that a script calls when it is loaded, outside functions."""
     code = _FUNCTION.sub(_HEAD, _without_texts(script.replace(_HEAD, "")))
     if _HEAD not in code or _CALLED_AT_ONCE.search(code):
         return set(_CALL.findall(code)) - _GRAMMAR
@@ -191,7 +191,7 @@ _REFERENCES = re.compile(rb"\b\d{1,10}\s{1,9}\d{1,5}\s{1,9}R\b")
 
 
 def opening_actions(objects: PdfObjects, texts: Sequence[bytes]) -> frozenset[str]:
-    """Return the kinds of what happens at opening; a script that only prints or fills in is `PrintScript`."""
+    """Return the kinds of the actions at opening; a script that only prints or fills in is `PrintScript`."""
     kinds: set[str] = set()
     seen: set[bytes] = set()
     found = (action for text in texts for action in _open_actions(text, objects))
@@ -266,7 +266,7 @@ class PdfScan(Struct, frozen=True):
     links: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     disguised: tuple[str, ...] = ()
-    opening: frozenset[str] = frozenset()  # the kinds of what happens when it is opened
+    opening: frozenset[str] = frozenset()  # the kinds of the actions at opening
     scripts: DocumentScripts = DocumentScripts()
     reading: PdfReading = PdfReading()
 
@@ -278,7 +278,7 @@ def scan_pdf(
     place: Place = WHOLE_MESSAGE,
     clock: PdfClock | None = None,
 ) -> PdfScan:
-    """Read one PDF by itself and through pdfium, and return what either of them finds."""
+    """Read one PDF by itself and through pdfium, and return the findings of both."""
     coverage = coverage or Coverage()
     clock = clock or PdfClock(coverage)
     reading = read_pdf(content, passwords, coverage, place, clock)
