@@ -349,7 +349,7 @@ class HeldScreen:
         waiting = message.in_state(State.HELD)
         address = message.from_address or message.sender
         page = request.render(
-            "quarantine/model.html",
+            "quarantine/held.html",
             message=message,
             reason=(await reasons_for(self._history, request.scope, [message])).get(message.uid, ""),
             waiting=waiting,
