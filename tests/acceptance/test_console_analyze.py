@@ -55,7 +55,7 @@ def test_a_message_can_be_pasted(analyst):
         "/console/analyze", {"text": malware_message().decode().replace("\r\n", "\n"), **ADDRESS}, files={}
     )
     assert "Malware: " in text_of(page)
-    assert "It goes to quarantine." in text_of(page)
+    assert "It is quarantined." in text_of(page)
 
 
 def test_a_large_message_is_taken_as_the_api_takes_it(analyst):
@@ -144,7 +144,7 @@ def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(yard, sluice, plain
             for guard in yard.product.guards:
                 guard.kill()
             page += "".join(pieces)
-            assert "There is no result" in page
+            assert "No result" in page
             assert "core_unreachable" in page
             assert "Clean: " not in page
             assert page.rstrip().endswith("</html>")

@@ -85,4 +85,4 @@ def test_a_question_that_makes_no_sense_is_told(house: House) -> None:
     root = sign_in(house, "deployment-administrator")
     assert root.get("/console/audit?since=yesterday").status_code == 400
     assert root.get("/console/audit?before=abc").status_code == 400
-    assert "No deed meets" in text_of(root.get("/console/audit?actor=nobody"))
+    assert "No event matches" in text_of(root.get("/console/audit?actor=nobody"))

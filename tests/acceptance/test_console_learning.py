@@ -69,7 +69,7 @@ def test_a_message_is_reported_shown_and_taken_back_on_its_page(house: House, ac
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-unlearned")
     page = analyst.get(answer.headers["Location"])
     assert f"phishing says {analyst.name}" in text_of(page)
-    assert "not learned: the message itself was not given" in text_of(page)
+    assert "not learned: the report came without the message" in text_of(page)
     (report,) = reports_on(page)
     answer = analyst.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid, "tenant": acme})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?tenant={acme}&done=report-withdrawn")
@@ -105,7 +105,7 @@ def test_what_cannot_be_taken_is_said_in_place(house: House, acme: str, analyst:
     ):
         answer = say(analyst, ggrid, kind, given)
         assert (answer.status_code, sentence in text_of(answer)) == (status, True)
-        assert "What do you say?" in text_of(answer)
+        assert "Report this message" in text_of(answer)
     for kind, given, status, sentence in (
         ("spam", b"", 400, "Choose the message as a file."),
         ("lovely", raw, 400, "Say what the message is"),
@@ -121,7 +121,7 @@ def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str,
     text = text_of(analyst.get(LEARNING))
     assert "What acme has learned says nothing yet." in text
     assert "Missing: 200 of “Phishing and spam”, 200 of “Fine”." in text
-    assert "Nothing was said" in text
+    assert "No reports yet" in text
     answer = give(analyst, acme, "fine", message("Given"))
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-kept")
     ggrid = scanned(house, message("Reported"))
@@ -129,7 +129,7 @@ def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str,
     page = analyst.get(LEARNING)
     assert len(reports_on(page)) == 2
     assert f'<a href="/console/messages/{ggrid}?tenant={acme}">Reported</a>' in page.text
-    assert re.search(rf"phishing Reported {analyst.name} .* fine given as a file", text_of(page))
+    assert re.search(rf"phishing Reported {analyst.name} .* fine uploaded", text_of(page))
     newest = reports_on(page)[0]
     answer = analyst.post(f"{LEARNING}/reports/{newest}/undo", {"tenant": acme})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-withdrawn")

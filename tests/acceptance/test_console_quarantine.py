@@ -60,7 +60,7 @@ def test_held_messages_are_found_by_every_filter(house: House, analyst: ConsoleG
     assert f"→ {ANN} and 1 more Prices {mark} A sentence." in text
     assert re.search(r"[\d,]+ messages? waits? for somebody\.", text)
     forgotten = keep(house, subject=mark, explained=False)
-    assert "Why it was held is not kept any more." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
+    assert "The reason is no longer in history." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
 
 
 @pytest.mark.parametrize("query", ["verdict=bad", "state=gone", "after=yesterday", "after=2026-11-15_x", "after=_"])
@@ -96,7 +96,7 @@ def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
 
     assert finish_releases(house, {ANN: "550 No such mailbox"}) >= 1
     page = analyst.get(path)
-    assert "A release came to nothing, and the message is still held: 550 No such mailbox" in text_of(page)
+    assert "A release failed, and the message is still held: 550 No such mailbox" in text_of(page)
     assert state_of(house, uid) == {ANN: "held", BOB: "held"}
     assert analyst.get(path + "/progress").headers["HX-Redirect"] == path
 
@@ -120,7 +120,7 @@ def test_a_message_is_deleted_only_by_who_is_sure(house: House, analyst: Console
     assert state_of(house, uid) == {ANN: "held", BOB: "deleted"}
     assert analyst.post(path + "/delete", {"sure": "1"}).status_code == 303
     page = analyst.get(path)
-    assert "the message itself is not kept any more" in text_of(page)
+    assert "its content is deleted" in text_of(page)
     assert 'id="do"' not in page.text
     assert "Safe preview" not in page.text
 

@@ -84,7 +84,7 @@ def test_a_weight_out_of_bounds_is_said_in_place(root: ConsoleGuest, path: str) 
         (RULE, "1.5", "A weight is a whole number of points."),
         (RULE, "٣", "A weight is a whole number of points."),
         (malware.id, str(malware.weight - 1), "A tenant may let"),
-        (forced.id, str(forced.weight + 1), "It forces quarantine, and a tenant cannot change that."),
+        (forced.id, str(forced.weight + 1), "The rule forces quarantine. A tenant cannot change it."),
         ("no.such", "5", "No rule has “no.such”"),
     ):
         answer = weigh(root, path, rule, weight)

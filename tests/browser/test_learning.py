@@ -48,7 +48,7 @@ def test_all_is_forgotten_by_keyboard_and_only_with_the_name(stage: House, visit
     page.get_by_role("button", name="Spam").focus()
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Undo the report").wait_for()
-    page.get_by_role("link", name="Forget everything").focus()
+    page.get_by_role("link", name="Delete everything").focus()
     page.keyboard.press("Enter")
     for name, sentence in (("acme", "Nothing was forgotten."), ("club", "Everything that was learned")):
         page.get_by_label("Type the name of the tenant").fill(name)

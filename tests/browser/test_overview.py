@@ -36,7 +36,7 @@ def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window:
     page.wait_for_function(GREEN)
     page.click("[data-theme-switch]")
     page.wait_for_function(GREEN)
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     assert page.get_by_role("columnheader", name="quarantine").is_visible()
     window.look()
 

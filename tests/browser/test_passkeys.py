@@ -74,7 +74,7 @@ def test_a_passkey_is_made_used_added_to_and_removed(stage: House, window: Page)
 
     window.goto("/console/account")
     window.get_by_text("Add a passkey").click()
-    window.get_by_label("What it is called").fill("blue key")
+    window.get_by_label("Name").fill("blue key")
     form = window.locator("form[data-passkey]")
     form.get_by_label("Your password").fill("not the password")
     window.get_by_role("button", name="Make a passkey").click()

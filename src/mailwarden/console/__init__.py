@@ -1,1 +1,1 @@
-"""The web interface: keys, lists, and why a message was judged so. It has no SQL of its own."""
+"""The web interface of Mailwarden, without SQL of its own."""

@@ -1,6 +1,6 @@
-"""Puts the console together: its screens, its files, and the routes that abby serves.
+"""Builds the console: its screens, static files and the routes that abby serves.
 
-A screen gets the services it shows and nothing else; all of them are the ones that the APIs use.
+A screen gets only the services that it uses. They are the services behind the APIs.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ from mailwarden.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What abby lends to the console."""
+    """The services that abby passes to the console."""
 
     sessions: SessionFinder
     visitors: VisitorSessions

@@ -1,7 +1,7 @@
-"""The console's files: styles, scripts and icons, held in memory and named by their digest so that browsers keep them.
+"""The console's static files, kept in memory and served under their digest, so that browsers can cache them.
 
-The Content-Security-Policy admits pictures from our own server alone. Tabler's style sheet carries a few drawings as
-`data:` addresses; they are taken out of it here and served as files, so that the policy need not be weakened.
+The Content-Security-Policy allows images from our own server only. Tabler's style sheet embeds a few images as
+`data:` URLs; they are extracted here and served as files, so that the policy stays strict.
 """
 
 import gzip
@@ -36,7 +36,7 @@ class Asset(Struct, frozen=True):
 
 
 class Assets:
-    """Every file of the console by the name that templates use."""
+    """Static files by the name that templates use."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._by_name: dict[str, Asset] = {}
@@ -46,14 +46,14 @@ class Assets:
                 self._add(path.name, self._read(path), _TYPES[path.suffix])
 
     def address(self, name: str) -> str:
-        """Return where the file of that name is served; a name that does not exist is our own mistake."""
+        """Return the URL path of a file; an unknown name is a bug in a template."""
         return self._by_name[name].address
 
     def content(self, name: str) -> bytes:
         return self._by_name[name].content
 
     def find(self, address: str) -> Asset:
-        """Return the file that is served at an address."""
+        """Return the file served at a URL path, or raise NotFound."""
         asset = self._by_address.get(address)
         if asset is None:
             raise NotFound("There is no such file.")

@@ -33,7 +33,7 @@ VisitorHandler = Callable[[VisitorRequest], Awaitable[web.StreamResponse]]
 
 
 class BodyType(Enum):
-    """What the body of a request may be."""
+    """The kind of body that a page accepts."""
 
     NOTHING = auto()
     FORM = auto()
@@ -42,19 +42,19 @@ class BodyType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page for signed-in people; the path is the part after /console."""
+    """A page for signed-in users; the path is the part after /console."""
 
     method: str
     path: str
     permission: Permission
     handler: UserHandler = field(repr=False)
     body: BodyType = BodyType.FORM
-    quiet: bool = False  # asked every few seconds by an open page: no line in the log
+    quiet: bool = False  # polled every few seconds by an open page, therefore not logged
 
 
 @dataclass(frozen=True, slots=True)
 class PublicPage:
-    """A page for everybody: to sign in, and what is needed for that."""
+    """A page that needs no login: login and setup."""
 
     method: str
     path: str
@@ -70,13 +70,13 @@ log = get_logger("console")
 
 
 class SessionFinder(Protocol):
-    """Knows which session a cookie belongs to: access.Sessions, or a stand-in of a test."""
+    """Finds the session of a cookie: `access.Sessions`, or a test double."""
 
     async def find(self, value: str) -> Session | None: ...
 
 
 class ConsoleAuth:
-    """Makes routes of pages."""
+    """Turns pages into routes that authorize each request."""
 
     def __init__(self, sessions: SessionFinder, templates: Templates, directory: Tenants, spool: Path) -> None:
         self._sessions = sessions
@@ -102,12 +102,12 @@ class ConsoleAuth:
                 raise
             except Exception:
                 log.exception("page failed", page=page.path)
-                return self._error_page(call, InternalError("Something went wrong on our side; the log has it."))
+                return self._error_page(call, InternalError("Internal error. The log of abby has the details."))
 
         return answer
 
     async def _serve_visitor(self, page: PublicPage, call: Call) -> web.StreamResponse:
-        """Answer a request; what a request sends must come from a page of ours too."""
+        """Answer a visitor without a login; a form must come from our own site."""
         form = EMPTY
         if call.request.method not in _SAFE_METHODS:
             check_site(call.request)
@@ -115,7 +115,7 @@ class ConsoleAuth:
         return await page.handler(VisitorRequest(call, form, self._templates))
 
     async def _serve_user(self, page: Page, call: Call) -> web.StreamResponse:
-        """Answer a person who has signed in; send everybody else to do so."""
+        """Answer a signed-in user; redirect visitors to the login page."""
         session = await self._sessions.find(call.request.cookies.get(COOKIE, ""))
         if session is None or session.user is None:
             return to_login(call)
@@ -134,7 +134,7 @@ class ConsoleAuth:
             form.close()
 
     async def _checked_form(self, page: Page, call: Call, session: Session) -> Form:
-        """Read the form of a page of ours, which shows by the token of the session."""
+        """Read the form, and reject it without the CSRF token of the session."""
         is_token = _equals(session.csrf)
         if page.body is BodyType.UPLOAD:
             return await read_upload(call.request, self._spool, is_token)
@@ -149,7 +149,7 @@ class ConsoleAuth:
         return form
 
     def _error_page(self, call: Call, error: MailwardenError) -> web.StreamResponse:
-        """Return the error as a page, or as the part of one that is to be replaced."""
+        """Return the error as a page, or as a fragment for htmx."""
         status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
         template = "pieces/alert.html" if call.request.headers.get("HX-Request") == "true" else "error.html"
         response = self._templates.response(
@@ -162,7 +162,7 @@ class ConsoleAuth:
 
 
 def check_site(request: web.BaseRequest) -> None:
-    """Refuse what another site makes a browser send: the browser itself says where it comes from."""
+    """Reject requests that another site makes a browser send, by Sec-Fetch-Site and Origin."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site not in _SAME_SITE:
         raise forged_form()
@@ -172,9 +172,9 @@ def check_site(request: web.BaseRequest) -> None:
 
 
 def to_login(call: Call) -> web.StreamResponse:
-    """Send a browser to the login page, and back afterwards to the page it wanted to read.
+    """Redirect to the login page, and afterwards back to the requested page.
 
-    Who sent something is told that it was not done: nothing else on the way would say so.
+    After a POST the login page states that the action was not performed.
     """
     request = call.request
     in_part = request.headers.get("HX-Request") == "true"
@@ -189,7 +189,7 @@ def to_login(call: Call) -> web.StreamResponse:
 
 
 def safe_return_path(wanted: str) -> str:
-    """Return where to go after the login: a page of the console, and nothing that only looks like one."""
+    """Return the page to open after login, or the dashboard if the path is not one of the console."""
     parts = urlsplit(wanted)
     inside = parts.path.startswith(PREFIX + "/") and not parts.path.startswith((LOGIN, SIGN_OUT))
     if parts.scheme or parts.netloc or not inside or "\\" in wanted or not wanted.isprintable():

@@ -1,6 +1,6 @@
-"""Receives the browsers' reports of what the Content-Security-Policy stopped, counts and logs them.
+"""Counts and logs the Content-Security-Policy violations that browsers report.
 
-Security: anybody may send one. It is bounded, nothing of it is kept but the name of the directive, if it is one.
+Security: needs no login. The body has a size limit, and only the name of a known directive is counted and logged.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from mailwarden.telemetry.metrics import Metrics
 MAX_REPORT = 16_384
 PATIENCE = 5.0
 OTHER = "other"
-# Those that browsers have for what a page may load or do. Any other word is the caller's own: it is neither counted
-# apart, as each would be kept for good, nor logged.
+# The directives that browsers know. Other names come from the caller: they are counted together as OTHER and not
+# logged, since every metric label is kept in memory.
 _DIRECTIVES = frozenset(
     [
         "base-uri",
@@ -62,7 +62,9 @@ class Report(msgspec.Struct, frozen=True, rename="kebab"):
 
 class CspReports:
     def __init__(self, metrics: Metrics) -> None:
-        self._counted = metrics.counter("csp_reports", "What the console's policy stopped in browsers.", "directive")
+        self._counted = metrics.counter(
+            "csp_reports", "Content-Security-Policy violations that browsers reported.", "directive"
+        )
 
     def route(self) -> Route:
         return Route("POST", REPORTS, self._take, quiet=True)
@@ -75,8 +77,8 @@ class CspReports:
                 raise PayloadTooLarge("A report has at most 16 KiB.")
             body = msgspec.json.decode(raw, type=Report).csp_report
         except (msgspec.MsgspecError, TimeoutError, UnicodeDecodeError):
-            raise BadRequest("This is no report of a policy violation.") from None
-        # Older browsers tell the directive with its sources.
+            raise BadRequest("The body is not a policy violation report.") from None
+        # Older browsers send the directive with its sources.
         named = (body.effective_directive or body.violated_directive).partition(" ")[0]
         directive = named if named in _DIRECTIVES else OTHER
         self._counted.labels(directive).inc()

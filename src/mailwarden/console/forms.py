@@ -1,6 +1,6 @@
-"""Reads the forms that pages send: fields in memory under a limit, files spooled to disk where they are large.
+"""Reads submitted forms: fields in memory under a limit, large files spooled to disk.
 
-Security: reads hostile bytes. Every size has a limit, and of a multipart body nothing is kept before its CSRF token.
+Security: reads hostile bytes. Every size has a limit, and nothing of a multipart body is kept before its CSRF token.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 class Form:
-    """What a page sent. A field that is not there reads as empty: browsers leave out what is not ticked."""
+    """A submitted form. A missing field reads as empty, since browsers omit unticked boxes."""
 
     def __init__(self, fields: Mapping[str, Sequence[str]], files: Mapping[str, Spooled] | None = None) -> None:
         self._fields = fields
@@ -35,7 +35,7 @@ class Form:
         return next(iter(self._fields.get(name, ())), "").strip()
 
     def raw(self, name: str) -> str:
-        """Return a text as it was typed: a password, or many lines."""
+        """Return the text untrimmed: a password, or several lines."""
         return next(iter(self._fields.get(name, ())), "")
 
     def many(self, name: str) -> Sequence[str]:
@@ -45,7 +45,7 @@ class Form:
         return bool(self.text(name))
 
     def file(self, name: str) -> Spooled | None:
-        """Return a file that was chosen, or None; an input left empty sends a file without bytes."""
+        """Return an uploaded file, or None; browsers send an empty file if none was chosen."""
         found = self._files.get(name)
         return found if found is not None and found.size else None
 
@@ -82,7 +82,7 @@ async def read_form(request: web.BaseRequest) -> Form:
 
 
 async def read_upload(request: web.BaseRequest, spool: Path, is_token: Callable[[str], bool]) -> Form:
-    """Read a form with files; its first part is the CSRF token, or nothing of it is read. The caller closes it."""
+    """Read a form with files, which the caller closes; reject it if its first part is not the CSRF token."""
     reader = _UploadReader(FormDataReader(check_upload_head(request)), spool, is_token)
     await grant_body(request)
     try:
@@ -95,7 +95,7 @@ async def read_upload(request: web.BaseRequest, spool: Path, is_token: Callable[
 
 
 class _UploadReader:
-    """Sorts a multipart body into fields and files: a part with a file's name is a file."""
+    """Splits a multipart body into fields and files; a part with a file name is a file."""
 
     def __init__(self, reader: FormDataReader, spool: Path, is_token: Callable[[str], bool]) -> None:
         self._reader = reader
@@ -160,7 +160,7 @@ class _UploadReader:
 
 
 def forged_form() -> Forbidden:
-    return Forbidden("This form is not from a page of yours, or the page is too old: open it again and repeat.")
+    return Forbidden("The form has expired or comes from another site. Reload the page and submit it again.")
 
 
 def _gathered(pairs: Iterator[tuple[str, str]] | Sequence[tuple[str, str]]) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
-"""What a form asks to be brought into a list: lines that were typed, a file, or rows that a preview gives back.
+"""Reads the forms of the list screens: the list and scope, typed entries, an uploaded file, or rows of a preview.
 
-Security: reads texts that people paste and files that strangers made; what is not UTF-8 is told with its line.
+Security: reads pasted text and files from third parties. A line that is not UTF-8 is reported as invalid.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import MAX_COMMENT
 
 LISTS = "/console/lists"
-MAX_CHOICES = 500  # tenants in one menu; beyond that a name is typed
+MAX_CHOICES = 500  # tenants in one menu; with more, a name is typed
 
 
 class ScopedList(Struct, frozen=True):
@@ -44,13 +44,13 @@ class ScopedList(Struct, frozen=True):
         return f"{LISTS}/{self.definition.name}"
 
     def to(self, page: str = "", **query: object) -> str:
-        """Return the address of a page of this list; what is empty is left out of it."""
+        """Return the URL of a page of this list; empty values are left out."""
         given = {"scope": self.scope_text, **{name: str(value) for name, value in query.items() if value}}
         return f"{self.path}{page}?{urlencode(given, quote_via=quote)}"
 
 
 def scope_of(request: UserRequest) -> ListScope:
-    """Return the scope that the form or the address names; a tenant may be named by its name as well."""
+    """Return the scope named by the form or the URL; a tenant is named by its name or its UUID."""
     text = request.form.text("scope") or request.query.get("scope", "")
     if name := request.query.get("tenant", "").strip():
         known = next((each.uid for each in request.tenants if name in (each.name, str(each.uid))), None)
@@ -65,7 +65,7 @@ def read_target(request: UserRequest) -> ScopedList:
 
 
 def scopes_of(request: UserRequest) -> list[tuple[str, str]] | None:
-    """Return the scopes that a person may choose from, or None where there are too many for a menu."""
+    """Return the scopes that a user may choose from, or None if there are too many for a menu."""
     if len(request.tenants) > MAX_CHOICES:
         return None
     tenants = [(str(each.uid), f"Tenant {each.name}") for each in request.tenants]
@@ -77,7 +77,7 @@ def scope_name(request: UserRequest, scope: ListScope) -> str:
 
 
 def read_expiry(text: str) -> datetime | None:
-    """Return the moment of a field, which is in UTC where it names no zone, or None where it is empty."""
+    """Return the time in a field, in UTC if it has no zone, or None if the field is empty."""
     if not text:
         return None
     try:
@@ -92,7 +92,7 @@ def read_expiry(text: str) -> datetime | None:
 
 
 def field_of(stored: str | None) -> str:
-    """Return a stored time as the field of a form shows it."""
+    """Return a stored time in the format of a form field."""
     return stored[:16] if stored else ""
 
 
@@ -103,14 +103,14 @@ def read_comment(text: str) -> str:
 
 
 def read_number(text: str) -> int:
-    """Return the number of a change, or raise NotFound for what is none."""
+    """Return the number of a change, or raise NotFound."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise NotFound("There is no such change.")
     return int(text)
 
 
-MAX_TEXT = 2_000_000  # of a file or a text
-MAX_CONFIRMATION = 4_000_000  # a form takes some more
+MAX_TEXT = 2_000_000  # bytes of a file or a text
+MAX_CONFIRMATION = 4_000_000  # characters of a form that confirms a preview
 _encode = msgspec.json.Encoder().encode
 
 
@@ -127,7 +127,7 @@ class ListForm(Struct, frozen=True):
 
 
 def read_list_form(form: Form) -> ListForm:
-    """Read the lines that were typed, the file that was chosen, or the rows that come back from a preview."""
+    """Read typed lines, an uploaded file, or the rows that a preview sends back."""
     upload = form.file("file")
     from_file = form.text("origin") == "file"
     shape = form.text("form") or "txt"
@@ -137,18 +137,18 @@ def read_list_form(form: Form) -> ListForm:
     if upload is not None:
         text, most = "", MAX_TEXT
         if upload.size <= MAX_TEXT:
-            # What is not UTF-8 becomes characters that no entry may hold, so that its line is told.
+            # Bytes that are not UTF-8 become characters that no entry may contain, so that their line is reported.
             text = upload.data().decode("utf-8-sig", "surrogateescape")
     if len(text) > most or (upload is not None and upload.size > most):
         raise _too_long()
     if not text.strip():
         raise SchemaViolation("Choose a file with entries in it." if from_file else "Write at least one entry.")
-    read_expiry(form.text("expires"))  # a time that cannot be read is told here
+    read_expiry(form.text("expires"))  # rejects an invalid time before the preview
     return ListForm(text, shape, read_comment(form.text("comment")), form.text("expires"), from_file)
 
 
 def confirmation_of(list_form: ListForm, rows: Sequence[Row]) -> str:
-    """Return the rows as NDJSON for the form that confirms them; what all of them share is not repeated."""
+    """Return the rows as NDJSON for the confirming form, without the comment and expiry that the form sends once."""
     lines: list[bytes] = []
     end = list_form.end
     for row in rows:

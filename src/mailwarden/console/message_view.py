@@ -1,6 +1,6 @@
-"""One finished guard request as its page shows it: the sentence first, then the evidence in groups, then the rest.
+"""Prepares a finished guard request for its page: the summary, the reasons in groups, and the evidence.
 
-Pure: everything on the page comes from the record, and from policy, which is asked again what would change it.
+Pure: everything on the page comes from the record and from the policy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,17 +22,17 @@ from mailwarden.wire.explanation import explanation_of
 
 HEADINGS: Mapping[str, str] = {
     "lists": "Lists",
-    "authentication": "Who sent it",
+    "authentication": "Sender",
     "html": "Links and pages",
     "attachments": "Attachments",
-    "structure": "How it is built",
-    "message": "How it is built",
+    "structure": "Structure",
+    "message": "Structure",
     **{engine.type_name: engine.title for engine in ENGINES},
 }
 _OUTCOMES: Mapping[Decision, str] = {
     Decision.DELIVER: "It is delivered",
-    Decision.QUARANTINE: "It goes to quarantine",
-    Decision.BOUNCE: "It is sent back",
+    Decision.QUARANTINE: "It is quarantined",
+    Decision.BOUNCE: "It is bounced",
     Decision.DROP: "It is dropped",
     Decision.UNDECIDED: "Nothing is decided",
 }
@@ -41,7 +41,7 @@ _BODIES = ("text/plain", "text/html")
 
 
 class Group(Struct, frozen=True):
-    """The reasons that one kind of looking brought, the weightiest first."""
+    """The reasons under one heading, heaviest first."""
 
     heading: str
     reasons: tuple[Reason, ...]
@@ -52,7 +52,7 @@ class Group(Struct, frozen=True):
 
 
 class Points(Struct, frozen=True):
-    """The points of one verdict; from `line` on it is the verdict."""
+    """The points of one verdict; the verdict applies from `line` points."""
 
     verdict: str
     points: int
@@ -64,7 +64,7 @@ class Points(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """What one check of the sender came to."""
+    """The result of one sender check."""
 
     name: str
     result: str
@@ -74,11 +74,11 @@ class Check(Struct, frozen=True):
 
 class ShownLink(Struct, frozen=True):
     link: LinkSummary
-    shown_host: str = ""  # the host that the text shows, where it is another than the target's
+    shown_host: str = ""  # the host in the link's text, if it differs from the target's
 
 
 class ListCandidate(Struct, frozen=True):
-    """Something of the message that a list can hold: what it is, the entry, and the lists that block and allow it."""
+    """A value of the message that a list can contain, with the lists that block and allow it."""
 
     label: str
     entry: str
@@ -97,11 +97,11 @@ class MessageView(Struct, frozen=True):
     attachments: tuple[PartSummary, ...]
     bodies: tuple[PartSummary, ...]
     hits: tuple[ListHit, ...]
-    notes: tuple[Reason, ...]  # what only counts together with something else, which was not there
-    unused_findings: tuple[tuple[str, Finding], ...]  # findings that no rule spoke of
+    notes: tuple[Reason, ...]  # reasons without weight: they count only in combination
+    unused_findings: tuple[tuple[str, Finding], ...]  # findings that no rule uses
     candidates: tuple[ListCandidate, ...]
     longest: float  # milliseconds of the slowest analyzer
-    took: float  # milliseconds of all
+    took: float  # milliseconds of the whole scan
     json: str
 
 
@@ -130,7 +130,7 @@ def view_of(request: FinishedRequest, policy: Policy) -> MessageView:
 
 
 def sentence_of(request: FinishedRequest) -> str:
-    """Say what the message is, what happens to it and why, in one breath."""
+    """Return the verdict, the decision and the deciding list entry as one text."""
     happens = _OUTCOMES[request.ruling.decision]
     entry = request.ruling.entry
     if entry is None:
@@ -140,7 +140,7 @@ def sentence_of(request: FinishedRequest) -> str:
 
 
 def groups_of(judgement: Judgement) -> tuple[Group, ...]:
-    """Gather reasons under headings; the group that carries the verdict comes first, then the weightiest."""
+    """Group the reasons by heading; the group behind the verdict comes first, then the heaviest."""
     found: dict[str, list[Reason]] = {}
     for reason in judgement.reasons:
         if _is_note(reason):
@@ -156,7 +156,7 @@ def groups_of(judgement: Judgement) -> tuple[Group, ...]:
 
 
 def checks_of(request: FinishedRequest) -> Iterator[Check]:
-    """Yield what SPF, DKIM and DMARC said, and whether the sender counts as authenticated."""
+    """Yield the results of SPF, DKIM and DMARC, and whether From is aligned."""
     report = _report(request, "authentication")
     findings = report.findings if report else ()
     said = {reason.rule: reason.summary for reason in request.judgement.reasons}
@@ -175,7 +175,7 @@ def checks_of(request: FinishedRequest) -> Iterator[Check]:
 def candidates_of(
     request: FinishedRequest, links: Sequence[ShownLink], attachments: Sequence[PartSummary]
 ) -> Iterator[ListCandidate]:
-    """Yield what a person may want to allow or to block, a few of each kind."""
+    """Yield values that a user may want to allow or block, at most five of a kind."""
     sender = request.summary.from_address or request.envelope.sender
     if "@" in sender:
         yield ListCandidate("Sender", sender, "sender-block", "sender-allow")

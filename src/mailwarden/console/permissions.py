@@ -1,4 +1,4 @@
-"""What each role may do in the console: one table, read by the pages and by the tests."""
+"""The permissions of each role in the console, and the docs page made from them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,9 +8,9 @@ from mailwarden.console.texts import ROLES
 
 
 class Permission(StrEnum):
-    """What a page asks for; each is given by itself, none implies another."""
+    """The permission that a page requires; no permission implies another."""
 
-    ACCOUNT = "account"  # one's own password, passkeys and sessions
+    ACCOUNT = "account"  # the user's own password, passkeys and sessions
     OVERVIEW = "overview"
     MESSAGES = "messages"
     QUARANTINE_READ = "quarantine.read"
@@ -32,7 +32,7 @@ class Permission(StrEnum):
     HEALTH = "health"
 
 
-# These show or change what belongs to no tenant: besides the permission they need a person of the whole deployment.
+# Pages about the whole deployment: the user must have this permission and be bound to no tenant.
 DEPLOYMENT_ONLY = frozenset({Permission.TENANTS_WRITE, Permission.HEALTH})
 
 _READING = frozenset(
@@ -72,7 +72,7 @@ PERMISSIONS: Mapping[Role, frozenset[Permission]] = {
 
 
 def may(role: Role, permission: Permission, *, whole_deployment: bool) -> bool:
-    """Tell whether a person of this role has the permission."""
+    """Return whether a user of this role has the permission."""
     return permission in PERMISSIONS[role] and (whole_deployment or permission not in DEPLOYMENT_ONLY)
 
 

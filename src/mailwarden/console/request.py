@@ -1,4 +1,4 @@
-"""One request to the console: who asks, what they may see, and how they are answered."""
+"""One request to the console: the user, the visible tenants, and the response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ MENU: tuple[Entry, ...] = (
 
 
 def entries_for(may: Callable[[Permission], bool], path: str) -> Sequence[Entry]:
-    """Return the entries that a person may open, with the one they are at marked."""
+    """Return the menu entries that a user may open, with the current one marked."""
     return [
         Entry(each.title, each.path, each.permission, each.icon, is_current=_is_at(path, each.path))
         for each in MENU
@@ -65,14 +65,14 @@ def _is_at(path: str, entry: str) -> bool:
 
 
 class Tenants(Protocol):
-    """Knows the tenants by heart."""
+    """The tenants, kept in memory."""
 
     def known(self, scope: Scope) -> Sequence[Tenant]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class VisitorRequest:
-    """A request of somebody who has not signed in."""
+    """A request without a login."""
 
     call: Call
     form: Form
@@ -89,14 +89,14 @@ class VisitorRequest:
     def render(
         self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
     ) -> web.Response:
-        """Return a page filled in; `request` and `notice` are always there."""
+        """Return the rendered page; templates always get `request` and `notice`."""
         given = {"request": self, "notice": notice_of(self.query), **values, **more}
         return self.templates.response(template, given, status)
 
 
 @dataclass(frozen=True, slots=True)
 class UserRequest:
-    """A request of a person who has signed in."""
+    """A request of a signed-in user."""
 
     call: Call
     user: User
@@ -127,7 +127,7 @@ class UserRequest:
 
     @property
     def is_htmx(self) -> bool:
-        """Whether a part of a page is wanted, not a whole one."""
+        """Whether htmx requests a fragment instead of a whole page."""
         headers = self.call.request.headers
         return headers.get("HX-Request") == "true" and headers.get("HX-History-Restore-Request") != "true"
 
@@ -137,22 +137,22 @@ class UserRequest:
 
     @property
     def tenants(self) -> Sequence[Tenant]:
-        """The tenants that this person may see, by name."""
+        """The tenants that this user may see, sorted by name."""
         return self.directory.known(self.scope)
 
     def may(self, permission: Permission | str) -> bool:
         return may(self.user.role, Permission(permission), whole_deployment=self.scope.tenants is None)
 
     def tenant_name(self, uid: UUID | None) -> str:
-        """Return the name of a tenant as this person may know it."""
+        """Return the name of a tenant, or its UUID if this user may not see it."""
         if uid is None:
             return GLOBAL
         return next((tenant.name for tenant in self.tenants if tenant.uid == uid), str(uid))
 
     def list_scope(self, text: str | None = None) -> ListScope:
-        """Return the scope that the address names; without one the first that is this person's own.
+        """Return the list scope that the URL names, or the user's first one.
 
-        What a person may not see does not exist for them.
+        A scope that the user may not see raises NotFound.
         """
         given = self.query.get("scope", "") if text is None else text
         if not given:
@@ -172,17 +172,17 @@ class UserRequest:
     def render(
         self, template: str, values: Mapping[str, object] = NOTHING, /, *, status: int = 200, **more: object
     ) -> web.Response:
-        """Return a page or a part of one, filled in; `request` and `notice` are always there."""
+        """Return the rendered page or fragment; templates always get `request` and `notice`."""
         return self.templates.response(template, self.values(**values, **more), status)
 
     def values(self, **values: object) -> dict[str, object]:
-        """Return what every template of this request is given."""
+        """Return the values that every template gets."""
         return {"request": self, "notice": notice_of(self.query), **values}
 
     async def begin_stream(
         self, media_type: str = "text/html", charset: str | None = "utf-8", **headers: str
     ) -> web.StreamResponse:
-        """Begin an answer that is written piece by piece."""
+        """Start a response that is written in pieces."""
         response = web.StreamResponse(headers={**HEADERS, **headers})
         response.content_type = media_type
         if charset is not None:
@@ -193,7 +193,7 @@ class UserRequest:
 
 
 def see_other(path: str, done: str = "", **query: str) -> web.Response:
-    """Send the browser to another page after something was done; `done` is a code of NOTICES."""
+    """Redirect to a page after an action; `done` is a code of NOTICES."""
     given = {name: value for name, value in query.items() if value}
     if done:
         given[DONE] = done
@@ -202,7 +202,7 @@ def see_other(path: str, done: str = "", **query: str) -> web.Response:
 
 
 def notice_of(query: Mapping[str, str]) -> str:
-    """Return the sentence that the address asks for, or none."""
+    """Return the notice that the URL names, or an empty string."""
     return NOTICES.get(query.get(DONE, ""), "")
 
 
@@ -213,7 +213,7 @@ def _first(tenants: Sequence[Tenant]) -> UUID:
 
 
 def with_error_status(response: web.Response, error: MailwardenError) -> web.Response:
-    """Return the page with the status of what went wrong in the form."""
+    """Return the page with the HTTP status of a form error."""
     response.set_status(STATUS_OF.get(type(error), HTTPStatus.BAD_REQUEST))
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
@@ -221,7 +221,7 @@ def with_error_status(response: web.Response, error: MailwardenError) -> web.Res
 
 
 def read_uid(text: str) -> UUID:
-    """Return the uid in an address, or say that there is nothing at it."""
+    """Return the UUID in a URL, or raise NotFound."""
     try:
         return UUID(text)
     except ValueError:

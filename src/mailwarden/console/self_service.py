@@ -1,10 +1,10 @@
-"""The page behind a link of a digest: what is held, and a button. It asks for no login, and knows no cookie, no script.
+"""The page behind a digest link: one held message and a release button, without login, cookies and scripts.
 
-Reading changes nothing: programs that look into mail follow its links. The button belongs to nobody's session, so no
-other site can make use of one; who has the link has all that it takes.
+GET changes nothing, since mail scanners follow links. The token in the URL is the only credential, so there is no
+session that another site could abuse.
 
-Security: shows a hostile sender and subject to strangers. They come inert, are escaped, and the policy admits nothing
-but one style sheet of ours. No page says more of a link that does not hold than that it does not.
+Security: shows a hostile sender and subject without a login. Both are defanged and escaped, and the policy allows
+one style sheet only. The page of an invalid link never states why it is invalid.
 """
 
 from http import HTTPStatus
@@ -24,7 +24,7 @@ POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
     f"base-uri 'none'; report-uri {REPORTS}"
 )
-# The address of the page is a secret: it is told to no server, and kept by no browser.
+# The URL contains a secret: browsers must not send it as a referrer and must not cache the page.
 _HEADERS = {**HEADERS, "Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 log = get_logger("console.self_service")
@@ -46,7 +46,7 @@ class SelfServicePage:
         return self._render(found, "held" if found.state is State.HELD else "before")
 
     async def release(self, call: Call) -> web.Response:
-        """Have the message released; nothing that the form sends is read."""
+        """Release the message; the body of the request is ignored."""
         found = await self._service.release(call.variables["token"], _caller(call))
         if found is None:
             return self._unknown_link()
@@ -62,7 +62,7 @@ class SelfServicePage:
                 raise
             except Exception:
                 log.exception("page failed", page=LINK_PATH)
-                return self._error_page(InternalError("Something went wrong on our side."))
+                return self._error_page(InternalError("Internal error."))
 
         return answer
 
@@ -70,7 +70,7 @@ class SelfServicePage:
         return self._answer(200, stage=stage, shown=DigestLine.of(found.message), sentence="")
 
     def _unknown_link(self) -> web.Response:
-        sentence = "This link leads to no message, or not any more. If you expect one, ask your administrator."
+        sentence = "This link is invalid or has expired. If you expect a message, ask your administrator."
         return self._answer(HTTPStatus.NOT_FOUND, stage="nothing", shown=None, sentence=sentence)
 
     def _error_page(self, error: MailwardenError) -> web.Response:
@@ -87,5 +87,5 @@ class SelfServicePage:
 
 
 def _caller(call: Call) -> Actor:
-    """Return who calls as far as it is known; whom the link is for says the link."""
+    """Return the actor for the audit log; the link names the recipient."""
     return Actor("digest", call.address, call.request_id)

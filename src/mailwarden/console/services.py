@@ -1,4 +1,4 @@
-"""What the console asks abby about the deployment: the colour, the guards, and the configuration in force."""
+"""The services that only abby has: the state of the deployment, and scans of uploaded messages."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from mailwarden.wire.scanning import MessageAnalysisRequest
 
 
 class GuardView(Struct, frozen=True):
-    """One guard as abby sees it; without a status it did not answer."""
+    """A guard and its last status; None if it did not answer."""
 
     name: str
     status: GuardStatus | None
@@ -29,7 +29,7 @@ class TokenView(Struct, frozen=True):
 
 class Deployment(Protocol):
     async def colour(self) -> str:
-        """Return GREEN, YELLOW or RED, as the status of the API does."""
+        """Return GREEN, YELLOW or RED, as the status endpoint does."""
 
     def guards(self) -> Sequence[GuardView]: ...
 
@@ -38,7 +38,7 @@ class Deployment(Protocol):
     def tokens(self) -> Sequence[TokenView]: ...
 
     async def configurations(self) -> Sequence[tuple[str, Sequence[Setting]]]:
-        """Return every setting of this abby and of each guard with its source; secrets are masked."""
+        """Return every setting of abby and of each guard with its source, secrets masked."""
 
 
 Step = AnalyzerDone | FinishedRequest
@@ -48,9 +48,9 @@ class Analyses(Protocol):
     def watch(
         self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
-        """Yield what each analyzer did as it finishes, and the finished guard request as the last.
+        """Yield each finished analyzer, and the finished guard request as the last step.
 
-        The first step raises where nothing can begin: TenantForbidden where the message would belong to a tenant
-        outside of the scope, Overloaded, CoreUnreachable. A later one raises where the analysis could not be
-        finished; without a finished request there is no result. Close the generator when done (`aclosing`).
+        The first step raises TenantForbidden (the tenant is outside the scope), Overloaded or CoreUnreachable if the
+        scan cannot start. A later step raises if the scan fails; then there is no result. Close the generator with
+        `aclosing`.
         """

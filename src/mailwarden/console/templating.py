@@ -1,7 +1,7 @@
-"""Turns templates into answers: every value is escaped, and every page carries the headers that keep it harmless.
+"""Renders templates with escaping and sets the security headers of every page.
 
-Security: pages show what hostile messages say. Escaping is on for every template, nothing marks a value as safe, and
-the Content-Security-Policy admits nothing but our own files, so that what slipped through could still not act.
+Security: pages show text of hostile messages. Every template escapes every value, no value is marked as safe, and
+the Content-Security-Policy allows our own files only, as a second line of defence.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Templates:
-    """All templates, read once."""
+    """The templates, loaded once."""
 
     def __init__(self, assets: Assets) -> None:
         self._environment = Environment(
@@ -66,11 +66,11 @@ class Templates:
         )
 
     def text(self, template: str, values: Mapping[str, object]) -> str:
-        """Return the template filled in, as text."""
+        """Return the rendered template as text."""
         return self._environment.get_template(template).render(values)
 
     def response(self, template: str, values: Mapping[str, object], status: int = 200) -> web.Response:
-        """Return the template filled in, as an answer."""
+        """Return the rendered template as a response."""
         return web.Response(
             text=self.text(template, values), status=status, content_type="text/html", headers=dict(HEADERS)
         )

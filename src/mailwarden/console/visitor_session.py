@@ -1,7 +1,7 @@
-"""The visitors: everybody who has not signed in gets a request of their own, with a CSRF token and a short memory.
+"""Sessions of visitors without a login: each has a CSRF token and the state of a login or setup.
 
-Security: strangers talk to this. A request is found by its cookie or made anew, never taken over from the address; a
-form is read only with the token of its request.
+Security: reachable without a login. A session is found by its cookie or created, never taken from the URL; a form is
+read only with the CSRF token of its session.
 """
 
 import time
@@ -17,23 +17,23 @@ from mailwarden.errors import NotFound
 from mailwarden.model.scope import Scope
 from mailwarden.serving.http_app import Call
 
-ASK_SECONDS = 5.0  # between two questions whether somebody exists, until somebody does
+ASK_SECONDS = 5.0  # between two checks for a first user
 
 
 class VisitorSessions:
-    """What the pages of logging in and setting up share."""
+    """The services of the login and setup pages."""
 
     def __init__(self, registry: Registry, public_url: str = "") -> None:
         self.registry = registry
         self.logins = Logins(registry)
         self.setups = Setups(registry, self.logins)
-        self.organisation = ""  # what the button of the organisation's login says; without one there is none
+        self.organisation = ""  # label of the OpenID login button; empty if disabled
         self._openid: OpenId | None = None
         self._is_empty, self._next_check = True, 0.0
-        self._public_url = public_url.lower().removesuffix(":443")  # as browsers write an origin
+        self._public_url = public_url.lower().removesuffix(":443")  # in the form of an Origin header
 
     def offer_openid(self, settings: OpenIdSettings, provider: Provider, title: str) -> None:
-        """Let people log in by their organisation's provider as well."""
+        """Enable login with an OpenID provider."""
         self._openid = OpenId(settings, provider, self.registry, self.logins)
         self.organisation = title
 
@@ -43,7 +43,7 @@ class VisitorSessions:
         return self._openid
 
     def origin(self, call: Call) -> ClientOrigin:
-        """Return where the request comes from; the site is the configured one, or the one that the browser names."""
+        """Return the origin of the request; the site is `console.publicUrl`, or the Host header."""
         request = call.request
         return ClientOrigin(
             site=self._public_url or f"https://{request.host.lower()}",
@@ -53,11 +53,11 @@ class VisitorSessions:
         )
 
     async def find_session(self, request: VisitorRequest) -> Session | None:
-        """Return the session of the request's cookie, signed in or not."""
+        """Return the session of the request's cookie, with or without a user."""
         return await self.registry.sessions.find(request.call.request.cookies.get(COOKIE, ""))
 
     async def ensure_session(self, request: VisitorRequest, goal: str = "") -> tuple[Session, str | None]:
-        """Return the request of a request, and the cookie's value where it is new."""
+        """Return the visitor's session, and the cookie's value if it is new."""
         goal = goal if len(goal.encode()) <= MAX_GOAL else ""
         found = await self.find_session(request)
         if found is not None and found.user is None and found.notes.link is None:
@@ -67,18 +67,18 @@ class VisitorSessions:
         return self.registry.sessions.visit(Notes(goal=goal))
 
     async def has_no_users(self) -> bool:
-        """Tell whether the deployment has no users yet; asked again after a while, and never once there is one."""
+        """Return whether the deployment has no users; the answer is cached, for good once there is one."""
         if self._is_empty and time.monotonic() >= self._next_check:
             self._is_empty = await self.registry.users.is_empty(Scope.deployment())
             self._next_check = time.monotonic() + ASK_SECONDS
         return self._is_empty
 
     def note_user(self) -> None:
-        """Remember that there is a user: one was set up just now."""
+        """Remember that the deployment has a user."""
         self._is_empty = False
 
     async def checked_session(self, request: VisitorRequest) -> Session:
-        """Return the request that a form belongs to, which shows by its token."""
+        """Return the session of a form with a valid CSRF token, or raise Forbidden."""
         found = await self.find_session(request)
         if found is None or found.user is not None or not found.admits(request.form.text(CSRF_FIELD)):
             raise forged_form()
@@ -86,7 +86,7 @@ class VisitorSessions:
 
 
 def with_cookie(response: web.StreamResponse, value: str | None) -> web.StreamResponse:
-    """Give the browser a cookie with the answer, where there is one to give."""
+    """Add the session cookie to the response, if there is one."""
     if value is not None:
         response.headers.add("Set-Cookie", cookie_header(value))
     return response

@@ -80,7 +80,7 @@ def test_the_impact_is_told_before_anything_is_done(
     def told() -> str:
         return text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
 
-    assert wait_until(lambda: "1 message would have been touched, and 1 would have ended differently" in told())
+    assert wait_until(lambda: "1 message would have matched, and 1 would have ended differently" in told())
     page = root.post("/console/lists/sender-block/preview", fields, files={}, headers={"HX-Request": "true"})
     assert "<html" not in page.text
     assert "Minutes of the meeting" in page.text
@@ -232,5 +232,5 @@ def test_a_value_is_checked_in_both_scopes(root: ConsoleGuest, analyst: ConsoleG
     seen = text_of(analyst.get(f"/console/lists/check?value=A@mail.{entry}"))
     assert f"*.{entry}" in seen
     assert "of the deployment" not in seen
-    assert "No entry meets it" in text_of(root.get("/console/lists/check?scope=global&value=nothing.example"))
+    assert "No match" in text_of(root.get("/console/lists/check?scope=global&value=nothing.example"))
     assert root.get("/console/lists/check?value=x&reading=soul").status_code == 400

@@ -25,7 +25,7 @@ def reason(analyzer, weight, verdict=Verdict.PHISHING):
 
 
 def test_the_sentence_says_verdict_reason_and_decision():
-    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It goes to quarantine."
+    assert sentence_of(finished_request()) == "A link shows another place than it leads to. It is quarantined."
 
 
 def test_the_sentence_names_the_entry_that_decided():

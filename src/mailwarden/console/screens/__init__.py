@@ -1,1 +1,1 @@
-"""One file for each screen: its pages, and what they show."""
+"""The screens of the console, one file each."""

@@ -1,4 +1,4 @@
-"""A person's own account: password, authenticator, passkeys, recovery codes and sessions."""
+"""The user's own account: password, authenticator, passkeys, recovery codes and sessions."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -128,7 +128,7 @@ class AccountScreen:
         field: str,
         done: str,
     ) -> web.StreamResponse:
-        """Wait for a change; show its mistake at the field that it belongs to."""
+        """Apply a change; show an error at the form field that caused it."""
         try:
             await change
         except _FORM_ERRORS as error:

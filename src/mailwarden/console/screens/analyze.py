@@ -1,7 +1,7 @@
-"""Analyze: a message that a person gives is analyzed as one from the border would be, and they see it happen.
+"""The Analyze screen: analyzes an uploaded message like one from the border MTA and shows the progress.
 
-The answer is a page that grows: its head and an empty table at once, a row as each analyzer finishes, then the same
-account of the message that its own page gives. So it works without a script.
+The response is streamed: the head and an empty table at once, a row for each finished analyzer, then the content of
+the message's page. It needs no script.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class AnalyzeScreen:
         return request.render("analyze/index.html", tenants=tenants_for(request), mistake="")
 
     async def analyze(self, request: UserRequest) -> web.StreamResponse:
-        """Analyze the message of the form; what keeps it from beginning is said on the form."""
+        """Analyze the message; show an error on the form if the scan cannot start."""
         stored = not request.form.ticked("unstored")
         try:
             message = uploaded_message(request)
@@ -75,8 +75,8 @@ class AnalyzeScreen:
     async def _stream(
         self, request: UserRequest, first: Step, steps: AsyncGenerator[Step, None], *, stored: bool
     ) -> web.StreamResponse:
-        """Write the page piece by piece; once it has begun, trouble is told on it."""
-        rows, result = secrets.token_hex(16), secrets.token_hex(16)  # where the page is cut into pieces
+        """Stream the page in pieces; later errors are shown on the page."""
+        rows, result = secrets.token_hex(16), secrets.token_hex(16)  # markers that split the page into pieces
         page = request.templates.text("analyze/run.html", request.values(rows=rows, result=result, stored=stored))
         before, _, rest = page.partition(rows)
         between, _, after = rest.partition(result)
@@ -98,7 +98,7 @@ class AnalyzeScreen:
 
 
 async def _next(steps: AsyncGenerator[Step, None]) -> Step | MailwardenError:
-    """Return the next step; from here on what goes wrong is told on the page, which has begun."""
+    """Return the next step, or an error to show on the page."""
     try:
         return await anext(steps)
     except MailwardenError as error:
@@ -108,7 +108,7 @@ async def _next(steps: AsyncGenerator[Step, None]) -> Step | MailwardenError:
 
 
 async def _write(response: web.StreamResponse, piece: bytes) -> None:
-    """Write a piece of the page; who stops reading gives the place at the guards back to those who do not."""
+    """Write a piece of the page; close the connection if the client stops reading, to free the scan slot."""
     try:
         async with asyncio.timeout(READER_SECONDS):
             await response.write(piece)
@@ -121,7 +121,7 @@ def _filled(request: UserRequest, template: str, **values: object) -> bytes:
 
 
 def tenants_for(request: UserRequest) -> list[tuple[str, str]]:
-    """Return the choices of a tenant; a person of one tenant has no other."""
+    """Return the tenants to choose from; a user of one tenant has one choice."""
     tenants = [(str(tenant.uid), tenant.name) for tenant in request.tenants]
     if request.scope.tenants is None or len(tenants) > 1:
         return [("", "By the recipients' domains"), *tenants]
@@ -129,7 +129,7 @@ def tenants_for(request: UserRequest) -> list[tuple[str, str]]:
 
 
 def parameters_of(request: UserRequest, message: Spooled) -> MessageAnalysisRequest:
-    """Return the envelope of the form, as strictly read as the API's; what is empty the message's head offers."""
+    """Return the envelope of the form, validated like the API's; empty fields come from the message headers."""
     form = request.form
     recipients = [line.strip() for line in form.raw("recipients").replace(",", "\n").splitlines() if line.strip()]
     sender = form.text("sender")
@@ -148,7 +148,7 @@ def parameters_of(request: UserRequest, message: Spooled) -> MessageAnalysisRequ
 
 
 def sentence_for(error: MailwardenError) -> str:
-    """Say what was wrong in the words of the form."""
+    """Return the error with the label of the form field that caused it."""
     if not isinstance(error, SchemaViolation) or not error.details:
         return error.message
     detail = error.details[0]

@@ -1,4 +1,4 @@
-"""Audit: who did what, from where, with what before and after; and all of it as a file."""
+"""The Audit screen: searches audit events, shows each change, and exports them."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Change(Struct, frozen=True):
-    """One thing that a event says: what it is now, and what it was before where that is known."""
+    """One changed field of an audit event, with the value before if it is known."""
 
     name: str
     after: str
@@ -56,7 +56,7 @@ class AuditScreen:
         )
 
     async def export(self, request: UserRequest) -> web.StreamResponse:
-        """Answer everything that was asked for as a file, however much it is."""
+        """Stream all matching events as a file."""
         form = request.variables["format"]
         if form not in FORMATS:
             raise NotFound("The audit is exported as csv or ndjson.")
@@ -71,7 +71,7 @@ class AuditScreen:
 
 
 def scope_of(request: UserRequest) -> Scope:
-    """Return the tenant that is asked about, or all that the person sees."""
+    """Return the scope of the requested tenant, or the user's whole scope."""
     text = request.query.get("tenant", "")
     if not text:
         return request.scope
@@ -82,11 +82,11 @@ def scope_of(request: UserRequest) -> Scope:
 
 
 def read_question(query: Mapping[str, str]) -> AuditFilter:
-    """Read what the address asks for; days are whole, and the last one is included."""
+    """Read the filters in the URL; `until` includes the whole day."""
     until = _day(query, "until")
     before = query.get("before", "")
     if before and not (before.isascii() and before.isdigit() and len(before) < 19):
-        raise SchemaViolation("The number of a line of the audit is a number.")
+        raise SchemaViolation("`before` must be the number of an audit event.")
     return AuditFilter(
         actor=_text(query, "actor"),
         action=_text(query, "action"),
@@ -98,7 +98,7 @@ def read_question(query: Mapping[str, str]) -> AuditFilter:
 
 
 def changes_of(details: Mapping[str, object]) -> Iterator[Change]:
-    """Yield what a event says, with before and after side by side; what stayed the same is left out."""
+    """Yield the changed fields of an event with their values before and after."""
     before, after = details.get("before"), details.get("after")
     if isinstance(after, Mapping) and (before is None or isinstance(before, Mapping)):
         was = before or {}
@@ -138,7 +138,7 @@ def _cells(event: AuditEvent) -> tuple[object, ...]:
 
 
 def _escape_formula(cell: object) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that a spreadsheet does not run as a formula."""
     text = _encode(cell).decode() if isinstance(cell, Mapping) else str(cell)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 

@@ -1,4 +1,4 @@
-"""The dashboard: how many messages come, how long they take, what happens to them, and why."""
+"""The Dashboard screen (rates, durations, decisions, reasons) and the Health screen (guards, engines, settings)."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from mailwarden.policy.rules import Policy
 
 TITLES = {Range.HOUR: "Last hour", Range.DAY: "Last 24 hours", Range.WEEK: "Last 7 days"}
 TOP_REASONS = 10
-# From the bottom of the chart to its top.
+# The stack order in the chart, from the bottom.
 ORDER = (Decision.DELIVER, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP, Decision.UNDECIDED)
 
 
@@ -26,7 +26,7 @@ class DashboardScreen:
         self._history = history
         self._deployment = deployment
         self._policy = policy
-        # A reason is what weighed: that SPF passed is told on the message's page, and is no reason for anything.
+        # Only tags of rules with a weight count as reasons; a passed SPF check does not.
         self._weighted_tags = frozenset(rule.tag for rule in policy.rules if rule.tag and rule.weight > 0)
 
     def pages(self) -> Sequence[Page]:
@@ -40,11 +40,11 @@ class DashboardScreen:
         return request.render("dashboard/index.html", await self._values(request), titles=TITLES)
 
     async def show_state(self, request: UserRequest) -> web.StreamResponse:
-        """Return the part of the page that changes, for a page that stays open."""
+        """Return the fragment that an open page polls."""
         return request.render("dashboard/state.html", await self._values(request))
 
     async def show_decisions(self, request: UserRequest) -> web.StreamResponse:
-        """Return the numbers of the chart."""
+        """Return the data of the chart as JSON."""
         statistics = await self._history.statistics(request.scope, range_of(request))
         answer = {
             "width": int(statistics.width.total_seconds()),
@@ -58,7 +58,7 @@ class DashboardScreen:
 
     async def _values(self, request: UserRequest) -> dict[str, object]:
         range_ = range_of(request)
-        # What every tenant together does to the guards is for people of the whole deployment.
+        # The load of the guards comes from all tenants, so only deployment-wide users see it.
         guards = self._deployment.guards() if request.scope.tenants is None else None
         statistics = await self._history.statistics(request.scope, range_)
         return {
@@ -101,7 +101,7 @@ class HealthScreen:
         )
 
     async def show_state(self, request: UserRequest) -> web.StreamResponse:
-        """Return the part of the page that changes, for a page that stays open."""
+        """Return the fragment that an open page polls."""
         return request.render("health/state.html", await self._state())
 
     async def _state(self) -> dict[str, object]:

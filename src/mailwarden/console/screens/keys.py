@@ -1,4 +1,4 @@
-"""API keys: made and shown once with a call to paste, rotated with an overlap, revoked; static tokens beside them."""
+"""The API keys screen: creates keys and shows each once, rotates and revokes them, and lists the static tokens."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,10 +18,10 @@ from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, Tenant
 from mailwarden.serving.http_app import Call
 
 KEYS = "/console/keys"
-MAX_TENANT_MENU = 100  # beyond it a tenant is typed, not chosen
+MAX_TENANT_MENU = 100  # tenants in one menu; with more, a name is typed
 LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("180", "180 days"), ("365", "1 year"), ("", "never"))
 OVERLAPS = (
-    ("0", "No time: the old one ends now"),
+    ("0", "No overlap: the old key ends now"),
     ("1", "1 hour"),
     ("24", "1 day"),
     ("168", "7 days"),
@@ -51,7 +51,7 @@ class KeysScreen:
     async def show(self, request: UserRequest) -> web.StreamResponse:
         now = datetime.now(UTC)
         keys = sorted(await self._keys.list(request.scope), key=lambda key: (not key.is_valid(now), key.name.lower()))
-        # Static tokens belong to the deployment: whoever is bound to tenants has no business with them.
+        # Static tokens belong to the deployment, so users of tenants do not see them.
         tokens = self._deployment.tokens() if request.scope.tenants is None else None
         rows = [(key, state_of(key, now)) for key in keys]
         return request.render("keys/index.html", keys=rows, tokens=tokens, tenants_of=tenant_names(request))
@@ -82,7 +82,7 @@ class KeysScreen:
         return await show_secret(self._visitors.registry.sessions, request, key, text)
 
     async def show_made(self, request: UserRequest) -> web.StreamResponse:
-        """Show the key that was just made; whoever comes again finds it gone."""
+        """Show the new key once; a reload shows that it is gone."""
         shown = await self._visitors.registry.sessions.take_shown(request.session, "key")
         if not shown:
             return request.render("keys/made.html", key=None, text="", curl="")
@@ -97,7 +97,7 @@ class KeysScreen:
     async def rotate(self, request: UserRequest) -> web.StreamResponse:
         hours = request.form.text("overlap")
         if hours not in dict(OVERLAPS):
-            raise SchemaViolation("Choose how long the old key stays good.")
+            raise SchemaViolation("Choose how long the old key stays valid.")
         key_id = request.variables["key"]
         key, text = await self._keys.rotate(request.scope, key_id, timedelta(hours=int(hours)), request.actor)
         return await show_secret(self._visitors.registry.sessions, request, key, text)
@@ -113,7 +113,7 @@ class KeysScreen:
     async def _valid(self, request: UserRequest) -> ApiKey:
         key = await self._keys.find(request.scope, request.variables["key"])
         if not key.is_valid(datetime.now(UTC)):
-            raise KeyNotFound("This key is good no longer.")
+            raise KeyNotFound("This key has expired or was revoked.")
         return key
 
     def _render_form(self, request: UserRequest, given: Mapping[str, object], mistake: str = "") -> web.Response:
@@ -130,7 +130,7 @@ class KeysScreen:
         )
 
     def _curl(self, call: Call, key: ApiKey, text: str) -> str:
-        """Return a call that works as it is: it shows the lists, or adds nothing where the key may not read."""
+        """Return a curl command that works: it shows the lists, or adds no entries if the key may not read."""
         bound = "" if key.is_global else f'"tenantUid": "{min(key.tenants)}"'
         reads = key.may(KeyScope.READ)
         fields = [bound] if reads else [bound, '"listName": "sender-block", "entries": []']
@@ -143,13 +143,13 @@ class KeysScreen:
 
 
 async def show_secret(sessions: Sessions, request: UserRequest, key: ApiKey, text: str) -> web.StreamResponse:
-    """Have the next page show a key's text; it never travels in an address."""
+    """Show the key's text on the next page; it never appears in a URL."""
     await sessions.show_next(request.session, {"id": key.key_id, "key": text})
     return see_other(KEYS + "/made")
 
 
 def state_of(key: ApiKey, now: datetime) -> str:
-    """Return what a key is now, as a word of a badge."""
+    """Return the state of a key for its badge."""
     if key.revoked is not None:
         return "revoked"
     if not key.is_valid(now):
@@ -158,13 +158,13 @@ def state_of(key: ApiKey, now: datetime) -> str:
 
 
 def tenant_names(request: UserRequest) -> Callable[[Iterable[UUID]], str]:
-    """Return what tells the names of some tenants, in their order; looked up once for a whole page."""
+    """Return a function that joins the names of tenants, sorted."""
     names = {tenant.uid: tenant.name for tenant in request.tenants}
     return lambda uids: ", ".join(sorted((names.get(uid, str(uid)) for uid in uids), key=str.lower))
 
 
 def tenant_uid_of(request: UserRequest, text: str) -> UUID:
-    """Return the tenant of that name or uid, as far as this person may know it."""
+    """Return the UUID of a visible tenant by its name or UUID."""
     wanted = text.strip().lower()
     for tenant in request.tenants:
         if wanted in (str(tenant.uid), tenant.name.lower()):

@@ -1,4 +1,4 @@
-"""Learning: what a tenant's people said of messages, how much of it is learned, and the ways to take it back."""
+"""The Learning screen: a tenant's reports, the training progress, undo and reset; and the report form of messages."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,35 +28,35 @@ from mailwarden.learning.service import ReportService
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
 
-# What can be said; that a message was released is told by the quarantine alone.
+# The kinds that users report; only the quarantine reports a release.
 REPORT_KINDS = (
-    (Kind.PHISHING, "Phishing", "It wants passwords, money or access by deceit"),
-    (Kind.SPAM, "Spam", "Nobody asked for it, and it means no other harm"),
-    (Kind.FINE, "Fine", "It is wanted, or harmless"),
+    (Kind.PHISHING, "Phishing", "Tries to get passwords, money or access by deception"),
+    (Kind.SPAM, "Spam", "Unsolicited, without other harm"),
+    (Kind.FINE, "Fine", "Wanted or harmless"),
 )
 
 
 def read_kind(form: Form) -> Kind:
-    """Return what was said, or say what can be."""
+    """Return the reported kind, or raise SchemaViolation."""
     said = form.text("kind")
     for kind, _, _ in REPORT_KINDS:
         if said == kind:
             return kind
-    raise SchemaViolation("Say what the message is: phishing, spam or fine.")
+    raise SchemaViolation("Choose a kind: phishing, spam or fine.")
 
 
 def read_contents(form: Form) -> bytes | None:
-    """Return the message that was given, or None; one that could not be learned from is refused unread."""
+    """Return the uploaded message, or None; reject one that is too large to learn from."""
     file = form.file("message")
     if file is None:
         return None
     if file.size > MAX_CONTENTS:
-        raise PayloadTooLarge("The file is larger than 1 MiB: what is larger is not learned from.")
+        raise PayloadTooLarge("The file is larger than 1 MiB. Only messages up to 1 MiB are learned from.")
     return file.data()
 
 
 def require_contents(form: Form) -> bytes:
-    """Return the message where there is nothing without it."""
+    """Return the uploaded message, or raise EmptyEmail."""
     contents = read_contents(form)
     if contents is None:
         raise EmptyEmail("Choose the message as a file.")
@@ -64,7 +64,7 @@ def require_contents(form: Form) -> bytes:
 
 
 def notice_code(lesson: UserReport) -> str:
-    """Return the code of what is said after a report."""
+    """Return the code of the notice after a report."""
     return "report-unlearned" if lesson.state is TrainingState.NOT_KEPT else "report-kept"
 
 
@@ -73,7 +73,7 @@ PAGE_SIZE = 50
 
 
 class Side(Struct, frozen=True):
-    """How much of one side is learned."""
+    """The number of messages learned for one side."""
 
     label: str
     learned: int
@@ -100,7 +100,7 @@ class LearningScreen:
         return await self._page(request, tenant_of(request))
 
     async def report(self, request: UserRequest) -> web.StreamResponse:
-        """Take somebody's word on a message that they give, which history need not know."""
+        """Report an uploaded message, which need not be in history."""
         tenant = tenant_of(request)
         try:
             kind, contents = read_kind(request.form), require_contents(request.form)
@@ -112,7 +112,7 @@ class LearningScreen:
         return see_other(LEARNING, notice_code(lesson), tenant=str(tenant.uid))
 
     async def take_back(self, request: UserRequest) -> web.StreamResponse:
-        """Undo a report, and go back to where it was shown: the page of its message, or this screen."""
+        """Undo a report and return to the message's page or to this screen."""
         ggrid = parse_ggrid(request.form.text("ggrid")) if request.form.text("ggrid") else None
         tenant = None if ggrid else tenant_of(request)
         await self._teaching.withdraw(request.scope, _report_in(request.variables["report"]), request.actor)
@@ -124,10 +124,10 @@ class LearningScreen:
         return await self._reset_page(request, tenant_of(request))
 
     async def reset(self, request: UserRequest) -> web.StreamResponse:
-        """Forget everything, for who can say for whom."""
+        """Delete everything learned, after the user typed the tenant's name."""
         tenant = tenant_of(request)
         if request.form.text("name") != tenant.name:
-            return await self._reset_page(request, tenant, "This is not the name of the tenant. Nothing was forgotten.")
+            return await self._reset_page(request, tenant, "This is not the name of the tenant. Nothing was deleted.")
         await self._teaching.reset(request.scope, tenant.uid, request.actor)
         return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
 
@@ -164,9 +164,9 @@ def sides_of(standing: TrainingStatus) -> tuple[Side, Side]:
 
 
 def tenant_of(request: UserRequest) -> Tenant:
-    """Return the tenant that the form or the address names, by uid or name; without one the person's first.
+    """Return the tenant named in the form or the URL, by name or UUID; otherwise the default or first one.
 
-    A tenant of others does not exist for this person.
+    A tenant that the user may not see raises NotFound.
     """
     named = request.form.text("tenant") or request.query.get("tenant", "").strip()
     for tenant in request.tenants:
@@ -185,7 +185,7 @@ def _report_in(text: str) -> UUID:
 
 
 def _moment_in(text: str) -> datetime | None:
-    """Return the moment from which older reports are shown."""
+    """Return the time before which reports are shown."""
     if not text:
         return None
     try:

@@ -1,4 +1,8 @@
-"""Lists: all of a scope, the entries of one, one entry, and which lists a value meets."""
+"""The Lists screens: show, check, change, import and export lists, and their history.
+
+A preview stores nothing: the form that confirms it sends the rows again, and they are checked again.
+
+Security: reads pasted text and files from third parties; their size and number have limits."""
 
 import csv
 import io
@@ -103,12 +107,12 @@ class ListsScreen:
         return await self._render_entry(request, read_target(request), request.query.get("entry", ""))
 
     async def edit(self, request: UserRequest) -> web.StreamResponse:
-        """Set the comment and the end of one entry; what a field shows is what the entry gets."""
+        """Set the comment and the expiry of one entry."""
         target, form = read_target(request), request.form
         kept = await self._desk.find(target.scope, target.definition.name, form.raw("entry"))
         try:
             comment, expires = read_comment(form.text("comment")), read_expiry(form.text("expires"))
-            # A field has no seconds: an end that was not touched stays as it is.
+            # A form field has no seconds, so an unchanged expiry is kept as stored.
             untouched = form.text("expires") == field_of(kept.expires)
             row = Row(0, kept.entry, comment, UNSET if untouched else expires)
             await self._desk.bring_in(target.scope, target.definition.name, [row], request.actor, action="edit")
@@ -130,11 +134,11 @@ class ListsScreen:
         return request.render("lists/entry.html", list_values(request, target.scope, values))
 
     async def check(self, request: UserRequest) -> web.StreamResponse:
-        """Tell which lists a value meets; of what is global a tenant's person learns no comment."""
+        """Show the lists that match a value; users of a tenant do not see comments of global entries."""
         scope, value = scope_of(request), request.query.get("value", "")
         reading = request.query.get("reading", "")
         if reading and reading not in READINGS:
-            raise SchemaViolation("A value is read in one of the ways that the page offers.")
+            raise SchemaViolation("Unknown kind of value. Choose one that the page offers.")
         checked = await self._checker.check(scope, value, reading or None) if value.strip() else None
         rows = [] if checked is None else _rows(request, checked)
         values = {
@@ -148,7 +152,7 @@ class ListsScreen:
 
 
 def list_values(request: UserRequest, scope: ListScope, values: Mapping[str, object]) -> dict[str, object]:
-    """Return what every page of lists is given, and what this one is given besides."""
+    """Return the values of a page together with those that every list page gets."""
     return {
         **values,
         "scopes": scopes_of(request),
@@ -197,7 +201,7 @@ class ListEditsScreen:
         ]
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
-        """Show the form, filled in from the address: another page may propose an entry."""
+        """Show the form, prefilled from the URL."""
         query = request.query
         list_form = ListForm(
             query.get("entry", ""), comment=query.get("comment", ""), expires=query.get("expires", "")[:16]
@@ -208,7 +212,7 @@ class ListEditsScreen:
         return _form(request, read_target(request), ListForm("", from_file=True))
 
     async def preview(self, request: UserRequest) -> web.StreamResponse:
-        """Tell what is new, changed and invalid, and what the new entries would have done to the last 30 days."""
+        """Show new, changed and invalid entries, and the impact of the new ones on the last 30 days."""
         target, list_form = read_target(request), _as_typed(request)
         try:
             list_form = read_list_form(request.form)
@@ -231,7 +235,7 @@ class ListEditsScreen:
         return request.render(template, list_values(request, target.scope, values))
 
     async def add(self, request: UserRequest) -> web.StreamResponse:
-        """Do what the preview with_error_status, all of it or nothing."""
+        """Add all entries of the preview, or none."""
         target, list_form = read_target(request), _as_typed(request)
         try:
             list_form = read_list_form(request.form)
@@ -281,14 +285,14 @@ def _form(
 
 
 def _refuse(request: UserRequest, target: ScopedList, list_form: ListForm, error: MailwardenError) -> web.Response:
-    """Show the form again with what is wrong with it; a file has to be chosen again."""
+    """Show the form again with the error; the user must choose a file again."""
     if request.is_htmx:
         raise error
     return with_error_status(_form(request, target, list_form, error), error)
 
 
 def _as_typed(request: UserRequest) -> ListForm:
-    """Return what was typed, as it stands: what is wrong with it is yet to be shown."""
+    """Return the form as typed, without validation."""
     form = request.form
     if form.text("origin") == "file":
         return ListForm("", comment=form.text("comment"), from_file=True)
@@ -296,13 +300,13 @@ def _as_typed(request: UserRequest) -> ListForm:
 
 
 def _check(preview: Preview) -> None:
-    """Refuse what cannot be done as a whole, with the line of every mistake."""
+    """Raise an error with the line of every mistake, unless all rows can be added."""
     if preview.seen.invalid:
         details = [
             {"line": bad.line, "entry": bad.text, "reason": bad.reason} for bad in preview.seen.mistakes[:MAX_SHOWN]
         ]
         lines = "1 line" if preview.seen.invalid == 1 else f"{preview.seen.invalid:,} lines"
-        raise InvalidEntry(f"{lines} cannot be taken, and nothing was changed.", details=details)
+        raise InvalidEntry(f"{lines} are invalid. Nothing was changed.", details=details)
     if not preview.fits:
         raise ListFull(f"{preview.plan.new:,} entries are new, and there is room for {preview.room:,}.")
 
@@ -316,7 +320,7 @@ def _chosen(request: UserRequest) -> Sequence[str]:
     return entries
 
 
-MAX_CHANGE_ENTRIES = 200  # entries of one change
+MAX_CHANGE_ENTRIES = 200  # shown of one change
 
 
 class ListChangesScreen:
@@ -339,7 +343,7 @@ class ListChangesScreen:
         return request.render("lists/history.html", list_values(request, target.scope, values))
 
     async def show_change(self, request: UserRequest) -> web.StreamResponse:
-        """Show a change with what became of its entries since: undoing leaves those alone that were changed again."""
+        """Show a change and which of its entries changed again since; undo skips those."""
         target = read_target(request)
         change, lines = await self._desk.change(
             target.scope, target.definition.name, read_number(request.variables["number"])
@@ -363,7 +367,7 @@ class ListChangesScreen:
 
 
 def _is_unchanged(change: Change, line: Line, now: PublicListsEntry | None) -> bool:
-    """Tell whether an entry is still as the change left it."""
+    """Return whether the entry has not changed since the change."""
     if line.after is None or now is None:
         return line.after is None and now is None
     return (now.updated, now.updated_by) == (change.moment, change.actor)
@@ -384,7 +388,7 @@ class ListExportScreen:
         return [Page("GET", "/lists/{name}/export/{format}", Permission.LISTS_READ, self.export)]
 
     async def export(self, request: UserRequest) -> web.StreamResponse:
-        """Stream one snapshot of the list; what goes wrong after the first byte breaks the connection."""
+        """Stream one snapshot of the list; an error after the first byte aborts the connection."""
         target, form = read_target(request), request.variables["format"]
         if form not in FORMATS:
             raise NotFound("A list is exported as csv or ndjson.")
@@ -408,12 +412,12 @@ class ListExportScreen:
             log.warning("export broken", list=target.definition.name, problem=type(error).__name__)
             if request.call.request.transport is not None:
                 request.call.request.transport.abort()
-            raise ConnectionAbortedError("The export was broken off.") from error
+            raise ConnectionAbortedError("The export was aborted.") from error
         return response
 
 
 class CsvLines:
-    """Turns the lines of a stream into rows of CSV as they come."""
+    """Converts the NDJSON lines of a stream to CSV rows."""
 
     def __init__(self, write: Sink) -> None:
         self._write = write
@@ -434,14 +438,14 @@ class CsvLines:
 
 
 class ReaderGone(Exception):
-    """The reader of a file hung up."""
+    """The client closed the connection during an export."""
 
 
 def _guarded(response: web.StreamResponse) -> Sink:
     async def write(data: bytes) -> None:
         try:
             await response.write(data)
-        except ConnectionError as error:  # else it would be taken for the database's
+        except ConnectionError as error:  # otherwise it would look like a database error
             raise ReaderGone from error
 
     return write

@@ -1,4 +1,4 @@
-"""Signing in and out: a password and a code, a passkey, or the organisation's own login."""
+"""The login pages (password and code, passkey, OpenID Connect) and the setup pages behind a setup link."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -45,15 +45,15 @@ class LoginScreen:
         ]
 
     async def show(self, request: VisitorRequest) -> web.StreamResponse:
-        """Show the login page, or go on to where the person wants to be if they are in already."""
+        """Show the login page, or redirect a signed-in user to the requested page."""
         wanted = request.query.get("next")
         goal = "" if wanted is None else safe_return_path(wanted)
         found = await self._visitors.find_session(request)
         if found is not None and found.user is not None:
             return see_other(safe_return_path(goal))
         session, value = await self._visitors.ensure_session(request, goal)
-        nobody = await self._visitors.has_no_users()
-        return with_cookie(self._render(request, session, nobody=nobody), value)
+        no_users = await self._visitors.has_no_users()
+        return with_cookie(self._render(request, session, no_users=no_users), value)
 
     async def take_password(self, request: VisitorRequest) -> web.StreamResponse:
         session = await self._visitors.checked_session(request)
@@ -98,14 +98,14 @@ class LoginScreen:
         return with_cookie(see_other(safe_return_path(session.notes.goal)), value)
 
     async def leave(self, request: VisitorRequest) -> web.StreamResponse:
-        """Send the browser to the organisation's own login."""
+        """Redirect to the OpenID provider."""
         session, _ = await self._visitors.ensure_session(request)
         address, value = await self._visitors.openid().begin(session)
         response = web.Response(status=HTTPStatus.SEE_OTHER, headers={**HEADERS, "Location": address})
         return with_cookie(response, value)
 
     async def come_back(self, request: VisitorRequest) -> web.StreamResponse:
-        """Take in whoever the organisation's login vouches for."""
+        """Sign in the user that the OpenID provider names."""
         openid = self._visitors.openid()
         session = await self._visitors.find_session(request)
         if session is None or session.user is not None:
@@ -121,14 +121,14 @@ class LoginScreen:
         return without_cookie(see_other(LOGIN, "signed-out"))
 
     def _render(
-        self, request: VisitorRequest, session: Session, *, mistake: str = "", name: str = "", nobody: bool = False
+        self, request: VisitorRequest, session: Session, *, mistake: str = "", name: str = "", no_users: bool = False
     ) -> web.Response:
         return request.render(
             "login/index.html",
             session=session,
             mistake=mistake,
             name=name,
-            nobody=nobody,
+            no_users=no_users,
             passkeys=self._visitors.origin(request.call).takes_passkeys,
             organisation=self._visitors.organisation,
         )
@@ -160,7 +160,7 @@ class SetupScreen:
         ]
 
     async def open(self, request: VisitorRequest) -> web.StreamResponse:
-        """Take the token out of the address at once; looking at a link does not spend it."""
+        """Move the token from the URL to the session; opening a link does not use it up."""
         _, value = await self._setups.open(request.variables["token"], self._visitors.origin(request.call))
         return with_cookie(see_other(SETUP), value)
 
@@ -240,14 +240,14 @@ BORDER = 4
 
 
 class QrCode(Struct, frozen=True):
-    """`path` is drawn in a square of `size` units."""
+    """A QR code as the path of an SVG with `size` units on each side, so that the page needs no image."""
 
     size: int
     path: str
 
 
 def draw_qr_code(text: str) -> QrCode:
-    """Return the code of a text: one stroke for every run of dark modules."""
+    """Return the QR code of a text, with one stroke for each run of dark modules."""
     rows = [bytes(row) for row in segno.make(text, micro=False, error="m").matrix_iter(border=BORDER)]
     strokes = []
     for y, row in enumerate(rows):

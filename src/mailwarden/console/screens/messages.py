@@ -1,6 +1,6 @@
-"""Messages: one box to search by, the answer newest first, and new ones as they come.
+"""The Messages screens: search in history, follow new messages, and the page of one message.
 
-Everything that is asked stands in the address, so that a search can be kept, sent and opened again.
+The URL contains the whole search, so that users can bookmark and share it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,17 +40,17 @@ from mailwarden.serving.errors import STATUS_OF
 
 ROWS = 50
 ADDRESS = "/console/messages"
-MAX_NEWER = 20  # pages that an address remembers the way back over
-# How far back a search looks, by the word in the address; without one, the first.
+MAX_NEWER = 20  # previous pages that a URL remembers
+# Time ranges by their value in the URL; the first is the default.
 RANGES: Mapping[str, tuple[str, timedelta | None]] = {
     "7d": ("the last 7 days", timedelta(days=7)),
     "1h": ("the last hour", timedelta(hours=1)),
     "24h": ("the last 24 hours", timedelta(hours=24)),
     "30d": ("the last 30 days", timedelta(days=30)),
-    "all": ("all that is kept", None),
+    "all": ("all history", None),
     "between": ("between two times", None),
 }
-# What the help shows: an operator, an example, and what it finds.
+# The search help: an example of each operator, and its meaning.
 HELP: Sequence[tuple[str, str]] = (
     ("from:alice@sender.example", "the address in From, or the envelope's sender"),
     ("from:sender.example", "every sender of a domain and of those below it; from:<> is the null sender"),
@@ -60,30 +60,30 @@ HELP: Sequence[tuple[str, str]] = (
     ("domain:evil.example", "a domain of a sender, a recipient or a link"),
     ("ip:192.0.2.0/24", "the address that handed the message over, or its network"),
     ("tag:url.display-mismatch", "a tag; several with commas mean any of them"),
-    ("verdict:phishing,malware", "what the message is"),
-    ("decision:quarantine", "what happened to it"),
+    ("verdict:phishing,malware", "the verdict"),
+    ("decision:quarantine", "the decision"),
     ('tenant:"Acme Ltd"', "a tenant, by name or uid"),
     ("url:evil.example/login", "the host of a link, or one page; defanged links are understood"),
     ("hash:9f86d0…", "the SHA-256 of a message or of a part"),
     ("ggrid:01a1dd…", "one message, by its id"),
-    ("-verdict:clean", "a minus turns any of these round"),
+    ("-verdict:clean", "a minus negates any operator"),
 )
 
 
 class Search(Struct, frozen=True):
-    """What an address asks for, as it was typed."""
+    """A search as the URL states it."""
 
     text: str = ""
     range: str = "7d"
     since: str = ""
     until: str = ""
     before: Cursor | None = None
-    newer: tuple[str, ...] = ()  # where the newer pages begin, the newest first
-    seen: UUID | None = None  # the newest message when somebody began to follow
+    newer: tuple[str, ...] = ()  # cursors of the previous pages, newest first
+    seen: UUID | None = None  # the newest message when the user started to follow
     tail: bool = False
 
     def address(self, path: str = ADDRESS, /, **changes: object) -> str:
-        """Return the address of this search with some of it changed; what is empty is left out."""
+        """Return the URL of this search with changes; empty values are left out."""
         given = {
             "q": self.text,
             "range": "" if self.range == "7d" else self.range,
@@ -99,12 +99,12 @@ class Search(Struct, frozen=True):
         return f"{path}?{asked}" if asked else path
 
     def to_older(self, place: Cursor) -> str:
-        """Return the address of the page that begins there, from which this one can be found again."""
+        """Return the URL of the page that begins at `place`, with the way back to this page."""
         here = str(self.before) if self.before else "first"
         return self.address(before=place, newer=".".join((*self.newer, here)[-MAX_NEWER:]))
 
     def to_newer(self) -> str:
-        """Return the address of the page before this one; of those that nobody remembers, the newest of all."""
+        """Return the URL of the previous page, or of the first page if the way back is lost."""
         last = self.newer[-1] if self.newer else "first"
         return self.address(before="" if last == "first" else last, newer=".".join(self.newer[:-1]))
 
@@ -120,7 +120,7 @@ class MessagesScreen:
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        """Show the page; a mistake in the search is told beside the box and finds nothing."""
+        """Show the page; an invalid search shows its error and no rows."""
         status, mistake, query, found = 200, "", Query(), Found(())
         search = Search(text=request.query.get("q", "")[: MAX_CHARACTERS + 1])
         try:
@@ -143,14 +143,14 @@ class MessagesScreen:
         )
 
     async def show_rows(self, request: UserRequest) -> web.StreamResponse:
-        """Show the newest rows alone, for a page that follows: late ones find their place among the others."""
+        """Return the newest rows for a page that follows; late messages are sorted in."""
         search = read_search(request.query)
         found = await self._history.search(request.scope, query_of(request, search), None, ROWS)
         return request.render("messages/rows.html", search=search, found=found)
 
 
 def read_search(query: Mapping[str, str]) -> Search:
-    """Return what the address asks for, or raise InvalidQuery."""
+    """Return the search in the URL, or raise InvalidQuery."""
     wanted = query.get("range", "") or "7d"
     if wanted not in RANGES:
         raise InvalidQuery(f"There is no time range of that name. There are {', '.join(RANGES)}.")
@@ -168,7 +168,7 @@ def read_search(query: Mapping[str, str]) -> Search:
 
 
 def query_of(request: UserRequest, search: Search) -> Query:
-    """Return the search as history takes it; names of tenants are those that this person may see."""
+    """Return the query for history; it knows the names of the tenants that this user may see."""
     _, length = RANGES[search.range]
     since = datetime.now(UTC) - length if length else None
     until = None
@@ -179,7 +179,7 @@ def query_of(request: UserRequest, search: Search) -> Query:
 
 
 def understood(request: UserRequest, query: Query) -> list[tuple[str, str]]:
-    """Return each term as it was understood: what is looked at, and for what."""
+    """Return each parsed term as operator and value."""
     return [
         (
             f"not {each.operator}" if each.negated else each.operator,
@@ -201,7 +201,7 @@ def _place(text: str) -> Cursor | None:
 
 
 def _time(text: str, name: str) -> datetime | None:
-    """Read a time in UTC as a browser's field writes it."""
+    """Return the time in a form field, in UTC if it has no zone."""
     if not text:
         return None
     try:
@@ -211,7 +211,7 @@ def _time(text: str, name: str) -> datetime | None:
         raise InvalidQuery(f"The {name} of the time range is a time such as 2026-11-15T08:30.") from None
 
 
-MAX_OTHERS = 20  # tenants that the page of a message with recipients of several names
+MAX_OTHERS = 20  # other tenants named on the page of a message
 
 
 class MessageScreen:
@@ -230,11 +230,11 @@ class MessageScreen:
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        """Show a message of the person's own scope; a foreign one is answered like one that does not exist."""
+        """Show a message of the user's scope, or raise MessageNotFound."""
         return await self._page(request)
 
     async def report(self, request: UserRequest) -> web.StreamResponse:
-        """Take the person's word on the message; what keeps it from being taken is said where it was given."""
+        """Store the user's report; show an error at the report form."""
         ggrid = request.variables["ggrid"]
         try:
             kind, contents = read_kind(request.form), read_contents(request.form)
@@ -258,7 +258,7 @@ class MessageScreen:
 
 
 def tenant_in(text: str) -> UUID | None:
-    """Return the tenant whose row is meant, or None for the most severe; what is no uid names no message."""
+    """Return the tenant of the requested row, or None for the most severe row."""
     try:
         return UUID(text.strip()) if text.strip() else None
     except ValueError:
@@ -266,7 +266,7 @@ def tenant_in(text: str) -> UUID | None:
 
 
 def shown(request: UserRequest, message: MessageView, *, stored: bool) -> dict[str, object]:
-    """Return what the templates of a message are given, where nobody has said anything of it yet."""
+    """Return the values of the message templates, without reports."""
     return {
         "message": message,
         "stored": stored,
@@ -284,7 +284,7 @@ def curl_for(request: UserRequest, finished: FinishedRequest) -> str:
 
 
 def scopes_for(request: UserRequest, finished: FinishedRequest) -> list[tuple[str, str]]:
-    """Return where an entry about this message can stand: its tenant, and the deployment for who may."""
+    """Return the list scopes for an entry: the message's tenant, and global for deployment-wide users."""
     scopes = [(str(finished.tenant), f"Tenant {request.tenant_name(finished.tenant)}")]
     if request.scope.tenants is None:
         scopes.append((GLOBAL, "Global: every tenant"))

@@ -1,4 +1,4 @@
-"""People: who may use the console, invitations by a link that is shown once, roles, and who is shut out."""
+"""The People screen: console users, invitations, roles, and disabled users."""
 
 from collections.abc import Mapping, Sequence
 from uuid import UUID
@@ -21,7 +21,7 @@ ROLE_HINTS: Mapping[str, str] = {
     Role.DEPLOYMENT_ADMINISTRATOR: "Everything, in every tenant.",
     Role.TENANT_ADMINISTRATOR: "Lists, keys and people of their tenants.",
     Role.ANALYST: "Reads messages and changes lists.",
-    Role.AUDITOR: "Reads everything, the audit among it, and changes nothing.",
+    Role.AUDITOR: "Reads everything including the audit log, changes nothing.",
 }
 
 
@@ -72,7 +72,7 @@ class PeopleScreen:
         return await self._show_once(request, token, form.text("email"))
 
     async def show_link(self, request: UserRequest) -> web.StreamResponse:
-        """Show the link that was just made; whoever comes again finds it gone."""
+        """Show the new link once; a reload shows that it is gone."""
         shown = await self._sessions.take_shown(request.session, "link")
         return request.render("people/link.html", link=shown.get("link", ""), whom=shown.get("whom", ""))
 
@@ -142,13 +142,13 @@ class PeopleScreen:
 
 
 def _roles(request: UserRequest) -> Sequence[tuple[str, str]]:
-    """Return the roles that this person may give."""
+    """Return the roles that this user may assign."""
     whole = request.scope.tenants is None
     return [(role, ROLES[role]) for role in Role if whole or role is not Role.DEPLOYMENT_ADMINISTRATOR]
 
 
 def _position(request: UserRequest) -> Position:
-    """Read the role and the tenants of a form."""
+    """Return the role and tenants of the form."""
     try:
         role = Role(request.form.text("role"))
         tenants = frozenset(UUID(text) for text in request.form.many("tenants"))

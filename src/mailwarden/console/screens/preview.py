@@ -1,7 +1,7 @@
-"""The safe preview: a message that a person gives, shown in a sandboxed frame; nothing of it is kept.
+"""The safe preview: shows an uploaded message in a sandboxed frame and stores nothing of it.
 
-Security: shows hostile content. The document is made in a process of its own (analysis/previews), and its answer
-carries a policy that forbids everything but our one style, whatever the frame list_values it says.
+Security: shows hostile content. A separate process makes the document (analysis/previews), and the response
+carries its own Content-Security-Policy, which allows one style sheet of ours and nothing else.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ class PreviewScreen:
         ]
 
     async def show_nothing(self, request: UserRequest) -> web.StreamResponse:
-        """Fill the frame before there is a message in it."""
+        """Show a hint while the frame is empty."""
         del request
         return framed(document_of(notice("The message is shown here.")))
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        """Show the message that was given, if it is the one that is meant."""
+        """Show the uploaded message; reject another one if the form names a SHA-256."""
         message = uploaded_message(request)
         if message is None:
             return framed(document_of(notice("No message was given.")))
@@ -44,7 +44,7 @@ class PreviewScreen:
 
 
 def uploaded_message(request: UserRequest) -> Spooled | None:
-    """Return the message of a form: the file, or the text that was pasted, with the line ends of mail."""
+    """Return the uploaded file, or the pasted text with CRLF line ends."""
     if (file := request.form.file("message")) is not None:
         return file
     text = request.form.raw("text")

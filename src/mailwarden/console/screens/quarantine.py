@@ -1,4 +1,6 @@
-"""Quarantine: what is held, the newest first, with filters; several can be released or deleted at once."""
+"""The Quarantine screens: search held messages, release and delete them, one or several.
+
+Security: shows hostile messages as text in a sandboxed frame, and exports them to users with that permission."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -40,7 +42,7 @@ from mailwarden.wire.quarantine import Listed
 QUARANTINE = "/console/quarantine"
 ANY = "any"
 MAX_FILTER = 500
-# States as the filter names them; without one, the first.
+# States of the filter; the first is the default.
 STATES: Mapping[str, str] = {
     State.HELD: "held",
     State.RELEASING: "being released",
@@ -62,11 +64,11 @@ class QuarantineSearch(Struct, frozen=True):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether something was asked for, so that finding nothing does not mean that nothing is held."""
+        """Whether any filter is set."""
         return self != QuarantineSearch(after=self.after)
 
     def address(self, **changes: object) -> str:
-        """Return the address of this search from its first page on, with some of it changed."""
+        """Return the URL of the first page of this search, with changes."""
         given = {
             "tenant": self.tenant,
             "verdict": self.verdict,
@@ -80,7 +82,7 @@ class QuarantineSearch(Struct, frozen=True):
         return f"{QUARANTINE}?{asked}" if asked else QUARANTINE
 
     def to_older(self, last: HeldMessage) -> str:
-        """Return the address of the page after the one that ends with this message."""
+        """Return the URL of the page after this message."""
         return self.address(after=f"{last.received.astimezone(UTC).isoformat()}_{last.uid}")
 
     def question(self, tenant: UUID | None) -> HeldFilter:
@@ -96,7 +98,7 @@ class QuarantineSearch(Struct, frozen=True):
 
 
 def read_search(query: Mapping[str, str]) -> QuarantineSearch:
-    """Return what the address asks for; raise SchemaViolation where it names nothing that there is."""
+    """Return the filters in the URL, or raise SchemaViolation."""
     verdict, state = query.get("verdict", ""), query.get("state", "") or State.HELD
     if verdict and verdict not in list(Verdict):
         raise SchemaViolation("There is no verdict of that name.")
@@ -118,7 +120,7 @@ def _typed(query: Mapping[str, str], name: str) -> str:
 
 
 def _address(text: str) -> str | None:
-    """Return an address as the quarantine looks for it; what is no address is a domain."""
+    """Return an address, or a domain as `@domain`."""
     if not text:
         return None
     return text if "@" in text else f"@{text}"
@@ -131,20 +133,23 @@ def _place(text: str) -> PageCursor | None:
     try:
         return PageCursor(datetime.fromisoformat(moment).astimezone(UTC), UUID(uid))
     except (ValueError, OverflowError):
-        raise SchemaViolation("The place to go on from cannot be read.") from None
+        raise SchemaViolation("The `after` cursor is invalid.") from None
 
 
 ROWS = 25
 MAX_CHOSEN = 50
-# What can be done to several: what the button says, and what it means.
+# Actions on several messages: the button's label and the explanation.
 ACTIONS: Mapping[str, tuple[str, str]] = {
-    "release": ("Release", "Each goes to everybody who waits for it, unscanned. Its tenant learns that such are fine."),
-    "delete": ("Delete", "Each is deleted for everybody who waits for it. Nothing brings it back."),
+    "release": (
+        "Release",
+        "Each message goes to all recipients that wait for it, without another scan. The tenant learns it as fine.",
+    ),
+    "delete": ("Delete", "Each message is deleted for all recipients that wait for it. This cannot be undone."),
 }
 
 
 class Result(Struct, frozen=True):
-    """What came of one of several."""
+    """The result for one of several messages."""
 
     uid: UUID
     subject: str
@@ -184,7 +189,7 @@ class QuarantineScreen:
         )
 
     async def ask(self, request: UserRequest) -> web.StreamResponse:
-        """Tell what is about to be done to which messages; what there is not is left out."""
+        """Show the chosen messages and the action, for confirmation; unknown messages are left out."""
         action = _action_in(request)
         messages = [each for uid in _chosen(request) if (each := await self._known(request, uid)) is not None]
         if not messages:
@@ -197,7 +202,7 @@ class QuarantineScreen:
         )
 
     async def do(self, request: UserRequest) -> web.StreamResponse:
-        """Do it to one after the other, and tell what came of each."""
+        """Apply the action to one message after the other and show the results."""
         action = _action_in(request)
         results = [await self._do_one(request, action, uid) for uid in _chosen(request)]
         return request.render(
@@ -227,7 +232,7 @@ class QuarantineScreen:
 
 
 def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
-    """Return the tenant that is meant, by uid or name; one of others does not exist for this person."""
+    """Return the tenant by name or UUID, or raise NotFound."""
     if not search.tenant:
         return None
     for tenant in request.tenants:
@@ -239,12 +244,12 @@ def _tenant_in(request: UserRequest, search: QuarantineSearch) -> UUID | None:
 def _action_in(request: UserRequest) -> str:
     action = request.form.text("action")
     if action not in ACTIONS:
-        raise SchemaViolation("Say what is to be done: release or delete.")
+        raise SchemaViolation("Choose an action: release or delete.")
     return action
 
 
 def _chosen(request: UserRequest) -> Sequence[UUID]:
-    """Return the messages that were ticked, each once."""
+    """Return the chosen messages without duplicates."""
     uids = list(dict.fromkeys(uid_in(text) for text in request.form.many("uid")))
     if not uids:
         raise SchemaViolation("No message is chosen: tick some first.")
@@ -253,7 +258,7 @@ def _chosen(request: UserRequest) -> Sequence[UUID]:
     return uids
 
 
-MAX_TICKS = 100  # recipients who are chosen one by one; of more, all are meant
+MAX_TICKS = 100  # recipients shown with a tick box each; with more, the action applies to all
 ACTION_ERRORS = (EntryTooBroad, InvalidEntry, ListFull, NotReleasable, SchemaViolation)
 READ_ERRORS = (NotReleasable, StorageUnavailable)
 
@@ -279,14 +284,14 @@ class HeldScreen:
         return await self._page(request, await self._found(request))
 
     async def show_progress(self, request: UserRequest) -> web.StreamResponse:
-        """Have a page that waits for a release opened again once there is something new on it."""
+        """Reload a page that waits for a release once the release has finished."""
         message = await self._found(request)
         if message.in_state(State.RELEASING):
             return web.Response(status=204, headers=HEADERS)
         return web.Response(headers={**HEADERS, "HX-Redirect": f"{QUARANTINE}/{message.uid}"})
 
     async def release(self, request: UserRequest) -> web.StreamResponse:
-        """Have the message released to those who were chosen; what is in the way is said on its page as it is now."""
+        """Release the message to the chosen recipients, or show the error on its page."""
         message = await self._found(request)
         try:
             chosen, allow = _recipients(request, message), _listed(request, "allow")
@@ -299,7 +304,7 @@ class HeldScreen:
         message = await self._found(request)
         try:
             if not request.form.ticked("sure"):
-                raise SchemaViolation("Nothing was deleted: tick that you know that nothing brings it back.")
+                raise SchemaViolation("Nothing was deleted. Confirm that this cannot be undone.")
             chosen, block = _recipients(request, message), _listed(request, "block")
             await self._quarantine.delete(request.scope, message.uid, request.actor, recipients=chosen, block=block)
         except ACTION_ERRORS as error:
@@ -307,7 +312,7 @@ class HeldScreen:
         return see_other(f"{QUARANTINE}/{message.uid}", "held-deleted-blocked" if block else "held-deleted")
 
     async def preview(self, request: UserRequest) -> web.StreamResponse:
-        """Show the message in its frame, as words and plain formatting."""
+        """Show the message in its frame as text with plain formatting."""
         uid = _uid(request)
         try:
             raw = await self._quarantine.preview(request.scope, uid, request.actor)
@@ -322,7 +327,7 @@ class HeldScreen:
         return request.render("quarantine/export.html", message=await self._found(request), error=None)
 
     async def export(self, request: UserRequest) -> web.StreamResponse:
-        """Give the message out as a file that no browser opens."""
+        """Send the message as a file that browsers do not open."""
         message = await self._found(request)
         try:
             raw = await self._quarantine.export(request.scope, message.uid, request.actor)
@@ -340,7 +345,7 @@ class HeldScreen:
             raw.close()
 
     async def _found(self, request: UserRequest) -> HeldMessage:
-        """Return the message of the address; a foreign one is answered like one that does not exist."""
+        """Return the message in the URL, or raise MessageNotFound."""
         return await self._quarantine.find(request.scope, _uid(request))
 
     async def _page(
@@ -370,7 +375,7 @@ class HeldScreen:
 async def held_message_of(
     quarantine: QuarantineService, request: UserRequest, finished: FinishedRequest
 ) -> HeldMessage | None:
-    """Return the held message of an analysis for its page, or None where nothing is held."""
+    """Return the held message of a scan, or None."""
     if not request.may(Permission.QUARANTINE_READ):
         return None
     try:
@@ -384,24 +389,24 @@ def _uid(request: UserRequest) -> UUID:
 
 
 def _recipients(request: UserRequest, message: HeldMessage) -> Sequence[str] | None:
-    """Return who was chosen of those who still wait, or None for all of them.
+    """Return the chosen recipients that still wait, or None for all.
 
-    Nobody is released to twice because a page was old.
+    An outdated page never releases a message twice to the same recipient.
     """
     waiting = message.in_state(State.HELD)
     if not request.form.ticked("some"):
         return None
     chosen = {each.lower() for each in request.form.many("to")}
     if not chosen:
-        raise SchemaViolation("Choose a recipient at least.")
+        raise SchemaViolation("Choose at least one recipient.")
     left = [each for each in waiting if each.lower() in chosen]
     if not left:
-        raise NotReleasable("None of those waits for this message any more.")
+        raise NotReleasable("None of the chosen recipients waits for this message.")
     return None if len(left) == len(waiting) else left
 
 
 def _listed(request: UserRequest, name: str) -> Listed | None:
-    """Return what of the sender is to be listed; it takes the permission to change lists as well."""
+    """Return whether to list the sender by address or domain; this needs the permission to change lists."""
     given = request.form.text(name)
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""Tenants: their domains, their profile, how long their history is kept, and the weights of their own."""
+"""The Tenants screens: domains, profile, retention, and overridden rule weights."""
 
 from collections.abc import Mapping, Sequence
 
@@ -93,7 +93,7 @@ class TenantsScreen:
 
 
 async def find_tenant(tenants: TenantStore, request: UserRequest) -> Tenant:
-    """Return the tenant that the address names, as far as this person may know it."""
+    """Return the tenant in the URL, or raise TenantNotFound."""
     for tenant in await tenants.list(request.scope):
         if str(tenant.uid) == request.variables["tenant"]:
             return tenant
@@ -101,10 +101,10 @@ async def find_tenant(tenants: TenantStore, request: UserRequest) -> Tenant:
 
 
 def _read(form: Form) -> TenantSettings:
-    """Return what the form asks for; domains stand on lines of their own or between commas."""
+    """Return the settings in the form; domains are separated by whitespace or commas."""
     days = form.text("retention_days")
     if days and not (days.isascii() and days.isdigit() and len(days) < 9):
-        raise SchemaViolation("The days of history are a number, or nothing for the deployment's.")
+        raise SchemaViolation("The retention is a number of days, or empty for the deployment's default.")
     wishes = _as_typed(form)
     return replace(wishes, retention_days=int(days) if days else None)
 
@@ -120,7 +120,7 @@ MAX_FOUND = 30
 
 
 class OwnWeight(Struct, frozen=True):
-    """One weight of a tenant; `rule` is None where the policy has no such rule any more, and it does nothing."""
+    """An overridden weight; it has no effect if `rule` is None, since the policy no longer has that rule."""
 
     rule_id: str
     weight: int
@@ -128,7 +128,7 @@ class OwnWeight(Struct, frozen=True):
 
     @property
     def acting(self) -> int:
-        """The weight that counts, within the bounds of now."""
+        """The effective weight, within the current bounds of the rule."""
         if self.rule is None:
             return 0
         least, most = bounds_of(self.rule)
@@ -144,18 +144,18 @@ def find_rule(policy: Policy, name: str) -> Rule | None:
 
 
 def search_rules(policy: Policy, text: str) -> Sequence[Rule]:
-    """Return the rules that have all words of the text in their id, name, tag or description."""
+    """Return the rules whose id, name, tag or description contain all words."""
     words = text.casefold().split()
     return [rule for rule in policy.rules if all(word in _search_text(rule) for word in words)] if words else []
 
 
 def weight_problem(policy: Policy, rule: Rule, given: str) -> str:
-    """Say what keeps a text from being the tenant's weight of a rule; "" where nothing does."""
+    """Return the error in a weight, or an empty string."""
     digits = given.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 4):
         return "A weight is a whole number of points."
     problems = [*tenant_problems(policy, {rule.id: int(given)})]
-    return problems[-1] if problems else ""  # the last names the bounds
+    return problems[-1] if problems else ""  # the last problem names the bounds
 
 
 def _search_text(rule: Rule) -> str:
@@ -176,11 +176,11 @@ class TenantWeightsScreen:
         ]
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
-        """Show the rule that the address names, or the rules that its words meet."""
+        """Show the rule in the URL, or the rules that match its words."""
         return self._page(request, await find_tenant(self._tenants, request), request.query.get("rule", "").strip())
 
     async def override(self, request: UserRequest) -> web.StreamResponse:
-        """Let one rule override otherwise, within its bounds."""
+        """Override the weight of one rule, within its bounds."""
         tenant = await find_tenant(self._tenants, request)
         rule = find_rule(self._policy, request.form.text("rule"))
         if rule is None:
@@ -188,17 +188,17 @@ class TenantWeightsScreen:
         given = request.form.text("weight")
         problem = weight_problem(self._policy, rule, given)
         if not problem and rule.id not in tenant.weights and len(tenant.weights) >= MAX_WEIGHTS:
-            problem = f"A tenant has at most {MAX_WEIGHTS} weights of its own: remove one first."
+            problem = f"A tenant has at most {MAX_WEIGHTS} overridden weights. Remove one first."
         if problem:
             return self._page(request, tenant, rule.id, given, problem, status=400)
         return await self._keep(request, tenant, {**tenant.weights, rule.id: int(given)})
 
     async def remove(self, request: UserRequest) -> web.StreamResponse:
-        """Let a rule override again what it usually does."""
+        """Remove an override."""
         tenant = await find_tenant(self._tenants, request)
         name = request.form.text("rule")
         if name not in tenant.weights:
-            raise NotFound("This tenant has no weight of its own for that rule.")
+            raise NotFound("This tenant does not override the weight of that rule.")
         return await self._keep(request, tenant, {rule: kept for rule, kept in tenant.weights.items() if rule != name})
 
     async def _keep(self, request: UserRequest, tenant: Tenant, weights: Mapping[str, int]) -> web.StreamResponse:
