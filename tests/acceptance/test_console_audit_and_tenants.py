@@ -47,7 +47,7 @@ def test_a_mistake_comes_back_with_the_form_as_it_was_typed(house: House) -> Non
         ({"name": "acme", "domains": ""}, 409, "A tenant named `acme` exists already."),
         ({"name": "x<b>", "domains": "company.example"}, 409, "`company.example` belongs to the tenant `acme`"),
         ({"name": "x<b>", "domains": "no_domain"}, 400, "cannot be a tenant's domain"),
-        ({"name": "x<b>", "retention_days": "many"}, 400, "The days of history are a number"),
+        ({"name": "x<b>", "retention_days": "many"}, 400, "The retention is a number"),
     ):
         answer = root.post("/console/tenants/new", fields)
         assert answer.status_code == status

@@ -108,7 +108,7 @@ def test_a_rotated_key_stays_good_for_the_overlap(house: House, root: Person) ->
 def test_a_revoked_key_is_refused_within_five_seconds(house: House, root: Person) -> None:
     key = key_in(root.follow(make(root, name="ending")))
     assert is_good(house, key)
-    assert "cannot be brought back" in text_of(root.get(f"/console/keys/{id_of(key)}/revoke"))
+    assert "cannot be undone" in text_of(root.get(f"/console/keys/{id_of(key)}/revoke"))
     assert root.post(f"/console/keys/{id_of(key)}/revoke").headers["Location"].endswith("done=key-revoked")
     assert wait_until(lambda: not is_good(house, key), 5.0)
     assert root.post(f"/console/keys/{id_of(key)}/revoke").status == 404

@@ -46,7 +46,7 @@ def uid_of(person: Person, name: str) -> str:
 
 
 def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House) -> None:
-    assert "Nobody exists yet" in text_of(Person(hasty.client().using(None)).get("/console/login"))
+    assert "No users yet" in text_of(Person(hasty.client().using(None)).get("/console/login"))
     link = make_link(hasty, "first")
     spare = Person(hasty.client().using(None))
     spare.follow(spare.get("/console/setup/" + link.rpartition("/")[2]))
@@ -55,7 +55,7 @@ def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House
     assert first.get("/console/people").status == 200
     assert Person(hasty.client().using(None)).get("/console/setup/" + link.rpartition("/")[2]).status == 410
     assert spare.get("/console/setup").status == 410
-    assert "Nobody exists yet" not in text_of(Person(hasty.client().using(None)).get("/console/login"))
+    assert "No users yet" not in text_of(Person(hasty.client().using(None)).get("/console/login"))
     # As long as requests come the session lives, but no longer than it may in all.
     ended = time.monotonic() + 8
     while first.get("/console/people").status == 200:

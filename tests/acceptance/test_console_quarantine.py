@@ -58,7 +58,7 @@ def test_held_messages_are_found_by_every_filter(house: House, analyst: ConsoleG
     assert listed(analyst, subject=mark, state="any", tenant=house.tenants["acme"]) == [virus, spam]
     text = text_of(analyst.get(f"{QUARANTINE}?subject={mark}"))
     assert f"→ {ANN} and 1 more Prices {mark} A sentence." in text
-    assert re.search(r"[\d,]+ messages? waits? for somebody\.", text)
+    assert re.search(r"[\d,]+ messages? waits? for release\.", text)
     forgotten = keep(house, subject=mark, explained=False)
     assert "The reason is no longer in history." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
 
@@ -87,11 +87,11 @@ def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
     assert page.text.count('name="to"') == 2
     assert f'href="{QUARANTINE}"' in page.text
     none = analyst.post(path + "/release", {"some": "1"})
-    assert (none.status_code, "Choose a recipient at least." in text_of(none)) == (400, True)
+    assert (none.status_code, "Choose at least one recipient." in text_of(none)) == (400, True)
     answer = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=release-asked")
     assert state_of(house, uid) == {ANN: "releasing", BOB: "held"}
-    assert "A guard is to hand it on" in text_of(analyst.get(path))
+    assert "A guard is about to deliver it" in text_of(analyst.get(path))
     assert analyst.get(path + "/progress").status_code == 204
 
     assert finish_releases(house, {ANN: "550 No such mailbox"}) >= 1
@@ -105,7 +105,7 @@ def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
     assert state_of(house, uid) == {ANN: "released", BOB: "released"}
     assert f"{ANN} released {analyst.name}" in text_of(analyst.get(path))
     old = analyst.post(path + "/release", {"some": "1", "to": ANN})
-    assert (old.status_code, "None of those waits for this message any more." in text_of(old)) == (409, True)
+    assert (old.status_code, "None of the chosen recipients waits for this message." in text_of(old)) == (409, True)
     assert state_of(house, uid) == {ANN: "released", BOB: "released"}
 
 
@@ -165,7 +165,7 @@ def test_several_are_asked_about_done_and_each_is_told(house: House, analyst: Co
     assert set(state_of(house, first).values()) == {"held"}
     done = chosen(analyst, "release", first, virus)
     assert "1 message is being released" in text_of(done)
-    assert "1 message is as before." in text_of(done)
+    assert "1 message is unchanged." in text_of(done)
     assert set(state_of(house, first).values()) == {"releasing"}
     assert "Delete 1 message?" in text_of(chosen(analyst, "delete", second, sure=False))
     assert "2 messages are deleted" in text_of(chosen(analyst, "delete", second, virus, second))
@@ -184,7 +184,7 @@ def test_the_message_is_shown_safely_and_taken_out_by_administrators(house: Hous
     frame = analyst.post(f"{QUARANTINE}/{uid}/preview")
     assert (frame.status_code, "Dear" in frame.text, "<script" in frame.text) == (200, True, False)
     assert frame.headers["Content-Security-Policy"].startswith("default-src 'none'")
-    assert "Take it out" not in analyst.get(f"{QUARANTINE}/{uid}").text
+    assert "Export as a file" not in analyst.get(f"{QUARANTINE}/{uid}").text
     for method in (analyst.get, analyst.post):
         assert method(f"{QUARANTINE}/{uid}/message").status_code == 403
     mistress = sign_in(house, "tenant-administrator", ["acme"])
@@ -197,9 +197,9 @@ def test_the_message_is_shown_safely_and_taken_out_by_administrators(house: Hous
         assert f"user:{name}" in text_of(audit.get(f"/console/audit?action=quarantine.{action}"))
 
     assert analyst.post(f"{QUARANTINE}/{uid}/delete", {"sure": "1"}).status_code == 303
-    assert "not kept any more" in analyst.post(f"{QUARANTINE}/{uid}/preview").text
+    assert "no longer stored" in analyst.post(f"{QUARANTINE}/{uid}/preview").text
     gone = mistress.post(f"{QUARANTINE}/{uid}/message")
-    assert (gone.status_code, "not kept any more" in text_of(gone)) == (409, True)
+    assert (gone.status_code, "no longer stored" in text_of(gone)) == (409, True)
 
 
 def test_what_belongs_to_others_does_not_exist(house: House, mark: str) -> None:

@@ -41,7 +41,7 @@ def test_a_rule_is_found_looked_at_weighed_and_let_go(house: House, root: Consol
     least, most = bounds_of(rule)
     assert f'<option value="{RULE}">' in root.get(path).text
     looked = text_of(root.get(f"{path}/weights?rule={RULE}"))
-    for words in (rule.name, RULE, f"Weighs usually {rule.weight} points", f"May weigh here {least} to {most} points"):
+    for words in (rule.name, RULE, f"Default {rule.weight} points", f"Allowed here {least} to {most} points"):
         assert words in looked
     answer = weigh(root, path, RULE, "0")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=weights-changed")
@@ -65,7 +65,7 @@ def said_weights(house: House) -> list[int]:
 def test_words_find_rules_and_nonsense_is_told(root: ConsoleGuest, path: str) -> None:
     found = root.get(f"{path}/weights?rule=password+form")
     assert "/weights?rule=html.credential-form" in found.text or "/weights?rule=html." in found.text
-    assert "more words find fewer" in text_of(root.get(f"{path}/weights?rule=the"))
+    assert "add words to narrow" in text_of(root.get(f"{path}/weights?rule=the"))
     for text in ("no-such-rule", "<script>hit()</script>", "%00"):
         page = root.get(f"{path}/weights?rule={text}")
         assert page.status_code == 200
@@ -97,7 +97,7 @@ def test_there_is_an_end_to_them(root: ConsoleGuest, path: str, house: House) ->
     settings = [word for rule in free[:MAX_WEIGHTS] for word in ("--set", f"{rule.id}=0")]
     run_command("tenants", "weigh", "club", *settings, "--config", str(house.product.abby.folder))
     answer = weigh(root, path, free[-1].id, "0")
-    assert (answer.status_code, f"at most {MAX_WEIGHTS} weights" in text_of(answer)) == (400, True)
+    assert (answer.status_code, f"at most {MAX_WEIGHTS} overridden weights" in text_of(answer)) == (400, True)
     assert weigh(root, path, free[0].id, "1").status_code == 303
 
 

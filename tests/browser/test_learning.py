@@ -31,10 +31,10 @@ def test_a_message_is_reported_on_its_page_and_taken_back(
     page.set_input_files("#report-message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": raw})
     page.get_by_role("button", name="Phishing").click()
     page.get_by_role("status").get_by_text("Thank you.").wait_for()
-    page.get_by_text("phishing says").or_(page.get_by_text("says analyst")).first.wait_for()
+    page.get_by_text("phishing by").or_(page.get_by_text("by analyst")).first.wait_for()
     barriers += kept(window, "message-said")
     page.get_by_role("button", name="Undo the report").click()
-    page.get_by_role("status").get_by_text("The report is taken back.").wait_for()
+    page.get_by_role("status").get_by_text("The report was undone.").wait_for()
     assert page.get_by_role("button", name="Undo the report").count() == 0
     assert barriers == []
 
@@ -50,7 +50,7 @@ def test_all_is_forgotten_by_keyboard_and_only_with_the_name(stage: House, visit
     page.get_by_role("button", name="Undo the report").wait_for()
     page.get_by_role("link", name="Delete everything").focus()
     page.keyboard.press("Enter")
-    for name, sentence in (("acme", "Nothing was forgotten."), ("club", "Everything that was learned")):
+    for name, sentence in (("acme", "Nothing was deleted."), ("club", "Everything learned")):
         page.get_by_label("Type the name of the tenant").fill(name)
         page.keyboard.press("Enter")
         page.get_by_text(sentence).first.wait_for()
@@ -77,6 +77,6 @@ def test_a_rule_is_found_weighed_and_let_go(
     page.keyboard.press("Enter")
     page.get_by_text("50 points", exact=True).wait_for()
     page.get_by_role("button", name="Remove the weight of html.credential-form").click()
-    page.get_by_role("status").get_by_text("The weights are changed.").wait_for()
+    page.get_by_role("status").get_by_text("The weights were changed.").wait_for()
     assert page.get_by_role("button", name="Remove the weight").count() == 0
     assert barriers == []

@@ -63,7 +63,7 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     page.get_by_label(bob).uncheck()
     page.get_by_role("button", name="Release").focus()
     page.keyboard.press("Enter")
-    page.get_by_text("this page follows by itself").wait_for()
+    page.get_by_text("this page reloads by itself").wait_for()
     assert state_of(stage, uid) == {ann: "releasing", bob: "held"}
     barriers += kept(window, "held-asked")
     finish_releases(stage)

@@ -76,9 +76,9 @@ def set_up(hands: Hands, link: str) -> None:
 def make_key(hands: Hands) -> str:
     hands.page.goto(re.sub(r"/console/.*", "/console/", hands.page.url))
     hands.press("API keys", "link")
-    hands.press("Make a key", "link")
+    hands.press("Create a key", "link")
     hands.type("Name", "soar")
-    hands.press("Make the key")
+    hands.press("Create the key")
     key = hands.page.locator("#key-text").text_content() or ""
     assert key.strip().startswith("mwk_")
     return key.strip()
@@ -90,7 +90,7 @@ def add_entry(hands: Hands, entry: str) -> None:
     hands.press("Add", "link")
     hands.type("Entries", entry)
     hands.press("Preview")
-    hands.page.get_by_text("What this would do").first.wait_for()
+    hands.page.get_by_text("Preview for").first.wait_for()
     hands.press("Add 1 entry")
     hands.page.get_by_text(entry, exact=True).first.wait_for()
 

@@ -32,7 +32,7 @@ def test_entries_are_added_after_a_preview_and_found_again(root: ConsoleGuest, h
         f"/console/lists/sender-block?scope={acme}&done=entries-added",
     )
     page = root.get(f"/console/lists/sender-block?scope={acme}&q=ticket")
-    assert "The list is changed" in text_of(root.get(answer.headers["Location"]))
+    assert "The list was changed" in text_of(root.get(answer.headers["Location"]))
     for word in (entry, f"www.{entry}", "Ticket 7", "2031-05-06 07:08", f"user:{root.name}"):
         assert word in text_of(page)
     record = next(each for each in house.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
@@ -57,7 +57,7 @@ def test_an_entry_added_in_the_console_acts_on_a_scan(
     impact = root.post("/console/lists/sender-block/delete/preview", {"scope": house.tenants["acme"], "entry": sender})
     assert wait_until(
         lambda: (
-            "would have ended differently"
+            "would have a different decision"
             in text_of(
                 root.post(
                     "/console/lists/sender-block/delete/preview", {"scope": house.tenants["acme"], "entry": sender}
@@ -80,7 +80,7 @@ def test_the_impact_is_told_before_anything_is_done(
     def told() -> str:
         return text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
 
-    assert wait_until(lambda: "1 message would have matched, and 1 would have ended differently" in told())
+    assert wait_until(lambda: "1 message would have matched, and 1 would have a different decision" in told())
     page = root.post("/console/lists/sender-block/preview", fields, files={}, headers={"HX-Request": "true"})
     assert "<html" not in page.text
     assert "Minutes of the meeting" in page.text
@@ -127,7 +127,7 @@ def test_comment_and_end_of_an_entry_are_edited(root: ConsoleGuest, house: House
     answer = root.post(path, {"scope": acme, "entry": entry, "comment": "new", "expires": ""})
     assert answer.status_code == 303
     page = text_of(root.get(answer.headers["Location"]))
-    assert "The entry is changed" in page
+    assert "The entry was changed" in page
     record = next(each for each in house.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
     assert (record["comment"], record["expires"]) == ("new", None)
     assert root.post(path, {"scope": acme, "entry": "never.example", "comment": "x"}).status_code == 404
@@ -148,7 +148,7 @@ def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleGuest, house: 
     history = root.get(f"/console/lists/sender-block/history?scope={acme}")
     number = re.findall(r"/history/(\d+)\?", history.text)[0]
     change = text_of(root.get(f"/console/lists/sender-block/history/{number}?scope={acme}"))
-    for word in ("Deletion", f"user:{root.name}", "127.0.0.1", entry, "keep me", "still so"):
+    for word in ("Deletion", f"user:{root.name}", "127.0.0.1", entry, "keep me", "unchanged"):
         assert word in change
     undone = root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
     assert "done=undone" in undone.headers["Location"]

@@ -48,7 +48,7 @@ def test_the_group_that_carries_the_verdict_is_first():
     assert [(group.heading, group.weight) for group in groups] == [
         ("Links and pages", 100),
         ("Rspamd", 100),
-        ("Who sent it", 0),
+        ("Sender", 0),
     ]
 
 

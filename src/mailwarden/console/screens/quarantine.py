@@ -419,7 +419,7 @@ def _listed(request: UserRequest, name: str) -> Listed | None:
 
 
 def uid_in(text: str) -> UUID:
-    """Return the uid that a path or a form names; what is none names no message."""
+    """Return the uid that a path or a form names, or raise MessageNotFound."""
     try:
         return UUID(text)
     except ValueError:
@@ -427,7 +427,7 @@ def uid_in(text: str) -> UUID:
 
 
 async def reasons_for(history: HistoryStore, scope: Scope, messages: Sequence[HeldMessage]) -> Mapping[UUID, str]:
-    """Return why each message was held, in one sentence; what history has forgotten already is left out."""
+    """Return why each message was held, as far as history still has it."""
     found = await asyncio.gather(*(history.find(scope.narrowed(message.tenant), message.ggrid) for message in messages))
     return {
         message.uid: finished.judgement.summary
