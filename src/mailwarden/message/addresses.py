@@ -25,11 +25,11 @@ MAX_NAME = 300  # not inspection: a longer From is ambiguous, see sender
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.){1,20}[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _ANGLED = re.compile(r"<[^<>@]{0,300}@[^<>]{1,300}>")
 _LOOSE = re.compile(r"[^\s<>()\"',;:@]{1,64}@[^\s<>()\"',;:@]{1,255}")
-# Names that never leave a network, or that stand for an address on purpose.
+# Top-level domains for private networks and special use (RFC 6761).
 _PRIVATE = frozenset({"arpa", "corp", "example", "home", "internal", "invalid", "lan", "local", "localdomain",
                       "localhost", "onion", "test"})  # fmt: skip
 HEAD = LIMITS.header_block
-MAX_RECIPIENTS = 100  # not inspection: who is remembered as a correspondent
+MAX_RECIPIENTS = 100  # not inspection: the correspondents in history
 
 
 class Address(NamedTuple):
@@ -42,22 +42,22 @@ class Address(NamedTuple):
 
 
 def read_addresses(value: str, limits: Limits = LIMITS) -> tuple[Address, ...]:
-    """Read a list of mailboxes as a lenient client does; groups are flattened, routes and comments dropped."""
+    """Parse a list of mailboxes as lenient clients do; groups are flattened, routes and comments dropped."""
     found: list[Address] = []
     words: list[str] = []
     comment = address = ""
     for piece in _pieces(value[: limits.long_header]):
-        sign = piece[0]
-        if sign in ",;":
+        character = piece[0]
+        if character in ",;":
             _finish(found, words, address, comment)
             words, comment, address = [], "", ""
             if len(found) >= limits.addresses:
                 return tuple(found)
-        elif sign == '"' and len(piece) > 1:
+        elif character == '"' and len(piece) > 1:
             words.append(_ESCAPE.sub(r"\1", piece[1:-1]))
-        elif sign == "(" and len(piece) > 1:
+        elif character == "(" and len(piece) > 1:
             comment = comment or piece[1:-1]
-        elif sign == "<" and len(piece) > 1:
+        elif character == "<" and len(piece) > 1:
             address = address or piece[1:-1]
         elif stripped := piece.strip():
             words.append(stripped)
@@ -66,23 +66,23 @@ def read_addresses(value: str, limits: Limits = LIMITS) -> tuple[Address, ...]:
 
 
 def _pieces(value: str) -> Iterator[str]:
-    """Cut a value into pieces; a quote or a parenthesis that never closes is a piece of its own.
+    """Split a value into tokens; an unclosed quote or parenthesis is a token of its own.
 
-    Where one does not close, those that it escapes on the way do not close either: they are not tried again.
+    If one does not close, the same characters inside it do not close either, and are not tried again.
     """
     place, end = 0, len(value)
     open_until = {'"': 0, "(": 0}
     while place < end:
-        sign = value[place]
-        if place < open_until.get(sign, 0):
-            yield sign
+        character = value[place]
+        if place < open_until.get(character, 0):
+            yield character
             place += 1
             continue
         match = _PIECE.match(value, place)
         assert match is not None
-        if sign in open_until and not (match[1] or match[2]):
-            open_until[sign] = match.end()
-            yield sign
+        if character in open_until and not (match[1] or match[2]):
+            open_until[character] = match.end()
+            yield character
             place += 1
         else:
             yield match.group()
@@ -102,7 +102,7 @@ def _finish(found: list[Address], words: list[str], address: str, comment: str) 
     if address:
         found.append(Address(text[:1_000], _clean(address)))  # not inspection: a longer From is ambiguous, see sender
     elif "@" in text:
-        # A quoted local part was taken for a word of the name: join it again.
+        # A quoted local part was parsed as a word of the name: join it again.
         joined = text.replace(" @", "@").replace("@ ", "@")
         bare = joined if " " not in joined else next((word for word in joined.split() if "@" in word), joined)
         name = comment if bare == joined else joined.replace(bare, "").strip()
@@ -112,7 +112,7 @@ def _finish(found: list[Address], words: list[str], address: str, comment: str) 
 
 
 def _clean(address: str) -> str:
-    """Drop a source route and white space; the domain is lower case, the local part stays as written."""
+    """Drop a source route and white space; lower the domain, keep the local part."""
     address = "".join(address.split())[:1_000]  # not inspection: a longer From is ambiguous, see sender
     if address.startswith("@") and ":" in address:
         address = address.partition(":")[2]
@@ -121,14 +121,14 @@ def _clean(address: str) -> str:
 
 
 class Identity(Struct, frozen=True):
-    """The sender as shown; `organisation` is the domain that somebody registered, "" where there is none."""
+    """The sender as shown; `organisation` is the registrable domain, "" if there is none."""
 
     name: str
     address: str
     domain: str
     organisation: str
     addresses: int = 0  # mailboxes with an address
-    torn: bool = False  # the name stands apart from the address, as no mail program writes it
+    torn: bool = False  # name and address are separated, as no mail client writes them
 
     @property
     def local(self) -> str:
@@ -137,12 +137,12 @@ class Identity(Struct, frozen=True):
 
 @lru_cache(maxsize=16)  # several analyzers look at the same sender
 def read_identity(value: str) -> Identity:
-    """Read a From or Reply-To header as readers show it."""
+    """Parse a From or Reply-To field as mail clients show it."""
     value = value[:LONGEST]  # not inspection: a longer From is ambiguous, see sender
     mailboxes = read_addresses(value)
     addressed = [each for each in mailboxes if "@" in each.address]
     quoted = len(addressed) > 1 and '"' in value and not addressed[0].name and _is_quoted(addressed[0].address, value)
-    if quoted:  # `"somebody@shown.example", <address>`: what stands first is read as the name
+    if quoted:  # `"shown@brand.example", <address>`: clients show the first part as the name
         mailboxes = (Address(addressed[0].address, ""), *(each for each in mailboxes if each is not addressed[0]))
         addressed = addressed[1:]
     address = addressed[0].address if addressed else _loose_address(value)
@@ -169,7 +169,7 @@ def _is_quoted(address: str, value: str) -> bool:
 
 
 def is_host(domain: str) -> bool:
-    """Tell whether a domain can be one: a name with an ending that exists, or that private networks use."""
+    """Return whether a domain can exist: its suffix is public, or reserved for private networks."""
     if len(domain) > 253 or not _HOST.fullmatch(domain):
         return False
     return is_private(domain) or has_known_ending(domain)
@@ -180,7 +180,7 @@ def is_private(domain: str) -> bool:
 
 
 def _is_torn(mailboxes: tuple[Address, ...]) -> bool:
-    """Tell `Name, <address>` from `Last, First <address>`, where only the quotation marks were forgotten."""
+    """Return True for `Name, <address>`, and False for `Last, First <address>` without its quotation marks."""
     if len(mailboxes) < 2 or mailboxes[0].address:
         return False
     after = next((each for each in mailboxes if "@" in each.address), None)
@@ -193,7 +193,7 @@ def _loose_address(value: str) -> str:
 
 
 def correspondents(head: bytes) -> tuple[str, tuple[str, ...]]:
-    """Return the address in From, and those in To and Cc, out of the beginning of a message."""
+    """Return the address in From and those in To and Cc, from the start of a message."""
     block = head[:HEAD].replace(b"\r\n", b"\n")
     end = block.find(b"\n\n")
     headers = decode_headers(read_fields(block[:end] if end >= 0 else block))

@@ -121,7 +121,7 @@ def codec_for(label: str) -> str:
 
 
 def is_wide(label: str) -> bool:
-    """Tell a charset that writes each character in two or four bytes, which RFC 2781 keeps out of mail."""
+    """Return whether a charset uses two or four bytes per character; RFC 2781 bars such charsets from mail."""
     return codec_for(label).startswith(("utf_16", "utf_32")) if label else False
 
 
@@ -155,7 +155,7 @@ def readings(content: bytes, labels: Iterable[str] = (), *, page: bool = False, 
 
 
 def unread_charset(content: bytes, labels: Iterable[str]) -> str:
-    """Return a label that we cannot decode by, where the bytes are not text without it; else ""."""
+    """Return the label if it is not supported and the bytes are not text without it; otherwise ""."""
     unknown = next((label for label in labels if label and not codec_for(label)), "")
     if not unknown or len(content) < 4:
         return ""
@@ -166,7 +166,7 @@ def unread_charset(content: bytes, labels: Iterable[str]) -> str:
 
 
 def _is_shifting(content: bytes, declared: list[str]) -> bool:
-    """Tell whether ASCII bytes may stand for something else than ASCII characters."""
+    """Return whether ASCII bytes may encode other characters than ASCII."""
     if any(codec in _STATEFUL for codec in declared) or b"\0" in content:
         return True
     if any(shift in content for shift in _SHIFTS) or b"~{" in content:
@@ -195,7 +195,7 @@ def _plausible(content: bytes, declared: list[str], inside: list[str], *, saved:
     if marked:
         yield marked
     elif b"\0" in content and not any(codec.startswith("utf_") and codec in _STATEFUL for codec in declared):
-        yield from _wide_by_zeros(content[:_SAMPLE])  # not inspection: a charset is told by a sample
+        yield from _wide_by_zeros(content[:_SAMPLE])  # not inspection: a sample identifies a charset
     labels = [*unwide, *declared] if saved else declared
     yield from dict.fromkeys(labels)
     for codec in (f"{label}_be" for label in labels if label in ("utf_16", "utf_32") and not marked):
@@ -214,7 +214,7 @@ def _plausible(content: bytes, declared: list[str], inside: list[str], *, saved:
 
 
 def _detected(content: bytes) -> Iterator[str]:
-    """Yield the codecs that clients detect by their escape sequences, whatever the label says."""
+    """Yield the codecs that clients detect by escape sequences, regardless of the label."""
     if content.isascii():
         if b"~{" in content:
             yield "hz"
@@ -225,7 +225,7 @@ def _detected(content: bytes) -> Iterator[str]:
 
 
 def _wide_by_zeros(sample: bytes) -> Iterator[str]:
-    """Yield the wide codecs that the places of the zero bytes speak for."""
+    """Yield the wide codecs that the positions of the zero bytes indicate."""
     quarter = len(sample) // 4 or 1
     zeros = [sample[offset::4].count(0) * 4 // (3 * quarter) for offset in range(4)]
     if zeros == [0, 1, 1, 1]:

@@ -1,4 +1,4 @@
-"""Coverage of one message as data: what a reader did not inspect, where it is, and why.
+"""Coverage of one message as data: the content that was not inspected, its place and the reason.
 
 Every reader that can stop early records a `Missed` here instead of stopping in silence. The worker turns the records
 into findings, and the rules in `policy/rules/structure.yml` keep the message from being `clean`.
@@ -34,7 +34,7 @@ class Missed(Struct, frozen=True):
 
 
 class Coverage:
-    """Records what the readers of one message did not inspect, and applies the limits that they read by."""
+    """Records the content of one message that was not inspected, and applies the limits."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits

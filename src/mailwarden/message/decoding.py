@@ -23,7 +23,7 @@ _XX_ROW = re.compile(rb"[+\-0-9A-Za-z]*")
 _FROM_XX = bytes.maketrans(_XX, bytes(32 + index for index in range(64)))
 _BYTES = re2.Options()
 _BYTES.encoding = re2.Options.Encoding.LATIN1
-# By RE2, which needs no memory for each of the lines; its \s lacks the vertical tab.
+# RE2 needs no memory per line; its \s lacks the vertical tab.
 _LOOKS_BASE64 = re2.compile(rb"[\s\x0b]*[A-Za-z0-9+/]{16,}={0,2}(?:[\s\x0b]+[A-Za-z0-9+/]+={0,2})*[\s\x0b]*", _BYTES)
 
 
@@ -38,7 +38,7 @@ class EncodedFile(NamedTuple):
 
 
 def find_encoded(text: bytes) -> Iterator[EncodedFile]:
-    """Yield every file that is written in a text by uuencode, xxencode or yEnc."""
+    """Yield every file in a text that is encoded by uuencode, xxencode or yEnc."""
     if b"begin" in text:
         yield from _read_uu(text)
     if b"=ybegin " in text:
@@ -52,8 +52,8 @@ def looks_base64(text: bytes, start: int = 0) -> re.Match[bytes] | None:
 
 
 def is_base64(text: bytes) -> bool:
-    """Tell whether the whole text is base64, at least a line of it."""
-    head = text[:2_048]  # not inspection: a line of base64 tells the rest
+    """Return whether the whole text is base64, at least one line of it."""
+    head = text[:2_048]  # not inspection: one line identifies base64
     if len(text) < 32 or b" " in head.strip()[:64]:
         return False
     match = looks_base64(head)
@@ -63,7 +63,7 @@ def is_base64(text: bytes) -> bool:
 
 
 def _read_uu(text: bytes) -> Iterator[EncodedFile]:
-    """Go from one `begin` to the next; a file ends at its `end`, or where the next begins."""
+    """Decode from one `begin` to the next; a file ends at its `end`, or at the next `begin`."""
     for match, following in _blocks(_BEGIN, text):
         is_coded = b"begin-base64" in match[0]
         end = text.find(b"\n====" if is_coded else b"\nend", match.end() - 1, following)
@@ -75,7 +75,7 @@ def _read_uu(text: bytes) -> Iterator[EncodedFile]:
 
 
 def _is_xx(rows: list[bytes]) -> bool:
-    """Tell xxencode: a row begins with the code of its length, which is another character than in uuencode."""
+    """Return whether rows are xxencoded: the length character at the start differs from uuencode."""
     first = next((row.rstrip() for row in rows if row.strip()), b"")
     if not _XX_ROW.fullmatch(first):
         return False
@@ -119,7 +119,7 @@ def _read_yenc(text: bytes) -> Iterator[EncodedFile]:
 
 
 def _blocks(begin: re.Pattern[bytes], text: bytes) -> Iterator[tuple[re.Match[bytes], int]]:
-    """Yield each beginning with the place where the next one stands, or the end of the text."""
+    """Yield each match with the start of the next one, or the end of the text."""
     match = begin.search(text)
     while match is not None:
         following = begin.search(text, match.end() - 1)
@@ -138,11 +138,11 @@ def _decode_name(name: bytes) -> str:
 class Decoded(NamedTuple):
     content: bytes
     doubt: str = ""
-    others: tuple[bytes, ...] = ()  # what another reader may make of the same bytes
+    others: tuple[bytes, ...] = ()  # other results that a client may decode from the same bytes
 
 
 def decode_transfer(body: bytes, encoding: bytes) -> Decoded:
-    """Undo a transfer encoding; unknown ones leave the bytes as they are."""
+    """Decode a transfer encoding; unknown ones leave the bytes unchanged."""
     if encoding == b"base64":
         return _decode_base64(body)
     if encoding == b"quoted-printable":
@@ -154,7 +154,7 @@ def decode_transfer(body: bytes, encoding: bytes) -> Decoded:
 
 
 def find_embedded(text: bytes, readable: bool = True) -> Iterator[EncodedFile]:
-    """Find what a lenient client takes out of a body: uuencode, yEnc, loose parts if it is text, bare base64 in any."""
+    """Find files that a lenient client extracts from a body: uuencode, yEnc and loose parts in text, bare base64."""
     if readable:
         yield from find_encoded(text)
         if b"ransfer-" in text:
@@ -170,7 +170,7 @@ def _decode_base64(body: bytes) -> Decoded:
         clean = body.translate(None, _NOT_BASE64).translate(None, b"\r\n \t=")
         clean = clean[: len(clean) - 1] if len(clean) % 4 == 1 else clean
         return Decoded(binascii.a2b_base64(clean + b"=="), "A base64 body is cut off or has the wrong length")
-    # Four characters make three bytes: only a body that has fewer bytes than that is worth a closer look.
+    # Four characters encode three bytes: only a body with fewer bytes than that needs a check.
     padding = body.find(b"=")
     if padding >= 0 and (rest := body[padding:].strip(b"= \t\r\n")):
         return _decode_after_padding(body, content, rest)
@@ -183,13 +183,13 @@ def _decode_base64(body: bytes) -> Decoded:
 
 
 def _has_text_first(body: bytes) -> bool:
-    """Tell whether words stand before the base64: readers differ on whether their letters belong to it."""
+    """Return whether text precedes the base64: clients differ on whether its letters belong to it."""
     first = body[:1_024].lstrip().partition(b"\n")[0].strip()  # not inspection: its first line
     return bool(first.translate(None, _NOT_BASE64 + b" \t") != first)
 
 
 def _decode_after_padding(body: bytes, content: bytes, rest: bytes) -> Decoded:
-    """Readers differ on what follows the padding: some stop, some go on with it, some drop the signs and join."""
+    """Decode in every way that clients treat text after padding: stop, continue, or drop the padding and join."""
     joined = body.translate(None, _NOT_BASE64).translate(None, b"\r\n \t=")
     joined = joined[: len(joined) - 1] if len(joined) % 4 == 1 else joined
     others = [binascii.a2b_base64(joined + b"==")]
@@ -204,7 +204,7 @@ def _decode_after_padding(body: bytes, content: bytes, rest: bytes) -> Decoded:
 
 
 def _cut_at_junk(body: bytes) -> tuple[bytes, ...]:
-    """Decode up to the first character that is no base64, as strict readers do."""
+    """Decode up to the first character that is not base64, as strict parsers do."""
     match = looks_base64(body)
     if match is None:
         return ()
@@ -214,7 +214,7 @@ def _cut_at_junk(body: bytes) -> tuple[bytes, ...]:
 
 
 def _decode_loose_parts(text: bytes) -> Iterator[EncodedFile]:
-    """Decode what looks like a part in the midst of a text, as readers with another idea of boundaries do."""
+    """Decode text that looks like a part, as parsers do that find other boundaries."""
     decoded = -1
     for match in _LOOSE_PART.finditer(text):
         start = min((end for end in (text.find(b"\n\n", match.end()), text.find(b"\n\r\n", match.end())) if end >= 0),

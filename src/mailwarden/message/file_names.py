@@ -1,4 +1,4 @@
-"""File names as the receiver's system opens them, whatever a name does to look like another.
+"""File names as the recipient's system opens them, with disguises removed.
 
 Analyzers and `attachment-block` use this one function, so that both see the same ending.
 Security: works on names that strangers chose; one pass over a bounded name, and it never raises.
@@ -16,7 +16,7 @@ _STEP = re.compile(r"[/\\]")
 _STREAM = re.compile(r":[^:.]{0,255}(?::\$?[A-Za-z]{0,30})?$")  # NTFS: file:stream:type, which opens the file
 _UNSEEN = frozenset({"Cf", "Cc", "Cs", "Co", "Mn"})
 _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-_DOTS = {ord(sign): "." for sign in "\uff0e\u3002\uff61\u2024\ufe52"}
+_DOTS = {ord(character): "." for character in "\uff0e\u3002\uff61\u2024\ufe52"}
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019"
 
 
@@ -32,7 +32,7 @@ def plain_name(name: str) -> str:
     name = _STEP.split(name.rstrip("/\\"))[-1]
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name.translate(_DOTS))
-        name = "".join(sign for sign in name if not _is_unseen(sign))
+        name = "".join(character for character in name if not _is_unseen(character))
     elif not name.isprintable():
         name = "".join(filter(str.isprintable, name))
     if ":" in name:
@@ -41,10 +41,14 @@ def plain_name(name: str) -> str:
 
 
 def ending_of(name: str) -> str:
-    """Return the last ending of a name in lower case, without its dot, or ""."""
+    """Return the last extension of a name in lower case, without its dot, or ""."""
     base, dot, ending = plain_name(name).rpartition(".")
     return ending.strip().lower() if dot and base else ""
 
 
-def _is_unseen(sign: str) -> bool:
-    return sign in _FILLERS or (not sign.isascii() and unicodedata.category(sign) in _UNSEEN) or not sign.isprintable()
+def _is_unseen(character: str) -> bool:
+    return (
+        character in _FILLERS
+        or (not character.isascii() and unicodedata.category(character) in _UNSEEN)
+        or not character.isprintable()
+    )

@@ -24,10 +24,10 @@ _TOKEN = re.compile(rb"[^\s;()\"]+")
 
 LONG_HEADERS = frozenset({b"to", b"cc", b"bcc", b"references", b"in-reply-to", b"delivered-to"})
 _WORD = re.compile(rb"=\?([^?\s]{1,40})\?([bBqQ])\?([^?\r\n]*)\?=")
-# Encoded words as lenient clients find them: with blanks inside, or without an end.
+# Encoded words as lenient clients accept them: with spaces inside, or without an end.
 _LOOSE_WORD = re.compile(rb"=\?([^?\s]{1,200})\?([bBqQ])\?([^?\r\n]*)(?:\?=|$)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
-_NAME_ROUNDS, _NAMES = 3, 20  # encoded words inside of each other, and names of one parameter
+_NAME_ROUNDS, _NAMES = 3, 20  # nested encoded words, and names of one parameter
 
 
 class Parameter(NamedTuple):
@@ -40,10 +40,10 @@ class Parameter(NamedTuple):
 
 
 def read_fields(block: bytes) -> list[Field]:
-    """Cut a header block into fields; a line without a colon becomes a field without a name."""
+    """Split a header block into fields; a line without a colon becomes a field without a name."""
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n")
-    # A fold becomes a space, whichever white space it has: a tab in a value was written by whoever wrote the value.
+    # A fold becomes a space, so that a tab in a value is always part of the value itself.
     block = block.replace(b"\n ", b" ").replace(b"\n\t", b" ")
     fields: list[Field] = []
     for line in block.split(b"\n"):
@@ -54,18 +54,18 @@ def read_fields(block: bytes) -> list[Field]:
 
 
 def strip_comments(value: bytes) -> bytes:
-    """Take RFC 5322 comments out of a structured value; quoted strings stay as they are."""
+    """Remove RFC 5322 comments from a structured value; quoted strings are unchanged."""
     if b"(" not in value:
         return value
     kept: list[bytes] = []
     depth = last = 0
     for piece in _COMMENT_PIECE.finditer(value):
-        sign = piece.group()
-        if sign == b"(":
+        character = piece.group()
+        if character == b"(":
             if depth == 0:
                 kept.append(value[last : piece.start()])
             depth += 1
-        elif sign == b")" and depth:
+        elif character == b")" and depth:
             depth -= 1
             last = piece.end()
     if depth == 0:
@@ -74,10 +74,10 @@ def strip_comments(value: bytes) -> bytes:
 
 
 def nests_deeper(value: bytes, most: int) -> bool:
-    """Tell whether comments nest deeper than `most`, as a hostile reader counts: quotes do not hide parentheses."""
+    """Return whether comments nest deeper than `most`; parentheses in quotes count too, as some parsers count them."""
     depth = 0
-    for sign in _PARENTHESES.finditer(value):
-        if sign.group() == b"(":
+    for character in _PARENTHESES.finditer(value):
+        if character.group() == b"(":
             depth += 1
             if depth > most:
                 return True
@@ -87,7 +87,7 @@ def nests_deeper(value: bytes, most: int) -> bool:
 
 
 def read_parameters(value: bytes, most: int) -> list[Parameter]:
-    """Read `; name=value` parameters in order, at most `most` of them."""
+    """Parse `; name=value` parameters in order, at most `most` of them."""
     found: list[Parameter] = []
     for match in _PARAMETER.finditer(value):
         if len(found) >= most:
@@ -103,7 +103,7 @@ def read_parameters(value: bytes, most: int) -> list[Parameter]:
 
 
 def parameter(parameters: list[Parameter], name: bytes) -> tuple[bytes, bytes]:
-    """Return a parameter's value and, where RFC 2231 names one, its charset; continuations are joined in order."""
+    """Return a parameter's value and its RFC 2231 charset, if any; continuations are joined in order."""
     plain = b""
     pieces: list[tuple[int, bool, bytes]] = []
     for found in parameters:
@@ -126,12 +126,12 @@ def parameter(parameters: list[Parameter], name: bytes) -> tuple[bytes, bytes]:
 
 
 def all_values(parameters: list[Parameter], name: bytes) -> list[tuple[bytes, bytes]]:
-    """Return every value that some client takes for a parameter, with its RFC 2231 charset; the likeliest first."""
+    """Return every value that some client uses for a parameter, with its RFC 2231 charset; the likeliest first."""
     found = dict.fromkeys([parameter(parameters, name)])
     for each in parameters:
         if each.name == name:
             found[each.value, b""] = None
-            if b"\0" in each.value:  # where programs written in C end a text
+            if b"\0" in each.value:  # programs written in C end the value here
                 found[each.value.partition(b"\0")[0], b""] = None
         elif each.name == name + b"*":
             found[parameter([each], name)] = None
@@ -153,7 +153,7 @@ def _small_number(text: bytes) -> int:
 
 
 def decode_headers(fields: list[Field], limits: Limits = LIMITS) -> tuple[Header, ...]:
-    """Decode the fields of a header block in order; what is beyond a limit is cut off."""
+    """Decode the fields of a header block in order; values beyond a limit are cut."""
     found: list[Header] = []
     for name, value in fields[: limits.headers]:
         if not name:
@@ -162,21 +162,21 @@ def decode_headers(fields: list[Field], limits: Limits = LIMITS) -> tuple[Header
         read = decode_trace if name.strip() == b"received" else decode_value
         found.append(
             Header(name.strip().decode("ascii", "replace")[:200], read(value[:most]))
-        )  # not inspection: the name of a field, which we know or not
+        )  # not inspection: no known field has a longer name
     return tuple(found)
 
 
 def decode_value(value: bytes) -> str:
-    """Turn one header value into text."""
+    """Decode one header value to text."""
     text = (_decode_words(value) if b"=?" in value else decode_bytes(value, "")).strip()
     return text if text.isprintable() else _CONTROLS.sub(" ", text)
 
 
 def decode_name(value: bytes) -> tuple[str, ...]:
-    """Return every name that some client makes of the value of a parameter, the likeliest first.
+    """Return every name that some client decodes from the value of a parameter, the likeliest first.
 
-    RFC 2047 5 has no encoded words in parameters, so each client has its own idea of them: which charset counts where
-    the bytes contradict it, whether a word within a word is decoded, and whether one without an end is a word.
+    RFC 2047, section 5 forbids encoded words in parameters, so clients differ: in the charset if the bytes contradict
+    it, in decoding a word within a word, and in accepting a word without an end.
     """
     found = {decode_value(value): None}
     waiting = [value]
@@ -196,10 +196,10 @@ def decode_name(value: bytes) -> tuple[str, ...]:
 
 
 def decode_trace(value: bytes) -> str:
-    """Turn a Received line into text as it is written: its parts are the words of strangers.
+    """Decode a Received field literally: other hosts choose parts of it.
 
-    No encoded word is decoded (RFC 2047, section 5 has none there) and no control character becomes a space, as either
-    could write what only the mail server writes.
+    No encoded word is decoded (RFC 2047, section 5 forbids them there) and no control character becomes a space: either
+    could imitate text that only the mail server writes.
     """
     return _CONTROLS.sub("\ufffd", value.decode("utf-8", "replace").strip(" \t\r"))
 

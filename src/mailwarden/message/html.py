@@ -1,4 +1,4 @@
-"""What an HTML body holds: links with their visible text, forms, scripts, frames, data URIs, hidden text.
+"""The contents of an HTML body: links with their visible text, forms, scripts, frames, data URIs, hidden text.
 
 Security: parses hostile HTML with lexbor inside a killable worker; a limit that stops the reader is recorded in the
 message's coverage, and it never raises.
@@ -31,7 +31,7 @@ from mailwarden.message.limits import LIMITS, SHOWN
 from mailwarden.message.urls import addresses_inside, find_urls, host_of
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 
-# What takes an element out of sight, in lower case, each with the word without which it need not be looked for.
+# Styles that hide an element, in lower case, each with a word that must occur in the source.
 _ZERO = r"\s{0,9}:\s{0,9}0(?![.\d]*[1-9])"
 _NOT_SHOWN = (
     ("none", re.compile(r"display\s{0,9}:\s{0,9}none")),
@@ -40,7 +40,7 @@ _NOT_SHOWN = (
     ("text-indent", re.compile(r"text-indent\s{0,9}:\s{0,9}-\d{3}")),
     ("max-height", re.compile(rf"max-height{_ZERO}")),
 )
-# What hides as well, but stands in layouts too, so that it is evidence of nothing.
+# Styles that hide as well, but are common in layouts, so they are no evidence.
 _CLIPPED = re.compile(rf"(?<![-\w])(?:height|width|line-height|max-width){_ZERO}")
 _ASIDE = re.compile(
     r"(?:left|top|right)\s{0,9}:\s{0,9}-\d{3}|clip\s{0,9}:\s{0,9}rect\(\s{0,9}[01]|clip-path\s{0,9}:|scale\(0\)"
@@ -79,7 +79,7 @@ _OFTEN_HIDDEN = 20  # elements
 
 
 class _Look(NamedTuple):
-    """What the style of an element does to it."""
+    """The effects of an element's style."""
 
     hidden: bool
     gone: bool
@@ -96,23 +96,23 @@ class Form(Struct, frozen=True):
 
 class HtmlDocument(Struct, frozen=True):
     links: tuple[Link, ...] = ()  # where a click leads
-    loads: tuple[Link, ...] = ()  # what is loaded or opened along with the page
+    loads: tuple[Link, ...] = ()  # addresses loaded or opened with the page
     forms: tuple[Form, ...] = ()
     asks_password: bool = False  # in a form or outside of one
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     refreshes: tuple[str, ...] = ()
-    data_uris: tuple[str, ...] = ()  # the first characters of each, enough to tell the type
+    data_uris: tuple[str, ...] = ()  # the first characters of each, enough for the type
     carried: tuple[str, ...] = ()  # pages inside of data URIs and srcdoc
     images: tuple[str, ...] = ()
     handlers: int = 0  # attributes such as onclick
     hidden: int = 0  # elements whose style hides them
     gone_text: int = 0  # characters in elements that are not shown
     tiny_text: int = 0  # characters too small to be seen
-    pale_text: int = 0  # characters in white, on whatever ground
+    pale_text: int = 0  # white characters, on any background
     tags: int = 0
     text: str = ""
-    other_texts: tuple[str, ...] = ()  # what some clients show instead: without hidden text, or for Outlook alone
+    other_texts: tuple[str, ...] = ()  # alternatives that some clients show: without hidden text, or for Outlook only
     joined_text: str = ""  # the text without the gaps that tags inside of words leave in `text`
     title: str = ""
     base: str = ""
@@ -127,7 +127,7 @@ def read_html(
     beside: bool = True,
     base: str = "",
 ) -> HtmlDocument:
-    """Read an HTML body to its last tag; what a limit leaves out is recorded in `coverage` at `place`.
+    """Parse an HTML body to its last tag; content beyond a limit is recorded in `coverage` at `place`.
 
     `lower` is the whole text in lower case, where the caller has it already; `beside` reads as well what only some
     clients see in the same source; `base` is what relative addresses belong to where the page says nothing itself.
@@ -206,7 +206,7 @@ class _Reader:
         )
 
     def _read_addresses(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Collect every address in attributes; return those of frames and those of images apart."""
+        """Collect every address in attributes; return those of frames and those of images separately."""
         anchors = self._select("a[href], area[href]")
         for node in anchors:
             self._add_link(_href(node), self._visible(node), node.tag or "a")
@@ -270,13 +270,13 @@ class _Reader:
         return join_address(self._base, self._coverage.cut(clean_address(value), "url", self._place))
 
     def _note_data(self, uri: str) -> None:
-        self._data.append(uri[:256])  # not inspection: enough to tell the type; the content is read below
+        self._data.append(uri[:256])  # not inspection: enough for the type; the content is read below
         if carried := carried_page(uri):
             content, charset = carried
             self._carried += readings(content, (charset,), page=True)
 
     def _note(self, node: LexborNode, attribute: str) -> str:
-        """Return an address that the page loads; data URIs are noted apart."""
+        """Return an address that the page loads; data URIs are recorded separately."""
         value = node.attributes.get(attribute) or ""
         if value.lstrip()[:5].lower() == "data:":
             self._note_data(value.lstrip())
@@ -284,9 +284,9 @@ class _Reader:
         self._add_load(value, node.tag or "")
         return clean_address(value)
 
-    def _select(self, selector: str, *signs: str) -> list[LexborNode]:
-        """Return what a selector finds; where none of the signs stands in the source, it cannot find anything."""
-        if signs and not any(sign in self._lower for sign in signs):
+    def _select(self, selector: str, *words: str) -> list[LexborNode]:
+        """Return the nodes of a selector; skip the search if none of `words` occurs in the source."""
+        if words and not any(word in self._lower for word in words):
             return []
         found = self._parser.css(selector)
         return found if len(found) <= self._coverage.limits.html_nodes else list(self._first(found))
@@ -295,7 +295,7 @@ class _Reader:
         return self._coverage.first(nodes, "html_nodes", self._place)
 
     def _visible(self, node: LexborNode) -> str:
-        """Return the text of an element; elements inside each other have theirs read again, so all have one budget."""
+        """Return the text of an element; nested elements are read again, so all share one budget."""
         if self._room <= 0:
             self._coverage.beyond("html", self._place, "the links of the page have more text than is read")
             return ""
@@ -326,7 +326,7 @@ class _Reader:
         return tuple(script for script in kept if script)
 
     def _read_handlers(self) -> int:
-        """Return how many elements run something, and note where they lead."""
+        """Return how many elements run code, and record their targets."""
         nodes = self._select(",".join(f"[{name}]" for name in _HANDLERS), *_HANDLERS)
         rare = dict.fromkeys(name for name in _HANDLER.findall(self._lower) if name not in _HANDLERS)
         names = self._coverage.first(rare, "html_nodes", self._place)
@@ -356,12 +356,12 @@ class _Reader:
                     self._add_load(address, "style")
 
     def _read_conditional(self) -> str:
-        """Read what Outlook shows and others take for comments, and return its text."""
+        """Parse Outlook's conditional comments, and return their text."""
         pieces = [match[1] for match in _CONDITIONAL.finditer(self._source)]
         return self._read_beside("\n".join(pieces)) if any("<" in piece for piece in pieces) else ""
 
     def _read_beside(self, source: str) -> str:
-        """Add the links of a page that some clients see in the same source, and return its text."""
+        """Add the links of an alternative reading of the source, and return its text."""
         page = read_html(source, self._coverage, self._place, beside=False)
         known = {link.href for link in self._links}
         for link in page.links:
@@ -373,7 +373,7 @@ class _Reader:
         return page.text
 
     def _read_joined(self) -> str:
-        """Return the text as a screen shows it where tags stand inside of words."""
+        """Return the text as shown if tags split words."""
         parser = LexborHTMLParser(_INLINE.sub("", self._source))
         for node in parser.css("script, style"):
             node.decompose()
@@ -420,7 +420,7 @@ class _Reader:
                             yield from self._select(selector.strip())
 
     def _read_texts(self, body: LexborNode | None, unseen: list[LexborNode]) -> tuple[str, str]:
-        """Return the text of the body, and what is left of it without hidden text where much is hidden."""
+        """Return the text of the body, and the text without hidden parts if much is hidden."""
         if body is None:
             return "", ""
         for name in ("script", "style"):
@@ -435,7 +435,7 @@ class _Reader:
         return text, seen if much else ""
 
     def _remove(self, nodes: list[LexborNode]) -> None:
-        """Take elements out of the tree, those inside of each other once; scripts and styles are gone already."""
+        """Remove elements from the tree, nested ones once; scripts and styles are already removed."""
         chosen = {node.mem_id: node for node in nodes if node.tag not in ("script", "style", "body", "html", "head")}
         outermost = [node for node in chosen.values() if not _is_inside(node, chosen)]
         for node in outermost:
@@ -470,7 +470,7 @@ def _look_of(style: str) -> _Look:
 
 
 def _without_media(style: str) -> str:
-    """Return a style without the blocks that hold for some screens alone."""
+    """Return a style without media-specific blocks."""
     pieces = style.split("@media")
     return pieces[0] + "".join(_after_block(piece) for piece in pieces[1:])
 
@@ -492,7 +492,7 @@ def _href(node: LexborNode) -> str | None:
 
 
 def _sizes_within(node: LexborNode) -> bool:
-    """Tell whether elements inside set their size themselves, as layouts do that close gaps by a size of zero."""
+    """Return whether inner elements set their own size, as layouts do that close gaps with a size of zero."""
     return len(node.css('[style*="font" i]')) > 1 or node.css_first("font[size]") is not None
 
 
@@ -501,7 +501,7 @@ def _length(node: LexborNode) -> int:
 
 
 def is_deep(text: str, most: int = LIMITS.html_depth) -> bool:
-    """Tell whether tags nest thousands deep, which costs parsers quadratic time."""
+    """Return whether tags nest thousands deep, which costs parsers quadratic time."""
     depth = deepest = 0
     void = {"br", "img", "hr", "meta", "link", "input", "area", "base", "col", "embed", "source", "wbr", "p", "li"}
     for closes, name in _DEPTH_TAGS.findall(text):

@@ -1,4 +1,4 @@
-"""Addresses in a web page: everything that a client makes clickable or loads, wherever HTML, SVG, VML and CSS keep it.
+"""Addresses in a web page: everything that a client makes clickable or loads, in HTML, SVG, VML and CSS.
 
 Security: works on hostile attributes; every pattern is linear, and nothing is fetched.
 """
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class Link(Struct, frozen=True):
-    """A place that a page leads to or loads from: the address, the text that is seen, the tag that holds it."""
+    """A link or load of a page: the address, its visible text, and its tag."""
 
     href: str
     text: str
@@ -52,13 +52,13 @@ _STYLE = "text/css"
 
 
 def clean_address(value: str) -> str:
-    """Return an address as browsers take it: control characters and spaces around it and line ends inside go."""
+    """Return an address as browsers parse it: without control characters and spaces around it or line ends in it."""
     value = value.strip(_C0)
     return _BREAKS.sub("", value) if _BREAKS.search(value) else value
 
 
 def addresses_of(tag: str, attributes: Mapping[str, str | None]) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses in the attributes of one element, each with whether a click leads there."""
+    """Yield the addresses in the attributes of one element, each with whether it is clickable."""
     for name, value in attributes.items():
         if not value:
             continue
@@ -85,7 +85,7 @@ def read_srcset(value: str) -> Iterator[str]:
 
 
 def css_addresses(style: str) -> Iterator[str]:
-    """Yield the addresses that a style loads (CSS Syntax 4.3.6); escapes are undone first, as they may hide `url`."""
+    """Yield the addresses that a style loads (CSS Syntax 4.3.6); escapes are decoded first, as they may hide `url`."""
     style = plain_style(style)
     lower = style.lower()
     if any(hint in lower for hint in CSS_HINTS):
@@ -95,14 +95,14 @@ def css_addresses(style: str) -> Iterator[str]:
 
 
 def plain_style(style: str) -> str:
-    """Return a style without comments and escapes, so that its words are found."""
+    """Return a style without comments and escapes."""
     if "/*" in style:
         style = _CSS_COMMENT.sub(" ", style)
     return _CSS_ESCAPE.sub(_unescaped, style) if "\\" in style else style
 
 
 def refresh_target(content: str) -> str:
-    """Return where `<meta http-equiv=refresh>` leads, or "" where it loads the same page (HTML 4.2.5.3)."""
+    """Return the target of `<meta http-equiv=refresh>`, or "" if it reloads the same page (HTML 4.2.5.3)."""
     match = _REFRESH.match(content)
     return clean_address(match[1] or match[2] or match[3] or "") if match else ""
 
@@ -146,7 +146,7 @@ def carried_page(uri: str) -> tuple[bytes, str] | None:
 
 
 def join_address(base: str, href: str) -> str:
-    """Return an address as a browser follows it: one without a host of its own leads to that of the base."""
+    """Return an address as a browser follows it; a relative one is resolved against the base."""
     if not base or href.startswith("#"):
         return href
     try:

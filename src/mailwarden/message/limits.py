@@ -1,4 +1,4 @@
-"""Every limit on what one message may cost, in one table.
+"""Every limit on the cost of one message, in one table.
 
 A reader that a limit stops records it in the message's `Coverage` (or as a `Trip` of the structure check), so the
 message is never `clean`. `tests/evasion/test_limits.py` finds every field here, and fails if a field has no message
@@ -12,7 +12,7 @@ MIB = 1024 * KIB
 
 
 class Limits(Struct, frozen=True):
-    """What one message may cost. Ordinary mail reaches none of these."""
+    """The limits of one message. Ordinary mail reaches none of them."""
 
     # The structure check, before any parser or engine.
     header_block: int = 512 * KIB
@@ -39,7 +39,7 @@ class Limits(Struct, frozen=True):
     link_text: int = 64 * KIB  # characters of the text of one link
     pages: int = 500  # and texts, every reading counted
     carried_depth: int = 4  # pages inside of data URIs, inside of each other
-    texts: int = 50  # what some clients show in place of the text
+    texts: int = 50  # alternative texts that some clients show
     urls: int = 20_000  # different links of the message
     urls_written: int = 1_000_000  # links of one text, repeated ones counted as often as they are written
     url: int = 64 * KIB  # characters
@@ -57,7 +57,7 @@ class Limits(Struct, frozen=True):
     unpack_seconds: int = 10  # processor time to open all containers
     passwords: int = 500  # candidates from the message's text that are tried
 
-    # What an engine is shown part by part, if it may read the message otherwise than we do.
+    # Parts sent to an engine one by one, if it may parse the message differently.
     engine_contents: int = 200
     engine_bytes: int = 16 * MIB
 
@@ -101,7 +101,7 @@ class Limits(Struct, frozen=True):
 
 
 class Shown(Struct, frozen=True):
-    """How much of a value people are shown; nothing is inspected less because of it."""
+    """The length of values shown to users; inspection does not depend on it."""
 
     fact: int = 200  # a value in a sentence
     word: int = 80  # words of the message in a sentence
@@ -114,7 +114,7 @@ class Shown(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """How many remarks of one kind are kept; the first is enough to act on."""
+    """The number of remarks of one kind that are kept; the first one decides."""
 
     ambiguities: int = 50
     missed: int = 100

@@ -1,4 +1,4 @@
-"""What an entity's header says about its body: type, boundary, transfer encoding, name, and where that is doubtful.
+"""The MIME fields of an entity: type, boundary, transfer encoding, names, and doubts about them.
 
 Security: works on hostile bytes; bounded by the limits of the header block it is given.
 """
@@ -46,7 +46,7 @@ class Media:
     other_multiparts: tuple[bytes, ...] = ()  # the values of those that are multiparts
     other_encodings: tuple[bytes, ...] = ()
     elsewhere: str = ""  # where the content of message/external-body lies (RFC 2046 5.2.3, RFC 2017)
-    base: str = ""  # what relative addresses of the part belong to (RFC 2557 5)
+    base: str = ""  # the base of relative addresses in the part (RFC 2557, section 5)
 
     @property
     def is_multipart(self) -> bool:
@@ -58,12 +58,12 @@ class Media:
 
     @property
     def is_plain_message(self) -> bool:
-        """Whether a message lies in this one as it is, without a transfer encoding around it."""
+        """Whether this is an enclosed message without a transfer encoding."""
         return self.is_message and self.encoding not in {b"base64", b"quoted-printable"}
 
 
 def read_media(fields: list[Field], limits: Limits) -> Media:
-    """Read the MIME fields of one header block; the first of several counts, and several are doubtful."""
+    """Parse the MIME fields of one header block; the first of several counts, and several are a doubt."""
     values: dict[bytes, bytes] = {}
     repeated: dict[bytes, list[bytes]] = {}
     doubts: list[str] = []
@@ -110,7 +110,7 @@ def read_media(fields: list[Field], limits: Limits) -> Media:
 
 
 def _other_names(values: dict[bytes, bytes]) -> list[str]:
-    """Return what some clients call a file that has no name: by its description, or by its place."""
+    """Return the names that some clients give a file without one: its description or its location."""
     described = decode_value(values.get(b"content-description", b""))
     location = decode_value(values.get(b"content-location", b""))
     if "://" in location:  # without its host, which may end as the name of a program does
@@ -224,7 +224,7 @@ def _read_disposition(
         token = first_token(value)
         disposition = token.decode("ascii", "replace") if token in {b"attachment", b"inline"} else ""
         if not disposition and token:
-            disposition = "attachment"  # RFC 2183: what is not known is an attachment
+            disposition = "attachment"  # RFC 2183, section 2.8: unknown dispositions are attachments
         own = read_parameters(strip_comments(value), limits.parameters)
         values = all_values(own, b"filename")
         if len({each.value for each in own if each.name == b"filename"}) > 1:
@@ -243,5 +243,5 @@ def _decode_name(value: bytes, charset: bytes) -> list[str]:
 
 
 def bound_name(name: str) -> str:
-    """Return a name within its bound; of a longer one both ends, for the ending is what a system obeys."""
+    """Return a name within its limit; of a longer one both ends, because systems obey the extension."""
     return name if len(name) <= LONGEST else name[: LONGEST // 2] + name[-LONGEST // 2 :]

@@ -1,4 +1,4 @@
-"""What a message looks like once parsed: headers and parts, as every local analyzer is given them."""
+"""A parsed message: the headers and parts that every local analyzer reads."""
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ class Header(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One leaf of the MIME tree, decoded. Two parsers look at a message; `seen_by` tells which saw this part."""
+    """One leaf of the MIME tree, decoded. Two parsers read a message; `seen_by` names those that found this part."""
 
     path: str  # "1.2": second child of the first child; "0" where the message is not multipart
     media_type: str  # as declared, lower case, e.g. "text/html"
@@ -49,7 +49,7 @@ class Message(Struct, frozen=True):
     ambiguities: tuple[str, ...] = ()  # sentences: where readers of this message may disagree
 
     def header(self, name: str) -> str:
-        """Return the first value of a header, or "" where it is absent."""
+        """Return the first value of a header, or "" if it is absent."""
         return next((header.value for header in self.headers if header.name == name), "")
 
     def all_headers(self, name: str) -> tuple[str, ...]:

@@ -27,12 +27,12 @@ _SIGNED = bytes.fromhex("06092a864886f70d010702")  # id-signedData, tag and leng
 _DATA = bytes.fromhex("06092a864886f70d010701")  # id-data
 _WITHIN = 0xA0
 _PIECE, _PIECES = 0x04, 0x24
-_BEGINNING = 64  # bytes in which the name of the type stands: a tag and a length before it
+_BEGINNING = 64  # the type identifier is within these bytes, after a tag and a length
 _MAX_LENGTH = 4  # not inspection: a longer length is beyond any message
 _RUN = re.compile(rb"[!-~]{60,}")
 _WIDE = ("utf-16", "utf16", "utf-32", "utf32", "ucs-2", "ucs2")
 _SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
-_ASIDE = 64  # a preamble or epilogue longer than a customary sentence is looked at as a part
+_ASIDE = 64  # a longer preamble or epilogue is treated as a part
 
 
 class SecondPart(NamedTuple):
@@ -43,7 +43,7 @@ class SecondPart(NamedTuple):
 
 
 def view_parts(raw: bytes, coverage: Coverage) -> list[SecondPart] | None:
-    """Return the decoded leaves in order, or None where the parser refuses the message."""
+    """Return the decoded leaves that the second parser finds, in order, or None if it rejects the message."""
     try:
         root = fast_mail_parser.parse_email_tree(raw, mode="lazy")
     except (fast_mail_parser.ParseError, ValueError):
@@ -68,12 +68,12 @@ def view_parts(raw: bytes, coverage: Coverage) -> list[SecondPart] | None:
 
 
 def signed_contents(signature: bytes) -> Iterator[bytes]:
-    """Yield the content that a signature holds within itself; each, where more than one place looks like it."""
+    """Yield the content enclosed in a signature; several, if more than one structure looks like it."""
     position = signature.find(_SIGNED, 0, _BEGINNING)
     while position >= 0 and (position := signature.find(_DATA, position)) >= 0:
         position += len(_DATA)
         tag, inner, _ = _head(signature, position)
-        if tag != _WITHIN:  # signed apart, so the content stands beside it; or another use of the same name
+        if tag != _WITHIN:  # a detached signature, or another use of the same identifier
             continue
         tag, start, end = _head(signature, inner)
         if tag == _PIECE:
@@ -85,7 +85,7 @@ def signed_contents(signature: bytes) -> Iterator[bytes]:
 
 
 def _join(signature: bytes, position: int, end: int) -> tuple[bytes, int]:
-    """Join the pieces that programs write when they do not know the length beforehand; pieces may hold pieces."""
+    """Join the pieces of a constructed octet string; pieces may be nested."""
     joined = bytearray()
     while position < end:
         tag, start, stop = _head(signature, position)
@@ -100,7 +100,7 @@ def _join(signature: bytes, position: int, end: int) -> tuple[bytes, int]:
 
 
 def _head(data: bytes, position: int) -> tuple[int, int, int]:
-    """Return the tag that stands there, and where its content begins and ends; without a length it ends with all."""
+    """Return the tag at a position, and the start and end of its content; without a length it ends with the data."""
     if position + 2 > len(data):
         return 0, len(data), len(data)
     tag, length = data[position], data[position + 1]
@@ -117,14 +117,14 @@ def _head(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 class _Collector:
-    """Gathers the parts of one message, each content once."""
+    """Collects the parts of one message, each content once."""
 
     def __init__(self, coverage: Coverage) -> None:
         self.coverage = coverage
         self.limits = coverage.limits
         self.parts: list[Part] = []
         self.doubts: list[str] = []
-        self._known: dict[bytes, list[int]] = {}  # each content, with the parts that have it
+        self._known: dict[bytes, list[int]] = {}  # each content, with the indexes of its parts
 
     def add(self, node: Node, content: bytes, suffix: str = "", name: str | None = None, media_type: str = "") -> None:
         """Add a part of the first view; the same content under another name or type is another part."""
@@ -152,7 +152,7 @@ class _Collector:
         )
 
     def _keep_by_each_name(self, part: Part) -> None:
-        """Keep a file once for each ending that its header gives it: which one counts is for the client to choose."""
+        """Keep a file once for each extension in its header, because clients choose differently."""
         self._keep(part)
         endings = {ending_of(part.name)}
         for number, name in enumerate(part.other_names, 1):
@@ -168,7 +168,7 @@ class _Collector:
             self.parts.append(part)
 
     def add_tree(self, data: bytes, tree: Tree) -> None:
-        covered = -1  # up to where an enclosing message is kept whole: what is in it is not kept whole again
+        covered = -1  # the end of an enclosing message that is kept whole: messages in it are not kept whole again
         for node in tree.nodes:
             if node.media.is_multipart and node.media.boundary:
                 self._add_asides(data, node)
@@ -197,7 +197,7 @@ class _Collector:
             self.add(node, data[node.body : node.end], suffix=".body")
 
     def _doubt_aside(self, text: bytes, node: Node) -> None:
-        """Doubt text outside of the parts that is not made of words: a rule and a link are, a file is not."""
+        """Report text outside of the parts that is not made of words: a ruler or a link is fine, a file is not."""
         for run in _RUN.finditer(text):
             if len(set(run.group())) > 12 and b"://" not in run.group():
                 self.doubts.append(f"Something other than words stands outside of the parts (part {node.path or '0'})")
@@ -228,7 +228,7 @@ class _Collector:
             self.add(node, file.content, f".embedded{number}", file.name or None)
 
     def _add_repeated(self, body: bytes, content: bytes, node: Node) -> None:
-        """Add a part once more by each further type or transfer encoding that its header gives it."""
+        """Add a part again for each further type or transfer encoding in its header."""
         for value in node.media.other_multiparts:
             self._add_multipart(value, body, node)
         for number, kind in enumerate(node.media.other_types, 1):
@@ -239,7 +239,7 @@ class _Collector:
             self.add(node, node.media.elsewhere.encode(), suffix=".elsewhere", media_type="text/uri-list")
 
     def _add_encoded(self, data: bytes, node: Node) -> None:
-        """Go into a multipart that has a transfer encoding of its own, which RFC 2045 6.4 forbids and clients undo."""
+        """Parse a multipart with a transfer encoding, which RFC 2045, section 6.4 forbids and clients decode."""
         kind = next((value for name, value in node.fields if name.strip() == b"content-type"), b"")
         self._add_multipart(kind, decode_transfer(data[node.body : node.end], node.media.encoding).content, node)
 
@@ -247,7 +247,7 @@ class _Collector:
         self._add_enclosed(b"Content-Type:" + kind.strip(b"\r\n") + b"\r\n\r\n" + body, node)
 
     def _add_enclosed(self, content: bytes, node: Node) -> None:
-        """Go into a message that is wrapped in a transfer encoding; it is smaller than its wrapping, so this ends."""
+        """Parse an enclosed message; it is smaller than its enclosing part, so the recursion ends."""
         if node.depth >= self.limits.depth:
             self.coverage.beyond("depth", Place(part=node.path))
         else:
@@ -258,7 +258,7 @@ class _Collector:
             self.add_tree(content, tree)
 
     def add_second_view(self, seen: list[SecondPart]) -> None:
-        """Join the second view: the same content is one part, seen by both, unless its name ends otherwise."""
+        """Join the second view: the same content is one part, seen by both, unless its extension differs."""
         both: set[int] = set()
         rest: list[SecondPart] = []
         for part in seen:
@@ -279,7 +279,7 @@ class _Collector:
             self._add_second(part, number)
 
     def _match_loosely(self, rest: list[SecondPart], both: set[int]) -> list[SecondPart]:
-        """Take contents that differ in white space for the same: parsers differ on line ends."""
+        """Match contents that differ only in white space: parsers differ on line ends."""
         loose = {_loosen(part.content): index for index, part in enumerate(self.parts) if index not in both}
         left: list[SecondPart] = []
         for part in rest:
@@ -311,7 +311,7 @@ def parse_message(
     report: StructureReport | None = None,
     coverage: Coverage | None = None,
 ) -> Message:
-    """Parse a message; `report` spares a second walk where the structure guard has just looked at the same bytes."""
+    """Parse a message; `report` is the structure report of the same bytes, if there is one."""
     coverage = coverage or Coverage(limits)
     report = report or check_structure(raw, limits)
     tree = report.tree or grow_tree(raw, limits)

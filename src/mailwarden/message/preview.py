@@ -1,4 +1,4 @@
-"""The safe preview: a hostile message as a document of words and plain formatting, with nothing to load or to run.
+"""The safe preview: a hostile message as text with plain formatting, without anything to load or run.
 
 The sanitiser (nh3) brings the page into one canonical form. From that form the document is written anew: tags of
 FORMATTING without any attribute, text, and our own notes for what a link leads to and where an image stood. So what
@@ -75,14 +75,14 @@ HEADERS = {
 
 
 class Preview(Struct, frozen=True):
-    """A document that can be shown in a sandboxed frame, and of which message it is."""
+    """A document for a sandboxed frame, and the message it shows."""
 
     document: str
     sha256: str = ""
 
 
 def preview_message(raw: bytes) -> Preview:
-    """Return the body that a reader would be shown, made safe."""
+    """Return the body that a mail client would show, made safe."""
     structure = check_structure(raw)
     if structure.tripped:
         return Preview(document_of(notice(structure.tripped[0].sentence)), sha256(raw).hexdigest())
@@ -93,7 +93,7 @@ def preview_message(raw: bytes) -> Preview:
 
 
 def chosen_part(message: Message) -> Part | None:
-    """Choose as mail readers do: the first page that is no attachment, else the first text."""
+    """Choose as mail clients do: the first HTML part that is no attachment, otherwise the first text."""
     bodies = [part for part in message.parts if part.disposition != "attachment" and not part.name]
     for kinds in (("text/html", "application/xhtml+xml"), ("text/plain",)):
         for part in bodies:
@@ -116,7 +116,7 @@ def shown(part: Part) -> str:
 
 
 def sanitised(page: str) -> str:
-    """Return a page as tags without attributes, text, and notes of ours; by construction there is nothing else."""
+    """Return a page as tags without attributes, text and our own notes; nothing else is written."""
     schemes = {scheme.lower() for scheme in islice(_SCHEME.findall(unescape(page)), MAX_SCHEMES)}  # shown: see above
     canonical = nh3.clean(
         page,
@@ -131,7 +131,7 @@ def sanitised(page: str) -> str:
 
 
 def _written_anew(canonical: str) -> Iterator[str]:
-    """Go over the canonical form, in which every tag begins with `<` and no text holds one."""
+    """Walk the canonical form, in which every tag begins with `<` and no text contains one."""
     last = 0
     waiting: list[str] = []  # the targets of the links that are open
     for tag in _TAG.finditer(canonical):
@@ -171,12 +171,12 @@ def _note(tag: str, text: str) -> str:
 
 
 def _text(piece: str) -> str:
-    """Return a piece between two tags; it is escaped already, and a stray sign would be made harmless here."""
+    """Return a piece between two tags; it is escaped already, and a stray character is escaped here."""
     return piece.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _escaped(text: str) -> str:
-    return escape("".join(sign for sign in text if sign.isprintable() or sign in "\n\t"))
+    return escape("".join(character for character in text if character.isprintable() or character in "\n\t"))
 
 
 def notice(sentence: str) -> str:

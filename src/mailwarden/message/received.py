@@ -18,13 +18,13 @@ from mailwarden.model.summary import HopSummary
 
 MAX_LINE = 2_000  # not inspection: a longer line is in no known format and ends the walk
 
-_GAP = r" {1,8}"  # a fold is a space here, so that a tab is never one of the writer's
+_GAP = r" {1,8}"  # a fold is a space here; the writing server never writes a tab
 _EHLO = r"[^\s()<>\"\\,;=]{1,255}"
-# A verified name, or what the servers write where there is none. What other servers write before an EHLO name is none.
+# A verified name, or the placeholder of a server. Words that other servers write before an EHLO name are no name.
 _NAME = r"(?!(?:[EHL]HLO|HELO|account|ident|verified) )(?:[A-Za-z0-9_.-]{1,255}|<unknown>)"
 _IP = r"(?:IPv6:)?([0-9A-Fa-f:.]{2,45})"
 _TEXT = r"[^()\[\]]{1,200}"
-# What Postfix and Sendmail write of TLS and of a login, between the address and `by`.
+# Remarks of Postfix and Sendmail on TLS and authentication, between the address and `by`.
 _TLS = (
     rf"(?:{_GAP}\((?:using {_TEXT}(?:\([^()\[\]]{{1,60}}\)[^()\[\]]{{0,200}}){{0,2}}|not using TLS"
     r"|No client certificate requested|Client did not present a certificate"
@@ -49,31 +49,31 @@ _SECOND_BY = re.compile(r"\sby\s", re.IGNORECASE)
 _FORMS = tuple(re.compile(form, re.IGNORECASE) for form in _PLACES)
 
 
-MAX_HOPS = 20  # shown: what history keeps
+MAX_HOPS = 20  # shown: in history
 _FROM_HOST = re.compile(r"from\s+([^\s;()]{1,255})", re.IGNORECASE)
 _BY_HOST = re.compile(r"(?:^|\s)by\s+([^\s;()]{1,255})", re.IGNORECASE)
 
 
 class Received(Struct, frozen=True):
-    """A line in a known form: the peer's address in its canonical form, and the host that wrote the line."""
+    """A field in a known form: the peer's IP address in canonical form, and the host that wrote the field."""
 
     peer: str
     by_host: str
 
 
 def read_received(line: str) -> Received | None:
-    """Return what a line says of the peer, or None where the line is in no known form."""
+    """Return the peer of a Received field, or None if the field is in no known form."""
     line = line[:MAX_LINE].strip(" \t")  # not inspection: see above
     for form in _FORMS:
         if (found := form.match(line)) and (peer := canonical_address(found[1])):
-            # A second `by` means that the first was part of a name that a server wrote as it came.
+            # With a second `by`, the first may be part of a name that the peer chose.
             again = _SECOND_BY.search(_PATH.sub("", line[found.end() :]))
             return None if again else Received(peer, found[2])
     return None
 
 
 def canonical_address(text: str) -> str:
-    """Return an IP address in its one spelling, IPv4-mapped as IPv4, or "" where the text is none."""
+    """Return an IP address in its one spelling, IPv4-mapped as IPv4, or "" if the text is not one."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -82,12 +82,12 @@ def canonical_address(text: str) -> str:
 
 
 def find_hops(message: Message) -> tuple[HopSummary, ...]:
-    """Read the Received lines, the latest first; what a line does not say stays empty."""
+    """Return the hops of the Received fields, the latest first; missing values are empty."""
     return tuple(map(_hop_of, message.all_headers("received")[:MAX_HOPS]))
 
 
 def _hop_of(value: str) -> HopSummary:
-    value = value[:2_000]  # shown: what history keeps
+    value = value[:2_000]  # shown: in history
     way, _, moment = value.rpartition(";")
     way = way or value
     by = _BY_HOST.search(way)
@@ -98,10 +98,10 @@ def _hop_of(value: str) -> HopSummary:
         from_host=_printable(come[1]) if come else "",
         by_host=_printable(by[1]) if by else "",
         address=known.peer if known else "",
-        moment=_printable(moment.strip())[:100] if way is not value else "",  # shown: what history keeps
+        moment=_printable(moment.strip())[:100] if way is not value else "",  # shown: in history
     )
 
 
 def _printable(text: str) -> str:
-    """Drop what cannot be seen: control characters, and those that turn the direction of a text."""
+    """Remove control characters and characters that change the text direction."""
     return text if text.isprintable() else "".join(filter(str.isprintable, text))

@@ -1,8 +1,8 @@
-"""Whether a message has one sender: what makes two readers take different addresses for the one in From.
+"""Checks that a message has one sender: reasons why two parsers may read different addresses from From.
 
-SPF, DKIM and DMARC vouch for one address, and the recipient reads one. Where those can differ, neither counts. A From
-is read three times: by the reader that the whole product uses (`identity`), by the grammar of RFC 5322, section 3.4,
-on the text before encoded words are decoded, and by a parser written by others.
+SPF, DKIM and DMARC authenticate one address, and the recipient reads one. If the two can differ, neither counts. From
+is parsed three times: by `addresses`, which the whole product uses; by the grammar of RFC 5322, section 3.4, before
+encoded words are decoded; and by a third-party parser.
 Security: works on hostile bytes; one pass over the header block, linear patterns, and it never raises.
 """
 
@@ -20,14 +20,14 @@ MAX_DOUBTS = 5  # not inspection: one is enough
 MAX_VALUE = 2_000  # not inspection: a longer From is ambiguous in itself
 
 _FROM = b"from"
-# Every line break that some reader knows: RFC 5322, section 2.1 has CRLF alone.
+# Every line break that some parser accepts: RFC 5322, section 2.1 allows only CRLF.
 _ANY_BREAK = re.compile(rb"\r\n|[\r\n\x0b\x0c\x1c-\x1e\x00]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 _NOT_GRAPHIC = re.compile(rb"[^!-~]+")
 _BLANK = b" \t\r\x0b\x0c\x00"
 _FIELD_NAME = re.compile(rb"[!-9;-~]+:")  # RFC 5322, section 3.6.8
-_MAILBOX_LINE = re.compile(rb">?From ")  # the envelope line of an mbox file, which every reader skips
+_MAILBOX_LINE = re.compile(rb">?From ")  # the envelope line of an mbox file, which every parser skips
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-# Embeddings, overrides and isolates: what stands behind them is shown in another order (Unicode Annex 9).
+# Embeddings, overrides and isolates: they reorder the text after them (Unicode Annex 9).
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _ENCODED_WORD = re.compile(r"=\?[^?\s]{1,40}\?[bBqQ]\?[^?]*\?=")
 _CANDIDATE = re.compile(r"([^\s<>()\[\]\",;:@]*)@([^\s<>()\",;:@]*)")
@@ -41,7 +41,7 @@ _CLEAR_SPEC = re.compile(r'(?:[^\s"\\()<>@,;:\[\]]+|"[^"\\@<>\s]*")@(?:[^\s"\\()
 
 @dataclass(slots=True)
 class _Mailbox:
-    """One entry of an address list while it is read."""
+    """One entry of an address list while it is parsed."""
 
     phrase: list[str] = field(default_factory=list)
     angles: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ def _is_from_line(line: bytes) -> bool:
 
 
 def _ends_early(block: bytes) -> bool:
-    """Tell whether a From, or the rest of one, follows a line that is blank or is no field."""
+    """Return whether a From field, or its continuation, follows a blank line or a line that is no field."""
     ended = blank = in_from = False
     for number, line in enumerate(block.replace(b"\r\n", b"\n").split(b"\n")):
         if not line:
@@ -125,7 +125,7 @@ def _ends_early(block: bytes) -> bool:
 
 
 def _begins_late(raw: bytes, body: int) -> bool:
-    """Tell whether a header goes on behind its end: after empty lines at the top, or line ends of another kind."""
+    """Return whether a header continues after its end: after empty lines at the top, or after other line ends."""
     rest = raw[body : body + 65_536]
     if not raw[:body].strip():
         start = rest.lstrip(b"\r\n\t ")
@@ -183,26 +183,26 @@ def _doubt_specs(addressed: list[_Mailbox]) -> Iterator[str]:
 
 
 def _is_other_text(spec: str) -> bool:
-    """Tell whether an address is not UTF-8, or is another one in the form that RFC 5895 gives to domains."""
+    """Return whether an address is not UTF-8, or changes when its domain is normalised (RFC 5895)."""
     domain = spec.rpartition("@")[2]
     return not spec.isascii() and (
-        any("\ud800" <= sign <= "\udfff" for sign in spec)
+        any("\ud800" <= character <= "\udfff" for character in spec)
         or "\u3002" in domain
         or unicodedata.normalize("NFKC", domain) != unicodedata.normalize("NFC", domain)
     )
 
 
 def _is_loose(mailbox: _Mailbox) -> bool:
-    """Tell whether a mailbox is not `phrase <address>` or `address`, so that readers pick different pieces."""
+    """Return whether a mailbox is neither `phrase <address>` nor `address`, so that parsers read it differently."""
     if mailbox.stray or len(mailbox.angles) > 1 or mailbox.after:
         return True
     if "@" in mailbox.spec:
         return not _CLEAR_SPEC.fullmatch(mailbox.spec)
-    return "@" in mailbox.text  # `somebody@shown.example <>`
+    return "@" in mailbox.text  # `shown@brand.example <>`
 
 
 def _hides_address(mailboxes: list[_Mailbox]) -> bool:
-    """Tell whether a reader that decodes first finds an address in a name (RFC 2047, section 6.2 says when)."""
+    """Return whether a parser that decodes encoded words first finds an address in a name (RFC 2047, section 6.2)."""
     for mailbox in mailboxes:
         for word in _ENCODED_WORD.findall(mailbox.text):
             shown = decode_value(word.encode("utf-8", "surrogateescape"))
@@ -212,7 +212,7 @@ def _hides_address(mailboxes: list[_Mailbox]) -> bool:
 
 
 def _read_mailboxes(text: str) -> tuple[list[_Mailbox], bool]:
-    """Read an address list by its grammar, and tell whether a group or a comment hides an address."""
+    """Parse an address list by its grammar, and return whether a group or a comment hides an address."""
     text, loose = _without_comments(text)
     found = [_Mailbox()]
     for match in _TOKEN.finditer(text):
@@ -237,31 +237,31 @@ def _read_mailboxes(text: str) -> tuple[list[_Mailbox], bool]:
 
 
 def _without_comments(text: str) -> tuple[str, bool]:
-    """Take comments out; tell whether one stands inside an address, or is never closed (RFC 5322, section 3.2.2)."""
+    """Remove comments; return whether one is inside an address or never closed (RFC 5322, section 3.2.2)."""
     if "(" not in text:
         return text, False
     kept: list[str] = []
     depth = last = 0
     loose = False
     for match in re.finditer(r'\\.|"(?:[^"\\]|\\.)*"|[()]', text, re.DOTALL):
-        sign = match.group()
-        if sign == "(":
+        character = match.group()
+        if character == "(":
             if depth == 0:
                 kept.append(text[last : match.start()])
                 loose = loose or text[match.start() - 1 : match.start()] not in ("", " ", "\t", ">", '"', ",")
             depth += 1
-        elif sign == ")" and depth:
+        elif character == ")" and depth:
             depth -= 1
             last = match.end()
             loose = loose or (depth == 0 and text[last : last + 1] not in ("", " ", "\t", "<", ",", ";"))
-        elif sign == ")":
+        elif character == ")":
             loose = True
     kept.append(text[last:] if depth == 0 else "")
     return " ".join(kept), loose or depth > 0
 
 
 def _foreign_reading(value: bytes) -> str:
-    """Return the address that another parser reads, "" where it reads none."""
+    """Return the address that the third-party parser reads, or ""."""
     try:
         sender = fast_mail_parser.parse_email(b"From:" + value.replace(b"\r", b" ") + b"\r\n\r\n").from_
     except (fast_mail_parser.ParseError, ValueError):

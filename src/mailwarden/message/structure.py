@@ -15,7 +15,7 @@ from mailwarden.message.limits import KEPT, LIMITS, Limits
 from mailwarden.message.media import Media, read_media
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
 
-NEAR_MISSES = 10_000  # lines compared with the open boundaries for likeness; a flood of them is doubtful in itself
+NEAR_MISSES = 10_000  # lines compared with the open boundaries; more of them are a doubt in themselves
 
 
 _ADDRESS_HEADERS = frozenset({b"from", b"to", b"cc", b"bcc", b"reply-to", b"sender"})
@@ -26,12 +26,12 @@ _BLANK_LINE = re.compile(rb"\n[ \t]+\r?(?:\n|\Z)")
 _HIDDEN_PART = re.compile(rb"(?:\A|\n)content-(?:type|transfer-encoding|disposition)[ \t]*:", re.IGNORECASE)
 _ENCODING_FIELD = re.compile(rb"(?:\A|\n)content-transfer-encoding[ \t]*:", re.IGNORECASE)
 _OTHER_BREAKS = re.compile(rb"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
-LINES = "lines"  # the one limit beyond which no engine is asked: one may take gigabytes for such a message
+LINES = "lines"  # beyond this limit no engine is asked: one may need gigabytes for such a message
 
 
 @dataclass(slots=True)
 class Node:
-    """One entity: its place, its header fields and where its body lies."""
+    """One entity: its path, its header fields and the position of its body."""
 
     path: str
     depth: int
@@ -40,7 +40,7 @@ class Node:
     end: int
     fields: list[Field]
     media: Media
-    level: int = 0  # how many multiparts enclose it within this tree
+    level: int = 0  # the number of enclosing multiparts in this tree
     children: int = 0
     preamble_end: int = -1
     epilogue: int = -1
@@ -87,12 +87,12 @@ class Grower:
             )
             self._candidates.pop()
         self._enter(0, self._root or "", self._depth)
-        self._meet_candidates()
+        self._read_candidates()
         self._finish()
         return self.tree
 
-    def _meet_candidates(self) -> None:
-        """Go over the boundary lines; the common case, a line that is no boundary, is kept short."""
+    def _read_candidates(self) -> None:
+        """Process the boundary candidates; the common case, a line that is no boundary, is fast."""
         candidates, raw = self._candidates, self.raw
         reach = self.limits.boundary + 80
         while not self._stopped and self._stack and self._index < len(candidates):
@@ -101,7 +101,7 @@ class Grower:
             end = raw.find(b"\n", position + 3, position + reach)
             text = raw[position + 3 : end if end >= 0 else position + reach].rstrip(b" \t\r")
             if text in self._active or text.endswith(b"--"):
-                self._meet(text, position, end + 1 if end >= 0 else min(position + reach, len(raw)))
+                self._read_boundary(text, position, end + 1 if end >= 0 else min(position + reach, len(raw)))
             elif self._misses <= NEAR_MISSES:
                 self._look_at_near_miss(text)
 
@@ -122,7 +122,7 @@ class Grower:
         return self.raw[start:end].rstrip(b" \t\r"), end + 1
 
     def _match(self, text: bytes) -> tuple[int, bool]:
-        """Tell which open multipart a boundary line belongs to, or -1, and whether it closes it."""
+        """Return the open multipart of a boundary line, or -1, and whether the line closes it."""
         level = self._active.get(text, -1)
         if level >= 0:
             return level, False
@@ -130,7 +130,7 @@ class Grower:
             return self._active.get(text[:-2], -1), True
         return -1, False
 
-    def _meet(self, text: bytes, position: int, after: int) -> None:
+    def _read_boundary(self, text: bytes, position: int, after: int) -> None:
         level, closes = self._match(text)
         if level < 0:
             self._look_at_near_miss(text)
@@ -184,7 +184,7 @@ class Grower:
             self._doubt(f"The multipart at {node.path or 'the top'} is never closed.")
 
     def _enter(self, start: int, path: str, depth: int) -> None:
-        """Read the header block at `start`, and go down where a message lies in a message."""
+        """Parse the header block at `start`, and descend into enclosed messages."""
         inside = False  # a message that is no multipart has one part of its own, numbered 1
         while not self._stopped:
             if depth > self.limits.depth:
@@ -243,7 +243,7 @@ class Grower:
         return -1
 
     def _header_end(self, start: int) -> int:
-        """Return where the body begins: after the next empty line, searched once however often it is asked for."""
+        """Return where the body begins: after the next empty line, searched only once."""
         raw = self.raw
         if start == 0 and raw[:1] == b"\n":
             return 1
@@ -259,7 +259,7 @@ class Grower:
         return first + len(usual) if first >= 0 else end
 
     def _find_once(self, needle: bytes, origin: int, end: int) -> int:
-        """Find within [origin, end), going over no byte twice as long as the origins rise."""
+        """Find within [origin, end); no byte is searched twice while the origins rise."""
         since, until, found = self._searched.get(needle, (0, -1, -1))
         if since <= origin and (origin <= found or (found < 0 and end <= until)):
             return found if found < end else -1
@@ -296,7 +296,7 @@ def _candidates(raw: bytes, most: int) -> list[int]:
 
 
 class Trip(Struct, frozen=True):
-    """A limit that the message ran into: its name in `Limits`, a sentence for people, the place in the message."""
+    """A limit that the message exceeded: its name in `Limits`, a sentence, and the place in the message."""
 
     limit: str
     sentence: str
@@ -306,11 +306,11 @@ class Trip(Struct, frozen=True):
 class StructureReport(Struct, frozen=True):
     tripped: tuple[Trip, ...] = ()
     ambiguities: tuple[str, ...] = ()
-    tree: Tree | None = None  # what the parser goes on with; not for the wire
+    tree: Tree | None = None  # for the parser; not sent between processes
 
 
 def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> StructureReport:
-    """Walk the structure of a message and report what is beyond a limit or readable in two ways."""
+    """Walk the structure of a message, and report exceeded limits and ambiguities."""
     data = raw if isinstance(raw, bytes) else bytes(raw)
     tree = grow_tree(data, limits)
     trips = [Trip(limit, sentence, Place(part=place)) for limit, sentence, place in tree.trips]
@@ -326,7 +326,7 @@ def check_structure(raw: bytes | memoryview | mmap, limits: Limits = LIMITS) -> 
 
 
 def _unique(trips: list[Trip]) -> tuple[Trip, ...]:
-    """Keep the first trip of each limit: the message is refused for one, a thousand repeat it."""
+    """Keep the first trip of each limit: one is enough to reject the message."""
     first: dict[str, Trip] = {}
     for trip in trips:
         first.setdefault(trip.limit, trip)
@@ -362,7 +362,7 @@ def _trip(node: Node, trips: list[Trip], limit: str, sentence: str) -> None:
 
 
 def _doubt_node(data: bytes, node: Node) -> list[str]:
-    """Look at the bytes of one header block, and at what lies before the first part of a multipart."""
+    """Check the bytes of one header block, and the text before the first part of a multipart."""
     doubts: list[str] = []
     block = data[node.start : min(node.body, node.start + 1_048_576)]
     where = f"part {node.path}" if node.path else "the message itself"
@@ -393,12 +393,12 @@ def _doubt_node(data: bytes, node: Node) -> list[str]:
 
 
 def _hides_part(data: bytes, start: int, end: int) -> bool:
-    """Tell whether text outside the parts looks like a part; as much of it as nobody writes is doubtful in itself."""
+    """Return whether text outside the parts looks like a part; a very long text counts as one."""
     return end - start > _ASIDE or _HIDDEN_PART.search(data, start, end) is not None
 
 
 def _has_doubtful_blank(block: bytes, encoding: bytes) -> bool:
-    """Tell whether a reader who takes a line of white space for the end of the headers sees another message.
+    """Return whether a parser that ends the headers at a line of white space sees another message.
 
     Reports folded into a header often have such lines, so one counts only where the line after it is not folded
     and MIME headers follow, or where a transfer encoding was named before it.
@@ -419,7 +419,7 @@ def _has_odd_break(fields: list[Field]) -> bool:
 
 
 def _doubt_bytes(data: bytes, tree: Tree) -> list[str]:
-    """Look for bytes that no mail has; only multiparts depend on line ends in the body."""
+    """Search for bytes that no mail has; only multiparts depend on line ends in the body."""
     doubts: list[str] = []
     if data[:4].startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
         doubts.append("The message begins with a byte order mark")

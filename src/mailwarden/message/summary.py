@@ -1,4 +1,4 @@
-"""What is remembered of a message: addresses, subject, parts, hops; its links are added by the analysis.
+"""The summary of a message in history: addresses, subject, parts and hops; the analysis adds the links.
 
 Security: works on a parsed hostile message; every field is bounded.
 """
@@ -36,4 +36,4 @@ def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
 
 def _recipients(message: Message, limits: Limits) -> tuple[str, ...]:
     found = (each.address for each in read_addresses(message.header("to"), limits) if each.address)
-    return tuple(found)[:_SHOWN_ADDRESSES]  # shown: what history keeps
+    return tuple(found)[:_SHOWN_ADDRESSES]  # shown: in history

@@ -1,4 +1,4 @@
-"""URLs in text: found in linear time, and brought to the form in which hosts are compared.
+"""URLs in text: found in linear time, and normalised for comparison.
 
 Security: works on hostile text; bounded by number and length, and it never raises.
 """
@@ -25,20 +25,20 @@ _LAST_LABEL = re.compile(
 _NAME_BACKWARDS = re.compile(r"[\w.\u3002\uff0e\uff61-]{1,253}")
 _TAIL = re.compile(r"(?::\d{1,5})?(?:[/?#][^\s<>\"'`\\{}|^]*)?")
 _BARE_ADDRESS = re.compile(r"(?<![\w.@/:=&%+-])(?:\d{1,3}\.){3}\d{1,3}(?:(?::\d{1,5})?/[^\s<>\"'`\\{}|^]*|:\d{2,5}\b)")
-_NO_NAME_AFTER = frozenset("@/:=&%+\\")  # what stands before a name that is a part of something else
+_NO_NAME_AFTER = frozenset("@/:=&%+\\")  # characters before a name that is part of something else
 # A URL in angle brackets may be broken over lines (RFC 3986, appendix C).
 _ANGLED = re.compile(r"<\s*(?:URL:)?\s*((?:https?|ftp)://[^<>]{1,4096}?)\s*>", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
 _HINT = re.compile(r"://|www\.", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]{0,30}):", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#\\]")
-_DROPPED = {ord(sign): None for sign in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
+_DROPPED = {ord(character): None for character in "\t\r\n\u00ad\u200b\u200c\u200d\u2060\ufeff"}
 _TO_DROP = re.compile(f"[{''.join(map(chr, _DROPPED))}]")
-_AROUND = "".join(map(chr, range(0x21)))  # what browsers take off both ends of an address
+_AROUND = "".join(map(chr, range(0x21)))  # characters that browsers strip from both ends of an address
 _REMEMBERED = 1_000  # characters of a URL whose host is kept
 _WEB_SCHEME = re.compile(r"^(h)tt(ps?)$", re.IGNORECASE)
 _WEB = frozenset({"http", "https", "ftp"})
-# Schemes whose address names no host, whatever stands behind two slashes.
+# Schemes without a host, even after two slashes.
 _HOSTLESS = frozenset({"javascript", "vbscript", "data", "cid", "mid", "about", "blob", "mailto", "tel", "sms", "urn"})
 
 
@@ -59,7 +59,7 @@ def find_urls(text: str, coverage: Coverage | None = None, place: Place = WHOLE_
 
 
 def find_bare_links(text: str, coverage: Coverage | None = None, place: Place = WHOLE_MESSAGE) -> tuple[str, ...]:
-    """Find what readers' programs make links of though no scheme stands before it, such as `shop.example.com/pay`."""
+    """Find links without a scheme that mail clients make clickable, such as `shop.example.com/pay`."""
     coverage = coverage or Coverage()
     return tuple(coverage.first(dict.fromkeys(_bare_links(text, coverage, place)), "urls", place))
 
@@ -81,7 +81,7 @@ def _bare_links(text: str, coverage: Coverage, place: Place) -> Iterator[str]:
 
 
 def _is_bare(text: str, start: int, name: str) -> bool:
-    """Tell a name of its own from a part of an address, a path or a longer word."""
+    """Return whether a name stands alone, and is not part of an address, a path or a longer word."""
     if not name or ".." in name or name[:4].lower() == "www.":
         return False
     return not (start and text[start - 1] in _NO_NAME_AFTER)
@@ -119,7 +119,7 @@ def _read_host(url: str) -> str:
 
 
 def addresses_inside(url: str) -> tuple[str, ...]:
-    """Return the web addresses that a link of another scheme hands on, such as `microsoft-edge:https://...`."""
+    """Return the web addresses inside a link of another scheme, such as `microsoft-edge:https://...`."""
     scheme = _SCHEME.match(url)
     if scheme is None or scheme[1].lower() in _WEB or scheme[1].lower() in ("data", "mailto"):
         return ()
@@ -127,7 +127,7 @@ def addresses_inside(url: str) -> tuple[str, ...]:
 
 
 def defang(url: str) -> str:
-    """Return a link or a host so that no reader and no program takes it for one to follow."""
+    """Return a defanged link or host, which no client makes clickable."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "", url
@@ -138,7 +138,7 @@ def defang(url: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def normalize_host(host: str) -> str:
-    """Bring a host to lower-case A-labels; what IDNA refuses is kept in lower case as it is."""
+    """Bring a host to lower-case A-labels; a host that IDNA rejects is only lowered."""
     host = (
         (unquote(host) if "%" in host else host).strip().strip(".").lower()[:1_000]
     )  # not inspection: no name is longer (RFC 1035)
@@ -157,7 +157,7 @@ def _suffixes() -> PublicSuffixList:
 
 @lru_cache(maxsize=4_096)
 def registrable_domain(host: str) -> str:
-    """Return the domain that somebody registered, such as `shop.example.co.uk` -> `example.co.uk`, or ""."""
+    """Return the registrable domain, such as `shop.example.co.uk` -> `example.co.uk`, or ""."""
     if not host or host.startswith("[") or host.replace(".", "").isdigit():
         return ""
     found = _suffixes().privatesuffix(host)
@@ -165,12 +165,12 @@ def registrable_domain(host: str) -> str:
 
 
 def has_known_ending(host: str) -> bool:
-    """Tell whether a name ends as names of the public Internet do."""
+    """Return whether a name ends in a public suffix."""
     return _suffixes().publicsuffix(host, accept_unknown=False) is not None
 
 
 def is_public_suffix(domain: str) -> bool:
-    """Tell whether a domain is one under which many owners register, such as `co.uk`; unknown names are none."""
+    """Return whether a domain is a public suffix, such as `co.uk`; unknown names are not."""
     rules = _suffix_rules()
     if domain in rules or f"*.{domain}" in rules:
         return f"!{domain}" not in rules
@@ -185,7 +185,7 @@ def _suffix_rules() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _top_names() -> frozenset[str]:
-    """Return what names of the public Internet end in, in the letters that people see and as A-labels."""
+    """Return the public suffixes as U-labels and as A-labels."""
     names = {line.rpartition(".")[2] for line in _suffix_lines()}
     return frozenset((*names, *map(encode_idn, names)))
 
@@ -206,7 +206,7 @@ def _trim(url: str) -> str:
 
 
 def as_web_url(url: str) -> str:
-    """Return an address of any scheme as one of the web: an entry of a list names a host, whatever goes to it."""
+    """Return an address of any scheme as a web address: list entries name a host for all schemes."""
     scheme, slashes, rest = url.strip().partition("://")
     is_other = bool(slashes) and scheme.isascii() and scheme.replace("-", "").isalnum() and scheme.lower() not in _WEB
     return f"http://{rest}" if is_other else url
