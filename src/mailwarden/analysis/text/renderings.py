@@ -194,11 +194,7 @@ def _markup_in(source: Source, text: str) -> str:
     if "<" in start and any(namespace in text for namespace in _MARKUP) and _is_xml(source, start):
         return text
     plain = source.media_type == "text/plain" and not source.attached
-    if (
-        not plain
-        and source.media_type not in ("text/csv", "text/css", "text/markdown")
-        and _FRAGMENT_START.match(text, begin)
-    ):
+    if not plain and source.media_type not in _NO_PAGES and _FRAGMENT_START.match(text, begin):
         return text
     return ""
 
