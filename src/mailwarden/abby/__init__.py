@@ -1,1 +1,1 @@
-"""The API process: scanning and status over HTTPS on port 9081."""
+"""The API process: scanning, lists, quarantine, reports, status and the console over HTTPS on port 9081."""

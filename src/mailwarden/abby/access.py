@@ -1,7 +1,7 @@
-"""Who calls: static bearer tokens on the Email Scanning API, API keys on the List API, and what each may do.
+"""Authentication and permissions: static bearer tokens of the Email Scanning API and API keys of the List API.
 
-Security: secrets pass through here. They are compared by digest in constant time, tokens all of them each time; none
-is ever logged or answered. A key is no token and a token no key: each is refused where the other belongs.
+Security: secrets pass through here. Tokens are compared by digest in constant time, always all of them; no secret is
+logged or returned. An API key is rejected where a token is expected, and the reverse.
 """
 
 import hashlib
@@ -60,24 +60,24 @@ KeyHandler = Callable[[Call, KeyCaller], Awaitable[web.StreamResponse]]
 
 
 class Access:
-    """Knows every token by its digest."""
+    """Authenticates callers by the digests of the tokens."""
 
     def __init__(self, tokens: Sequence[StaticApiToken]) -> None:
         self._callers = tuple((_digest_of(token.token), _caller_of(token)) for token in tokens)
 
     def authenticate(self, authorization: Sequence[str]) -> Caller:
-        """Return who calls, from the request's Authorization headers."""
+        """Return the caller of the Authorization headers, or raise."""
         presented = hashlib.sha256(bearer_token(authorization).encode("utf-8", "surrogateescape")).digest()
         found: Caller | None = None
         for digest, caller in self._callers:
             if equal(digest, presented):
-                found = caller  # and look at the rest all the same: the time taken tells nothing
+                found = caller  # compare the others too, so that the time reveals nothing
         if found is None:
             raise InvalidCredentials("This token is not known.")
         return found
 
     def protect(self, permission: str, handler: KnownHandler) -> Handler:
-        """Return a handler that lets in only callers who hold the permission, before it reads anything of them."""
+        """Return a handler that checks the permission before it reads the request."""
 
         async def protected(call: Call) -> web.StreamResponse:
             caller = self.authenticate(call.request.headers.getall("Authorization", ()))
@@ -89,16 +89,16 @@ class Access:
 
 
 class KeyAccess:
-    """Asks for API keys, and for patience of those who call too often."""
+    """Authenticates API keys and applies their rate limits."""
 
     def __init__(self, keys: ApiKeys, rates: SharedRateLimiter) -> None:
         self._keys = keys
         self._rates = rates
 
     def protect(self, scope: KeyScope, handler: KeyHandler) -> Handler:
-        """Return a handler that lets in only keys with the scope, before it reads anything of them.
+        """Return a handler that checks the key's scope before it reads the request.
 
-        Every answer to a valid key tells how many calls it has left; an answer that streams says so by itself.
+        Every response to a valid key has the RateLimit headers; a streamed response adds them itself.
         """
 
         async def protected(call: Call) -> web.StreamResponse:
@@ -122,7 +122,7 @@ class KeyAccess:
 
 
 def api_key(authorization: Sequence[str]) -> str:
-    """Return the API key of the Authorization header, or raise the error that says why there is none."""
+    """Return the API key of the Authorization header, or raise."""
     if len(authorization) != 1:
         raise Unauthenticated("Send one header `Authorization: apikey <key>`.", scheme="apikey")
     scheme, _, key = authorization[0].partition(" ")
@@ -136,7 +136,7 @@ def api_key(authorization: Sequence[str]) -> str:
 
 
 def bearer_token(authorization: Sequence[str]) -> str:
-    """Return the token of the Authorization header, or raise the error that says why there is none."""
+    """Return the bearer token of the Authorization header, or raise."""
     if len(authorization) != 1:
         raise Unauthenticated("Send one header `Authorization: Bearer <token>`.")
     scheme, _, token = authorization[0].partition(" ")

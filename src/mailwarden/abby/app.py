@@ -1,4 +1,4 @@
-"""Puts abby together: the route table, who may call, the guards, the tenants, and the port it listens on."""
+"""Assembles abby: the route table, credentials, guards, tenants, console and the HTTPS listener."""
 
 import asyncio
 import ssl
@@ -80,12 +80,12 @@ from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics
 from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answers
 
-SEARCHES = 4  # of history at once; others wait for a moment
+SEARCHES = 4  # concurrent searches of history; others wait
 
 
 @asynccontextmanager
 async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
-    """Start everything abby needs; end it in the opposite order."""
+    """Start all parts of abby; stop them in reverse order."""
     metrics = Metrics()
     core = config.service_providers.core
     async with AsyncExitStack() as stack:
@@ -109,7 +109,7 @@ async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]
         stack.push_async_callback(watch.stop)
         spool = prepare_spool(folder / config.spool)
         guards = GuardClient(session, watch, metrics)
-        # Searches have connections of their own, so that people who search never keep a scan waiting.
+        # Searches have their own connections, so that they never delay a scan.
         searches = Database(config.database.url, SEARCHES)
         stack.push_async_callback(searches.close)
         history = open_history(searches)
@@ -198,7 +198,7 @@ def build_routes(
     quarantine: QuarantineApi,
     health: Health,
 ) -> list[Route]:
-    """Return the route table: every path of this API, who may use it, and what answers."""
+    """Return the route table, grouped by credential: path, permission and handler."""
 
     async def show_metrics(*_: object) -> web.StreamResponse:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
@@ -274,7 +274,7 @@ MAX_PROVIDER_CONNECTIONS = 8
 async def offer_openid_login(
     stack: AsyncExitStack, visitors: VisitorSessions, config: ConsoleConfig, folder: Path
 ) -> None:
-    """Let the visitors send people to the provider; what that needs ends with the stack."""
+    """Enable the OpenID login if it is configured; its connections end with the stack."""
     wanted = config.open_id_connect
     if wanted is None:
         return

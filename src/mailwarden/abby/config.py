@@ -1,4 +1,4 @@
-"""The console's part of abby's configuration: `console` in `abby/abby/abby.yml`."""
+"""abby's configuration, `abby/abby/abby.yml`, with the console's part."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ RoleName = Literal["deployment-administrator", "tenant-administrator", "analyst"
 
 
 class OpenIdConnect(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Logging in by the organisation's own provider."""
+    """Login by the organisation's OpenID provider."""
 
     issuer: Annotated[str, Meta(description="The provider's issuer, `https://login.example/realm`.")]
     client_id: Annotated[str, Meta(min_length=1, max_length=255, description="Mailwarden's client id at the provider.")]
@@ -77,7 +77,7 @@ class ConsoleConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 def is_site(text: str, *, path: bool = False) -> bool:
-    """Tell whether the text is an https address, with a path or without."""
+    """Return whether the text is an https URL, with or without a path."""
     try:
         parts = urlsplit(text)
         plain = not parts.query and not parts.fragment and parts.username is None and parts.port != 0
@@ -105,7 +105,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 
 
 class Core(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The guards that analyze."""
+    """The guards that scan messages."""
 
     hosts: Annotated[
         tuple[str, ...],
@@ -131,7 +131,7 @@ class Core(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class ServiceProviders(Struct, frozen=True, rename="camel", forbid_unknown_fields=False):
-    """A map (specification, section 1, step 3): `core` is mandatory, and abby has no use for other entries."""
+    """A map (specification, section 1, step 3): `core` is required, other entries are ignored."""
 
     core: Annotated[Core, Meta(description="The guards.")]
 
@@ -176,7 +176,7 @@ class AbbyTls(Tls, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class PublicTls(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The certificate for callers and browsers, of an authority that they trust; `tls` is for the guards then."""
+    """The certificate for callers and browsers, from a CA that they trust; `tls` is then for guards only."""
 
     certificate: Annotated[str, Meta(description="Certificate chain, PEM: abby's own certificate first.")]
     key: Annotated[str, Meta(description="Private key, PEM, readable only by this process.")]

@@ -1,4 +1,9 @@
-"""What a guard's answer means: a result, a refusal, a death, or one line of an analysis that is being watched."""
+"""Sends a message to a guard and returns its result: the least loaded guard first, the next if one rejects or fails.
+
+A rejection costs the guard nothing, so all guards may be asked. A guard that accepted the message and did not answer
+may have crashed because of it, so at most two guards get one message. Every attempt has the same ggrid: history keeps
+one row.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -50,11 +55,11 @@ from mailwarden.wire.guard import (
 from mailwarden.wire.scanning import ErrorBody, MessageAnalysisResult
 
 MAX_ANSWER = 1_048_576
-MAX_LINES = 100  # there are a dozen analyzers
+MAX_LINES = 100  # one line per analyzer, with room
 DISABLED = "Scanning is disabled: no guard has scanSources.restApi in guard.yml. An operator has to enable it."
 REJECTED = "A guard rejects abby's certificate. Add a name of it to tls.clientNames in guard.yml."
 
-# What guards refuse with, the one to answer first: the fuller the truth for the caller, the higher.
+# Errors of guards, the most informative for the caller first.
 _REFUSALS: Mapping[str, type[MailwardenError]] = {
     error.code: error for error in (Overloaded, EngineUnavailable, ScanningDisabled, ShuttingDown)
 }
@@ -67,7 +72,7 @@ _decode_error = msgspec.json.Decoder(ErrorBody).decode
 
 
 class Refused(Exception):
-    """The guard did not take the message."""
+    """The guard rejected the message before it accepted it."""
 
     def __init__(self, error: MailwardenError) -> None:
         super().__init__(error.code)
@@ -75,7 +80,7 @@ class Refused(Exception):
 
 
 class Died(Exception):
-    """The guard took the message, or may have, and gave no usable answer."""
+    """The guard accepted the message, or may have, and gave no usable answer."""
 
     def __init__(self, error: MailwardenError, kind: str) -> None:
         super().__init__(kind)
@@ -85,7 +90,7 @@ class Died(Exception):
 
 @contextmanager
 def guard_errors() -> Iterator[None]:
-    """Say of a broken connection whether the guard refused the message or died, perhaps of it."""
+    """Map a connection error to Refused before the message was sent, and to Died after."""
     try:
         yield
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
@@ -110,7 +115,7 @@ def retry_after_in(response: aiohttp.ClientResponse) -> int | None:
 
 
 def result_in(status: int, raw: bytes, ggrid: UUID, retry_after: int | None = None) -> MessageAnalysisResult:
-    """Return the result that a guard's answer holds, or raise what the answer means."""
+    """Return the result in a guard's answer, or raise its error."""
     try:
         if status == 200:
             result = _decode_result(raw)
@@ -135,7 +140,7 @@ def _malformed_answer() -> CoreError:
 
 
 def worst_error(refusals: list[MailwardenError], deaths: list[MailwardenError]) -> MailwardenError:
-    """Return the error that tells the caller most: who refused may take it later, who died may not."""
+    """Return the most informative error: rejections before failures."""
     for kind in _REFUSALS.values():
         for error in refusals:
             if isinstance(error, kind):
@@ -144,7 +149,7 @@ def worst_error(refusals: list[MailwardenError], deaths: list[MailwardenError]) 
 
 
 class ProgressReader:
-    """Reads the lines of a watched analysis; the first is looked at ahead, so that another guard can still be asked."""
+    """Reads the lines of a watched analysis; it reads the first ahead, so that another guard can still be asked."""
 
     def __init__(self, content: aiohttp.StreamReader, ggrid: UUID) -> None:
         self._content = content
@@ -154,14 +159,14 @@ class ProgressReader:
         self._lines = 0
 
     async def look_ahead(self) -> None:
-        """Wait for the first line; without one, the guard died."""
+        """Wait for the first line; raise Died without one."""
         try:
             self._ahead = await self.next()
         except (CoreError, CoreUnreachable) as error:
             raise Died(error, "no progress") from None
 
     async def next(self) -> AnalyzerDone | FinishedRequest:
-        """Return the next step; raise what the guard says went wrong, or that it went away."""
+        """Return the next step; raise the guard's error, or Died if the connection broke."""
         if self._ahead is not None:
             step, self._ahead = self._ahead, None
             return step
@@ -190,7 +195,7 @@ class ProgressReader:
         return line
 
     def _finished(self, line: AnalysisDone) -> FinishedRequest:
-        """Return the finished request, if it is the one asked for and says the same as its public result."""
+        """Return the finished request if its ggrid and its public result match."""
         finished, result = decode(bytes(line.record)), line.result
         said = (result.ggrid, result.verdict, result.decision)
         if said != (self._ggrid, finished.judgement.verdict, finished.ruling.decision) or finished.ggrid != self._ggrid:
@@ -199,7 +204,7 @@ class ProgressReader:
 
 
 def _failure(line: AnalysisFailed) -> MailwardenError:
-    """Return the error that a watched analysis ended with; nobody else is asked then."""
+    """Return the error that ended a watched analysis; no other guard is asked."""
     if line.error == AnalysisTimeout.code:
         return AnalysisTimeout("The analysis was not finished in time.")
     if line.error in _REFUSALS:
@@ -208,9 +213,9 @@ def _failure(line: AnalysisFailed) -> MailwardenError:
 
 
 CONNECT_SECONDS = 2.0
-ASK_FIRST_ABOVE = 262_144  # a larger body waits for the guard's consent, so that a refusal costs no upload
+ASK_FIRST_ABOVE = 262_144  # a larger body waits for 100 Continue, so that a rejection costs no upload
 MAX_GUARDS_THAT_SEE_A_MESSAGE = 2
-_KEEP_ALIVE = 60.0  # shorter than the guards' own, so that a connection is not reused while it is being closed
+_KEEP_ALIVE = 60.0  # shorter than the guards' keep-alive, so that a closing connection is not reused
 
 log = get_logger("guard_client")
 T = TypeVar("T")
@@ -219,7 +224,7 @@ Headers = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ScanUpload:
-    """A submission ready to be sent, as often as it takes."""
+    """The body of a submission, which can be sent more than once."""
 
     content_type: str
     size: int
@@ -227,7 +232,7 @@ class ScanUpload:
 
 
 class ScanRequest(Struct, frozen=True):
-    """Which guard request a parcel is: its id, its recipients by tenant, and the call that it came by."""
+    """The guard request of an upload: ggrid, recipients by tenant, and the request id of the call."""
 
     ggrid: UUID
     recipients: tuple[str, ...]
@@ -235,8 +240,8 @@ class ScanRequest(Struct, frozen=True):
     request_id: str
 
 
-def parcel_of(upload: Upload) -> ScanUpload:
-    """Return an upload as it came: guard takes the same body that abby took."""
+def scan_upload(upload: Upload) -> ScanUpload:
+    """Return the upload unchanged: guard accepts the same body as abby."""
     assert upload.body is not None
     return ScanUpload(
         upload.content_type, upload.body.size, upload.body.data if upload.body.in_memory else upload.body.stream
@@ -244,7 +249,7 @@ def parcel_of(upload: Upload) -> ScanUpload:
 
 
 def open_session(tls: SSLContext) -> aiohttp.ClientSession:
-    """Return the pool of connections to the guards; abby bounds it by the uploads it takes."""
+    """Return the connection pool to the guards; `maxUploads` limits it."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEP_ALIVE),
         timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS),
@@ -261,17 +266,17 @@ class GuardClient:
         self._failures = metrics.counter("guard_failures", "Attempts that a guard did not answer.", "guard", "kind")
 
     def require_room(self) -> None:
-        """Raise Overloaded where it is certain that no guard would take a message."""
+        """Raise Overloaded if every guard would certainly reject a message."""
         self._watch.require_room()
 
-    async def submit(self, upload: Upload, handover: ScanRequest, deadline: float) -> MessageAnalysisResult:
-        """Return the result of the analysis; `deadline` is a moment of the loop's clock."""
-        parcel = parcel_of(upload)
-        headers = headers_for(parcel, handover)
+    async def submit(self, received: Upload, handover: ScanRequest, deadline: float) -> MessageAnalysisResult:
+        """Return the result of the analysis; `deadline` is a time of the event loop's clock."""
+        upload = scan_upload(received)
+        headers = headers_for(upload, handover)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
             with guard_errors():
-                async with self._posted(guard, parcel, headers, deadline) as response:
+                async with self._posted(guard, upload, headers, deadline) as response:
                     return result_in(
                         response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
                     )
@@ -283,20 +288,20 @@ class GuardClient:
             raise _too_long() from None
 
     async def watch(
-        self, parcel: ScanUpload, handover: ScanRequest, deadline: float, *, stored: bool
+        self, upload: ScanUpload, handover: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
-        """Yield what each analyzer did as it finishes, and the finished request as the last.
+        """Yield each analyzer's result as it finishes, and the finished request last.
 
-        Another guard is asked only where one gave no line yet; afterwards trouble is an error, and no result.
+        Another guard is asked only before the first line; later failures raise.
         """
-        headers = headers_for(parcel, handover)
+        headers = headers_for(upload, handover)
         headers += [(PROGRESS_HEADER, "yes"), (STORE_HEADER, "yes" if stored else "no")]
         async with AsyncExitStack() as stack:
 
             async def begin(guard: Guard) -> ProgressReader:
                 with guard_errors():
                     async with AsyncExitStack() as trial:
-                        response = await trial.enter_async_context(self._posted(guard, parcel, headers, deadline))
+                        response = await trial.enter_async_context(self._posted(guard, upload, headers, deadline))
                         if response.status != 200:
                             result_in(
                                 response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
@@ -326,7 +331,7 @@ class GuardClient:
         deaths: list[tuple[Guard, MailwardenError]] = []
         while len(deaths) < MAX_GUARDS_THAT_SEE_A_MESSAGE:
             if not waiting and deaths and all(isinstance(error, CoreUnreachable) for error in refusals):
-                waiting.append(deaths[0][0])  # nobody else is left: a guard that came back deserves the second try
+                waiting.append(deaths[0][0])  # no other guard is left: try one that recovered a second time
             if not waiting:
                 break
             guard = waiting.pop(0)
@@ -344,18 +349,18 @@ class GuardClient:
 
     @asynccontextmanager
     async def _posted(
-        self, guard: Guard, parcel: ScanUpload, headers: Headers, deadline: float
+        self, guard: Guard, upload: ScanUpload, headers: Headers, deadline: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Give the guard the parcel; it counts as having it until its answer is read."""
+        """Send the upload to the guard; it counts as load until the answer is read."""
         remaining = max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
-        sent = [*headers, (DEADLINE_HEADER, str(remaining)), (hdrs.CONTENT_LENGTH, str(parcel.size))]
+        sent = [*headers, (DEADLINE_HEADER, str(remaining)), (hdrs.CONTENT_LENGTH, str(upload.size))]
         guard.in_flight += 1
         try:
             async with self._session.post(
                 guard.address + SUBMIT_PATH,
-                data=parcel.body(),
+                data=upload.body(),
                 headers=sent,
-                expect100=parcel.size > ASK_FIRST_ABOVE,
+                expect100=upload.size > ASK_FIRST_ABOVE,
                 allow_redirects=False,
             ) as response:
                 yield response
@@ -367,11 +372,11 @@ class GuardClient:
         log.warning("guard did not answer", guard=guard.name, kind=kind)
 
 
-def headers_for(parcel: ScanUpload, handover: ScanRequest) -> Headers:
-    """Return what guard is told besides the upload; the recipients by tenant may take several headers."""
+def headers_for(upload: ScanUpload, handover: ScanRequest) -> Headers:
+    """Return the headers of a guard request; the recipients by tenant may need several headers."""
     groups = write_groups(handover.groups, handover.recipients)
     return [
-        (hdrs.CONTENT_TYPE, parcel.content_type),
+        (hdrs.CONTENT_TYPE, upload.content_type),
         (GGRID_HEADER, str(handover.ggrid)),
         (REQUEST_ID_HEADER, handover.request_id),
         *((GROUPS_HEADER, piece) for piece in groups),

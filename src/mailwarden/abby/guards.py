@@ -1,4 +1,4 @@
-"""The guards as abby sees them: how each is doing, and in which order to ask them for work."""
+"""The guards as abby sees them: their status, and the order in which to ask them."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ _decode_settings = msgspec.json.Decoder(list[Setting]).decode
 
 
 class Guard:
-    """One guard: its address, what it last said of itself, and how many messages it has from this abby."""
+    """One guard: its address, its last status, and the number of messages it has from this abby."""
 
     __slots__ = ("address", "in_flight", "in_flight_when_asked", "rejects_us", "status")
 
@@ -35,7 +35,7 @@ class Guard:
         self.status: GuardStatus | None = None
         self.in_flight = 0
         self.in_flight_when_asked = 0
-        self.rejects_us = False  # it answered that abby's certificate has none of its configured names
+        self.rejects_us = False  # it rejected the names of abby's certificate
 
     @property
     def name(self) -> str:
@@ -43,12 +43,12 @@ class Guard:
 
     @property
     def usable(self) -> bool:
-        """Return whether the guard answered last time and takes messages."""
+        """Return whether the guard answered last time and accepts messages."""
         return self.status is not None and self.status.scanning_enabled and not self.status.stopping
 
     @property
     def load(self) -> float:
-        """Return the share of its places that are taken, with what was sent since it was asked."""
+        """Return its load, including messages sent since its last status."""
         if self.status is None:
             return float(self.in_flight)
         others = max(0, self.status.in_processing - self.in_flight_when_asked)
@@ -56,12 +56,12 @@ class Guard:
 
     @property
     def full_of_ours(self) -> bool:
-        """Return whether what this abby alone has sent fills the guard, so that it is sure to refuse more."""
+        """Return whether messages of this abby alone fill the guard, so that it would reject more."""
         return self.status is not None and self.in_flight >= self.status.max_in_processing + self.status.max_waiting
 
 
 class GuardWatch:
-    """Asks every guard once a second, or when the colour is wanted, and never twice at once."""
+    """Asks every guard for its status once a second or on demand, never twice at once."""
 
     def __init__(self, session: aiohttp.ClientSession, addresses: Sequence[str]) -> None:
         self.guards = tuple(Guard(address) for address in addresses)
@@ -79,17 +79,17 @@ class GuardWatch:
         return any(guard.usable for guard in self.guards)
 
     def require_room(self) -> None:
-        """Refuse now what every guard is sure to refuse: the earlier, the less a refusal costs those who are served."""
+        """Raise Overloaded if every guard would reject: an early rejection costs other callers least."""
         if all(guard.full_of_ours for guard in self.guards):
             retry_after = random.randint(1, 5)  # noqa: S311 - jitter, not a secret
             raise Overloaded("All guards are at their maximum; try again shortly.", retry_after=retry_after)
 
     def candidates(self) -> list[Guard]:
-        """Return all guards, the usable ones first, then the least loaded; equals in random order."""
+        """Return all guards: usable first, then least loaded, ties in random order."""
         return sorted(self.guards, key=lambda guard: (not guard.usable, guard.load, random.random()))  # noqa: S311
 
     async def look(self) -> None:
-        """Ask all guards now, unless that was done a moment ago."""
+        """Ask all guards now, unless they were asked within a quarter of a second."""
         async with self._asking:
             loop = asyncio.get_running_loop()
             if loop.time() - self._asked_at < SHARED_FOR:
@@ -98,7 +98,7 @@ class GuardWatch:
             self._asked_at = loop.time()
 
     async def configuration_of(self, guard: Guard) -> Sequence[Setting]:
-        """Ask a guard for the configuration it runs with; one that does not answer has none to show."""
+        """Return a guard's running configuration, empty if it does not answer."""
         try:
             async with asyncio.timeout(ASK_TIMEOUT):
                 url = guard.address + GUARD_CONFIGURATION_PATH
@@ -109,7 +109,7 @@ class GuardWatch:
             return ()
 
     async def start(self, observe: Callable[[], object]) -> None:
-        """Ask once, and from then on every second; `observe` is told after each time."""
+        """Ask now and then every second; call `observe` after each round."""
         await self.look()
         observe()
         self._task = asyncio.create_task(self._run(observe), name="guard watch")
@@ -123,7 +123,7 @@ class GuardWatch:
             try:
                 await self.look()
                 observe()
-            except Exception:  # a guard that cannot be asked must not end the asking
+            except Exception:  # an error must not stop the loop
                 log.exception("guards not asked")
 
     async def _ask(self, guard: Guard) -> None:

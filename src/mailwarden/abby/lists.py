@@ -1,6 +1,6 @@
-"""The List API, /api/public/lists/v1: entries in and out of the lists of one scope.
+"""The List API, /api/public/lists/v1: reads and changes entries of lists in one scope.
 
-Security: the first wall between tenants stands here: a key reaches the scopes it is bound to and learns of no other.
+Security: tenants are separated here: a key reaches only its own scopes and cannot learn about others.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from mailwarden.wire.lists import (
 
 PREFIX = "/api/public/lists/v1"
 MAX_BODY = 4_194_304
-MAX_CALLS = 256  # in hand at once: each may hold a body of 4 MiB
+MAX_CALLS = 256  # concurrent calls: each may hold a body of 4 MiB
 STREAM_WAIT_SECONDS = 30.0
 NDJSON = "application/x-ndjson"
 _encoder = msgspec.json.Encoder()
@@ -50,7 +50,7 @@ class Tenants(Protocol):
 
 
 class ListApi:
-    """Takes calls, as many at once as there is room for."""
+    """Handles calls, at most MAX_CALLS at once."""
 
     def __init__(self, lists: Lists, tenants: Tenants, *, body_timeout_ms: int, max_streams: int) -> None:
         self._lists = lists
@@ -80,7 +80,7 @@ class ListApi:
         return _answer(AvailableLists(tuple(self._lists.available(scope))))
 
     async def list_entries(self, call: Call, caller: KeyCaller) -> web.StreamResponse:
-        """Stream one snapshot of a list; what goes wrong after the first byte breaks the connection."""
+        """Stream one snapshot of a list; an error after the first byte closes the connection."""
         with self._turn():
             request = await self._receive(call, ListEntries)
         scope = await self._scope(request.tenant_uid, caller)
@@ -113,8 +113,9 @@ class ListApi:
             self._calls -= 1
 
     async def _scope(self, tenant: UUID | None, caller: KeyCaller) -> ListScope:
-        """Return the scope that the call names, if the key may use it; only a deployment key learns
-        whether a tenant exists.
+        """Return the scope of the call, if the key may use it.
+
+        Only a deployment key learns whether a tenant exists.
         """
         if tenant is None:
             if not caller.key.is_global:
@@ -128,7 +129,7 @@ class ListApi:
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:
-        """Wait for one of the connections that streams have."""
+        """Wait for one of the connections reserved for streams."""
         try:
             async with asyncio.timeout(STREAM_WAIT_SECONDS):
                 await self._places.acquire()
@@ -148,14 +149,14 @@ async def _stream(call: Call, response: web.StreamResponse, reading: Reading) ->
     async def pass_on(lines: bytes) -> None:
         try:
             await response.write(lines)
-        except ConnectionError as error:  # else it would be taken for the database's
+        except ConnectionError as error:  # not to be confused with an error of the database
             raise ReaderGone from error
 
     await reading.copy_to(pass_on)
 
 
 class ReaderGone(Exception):
-    """The reader of a stream hung up."""
+    """The client closed the stream."""
 
 
 def _answer(record: ModifiedEntries | AvailableLists) -> web.Response:

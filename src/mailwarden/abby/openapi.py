@@ -108,11 +108,10 @@ NAMED_LIST: Errors = (*LISTS, errors.ListNotFound)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation as the description shows it; `record` None means an answer that is not a JSON record.
+    """One operation of the description; `record` is None if the response is not a JSON record.
 
-    `body` is the JSON record it takes, `query` the record that its query is read as, and `takes_message` tells
-    whether a raw message must come, may come or is not expected. Those of the List API take an API key instead of a
-    token.
+    `body` is the JSON record of the request, `query` the record of its query, and `takes_message` states whether a
+    raw message is required, optional or not expected. Operations of the List API take an API key instead of a token.
     """
 
     name: str
@@ -274,7 +273,7 @@ _QUARANTINE = (Held, HeldMessages, HeldState, Listed, ReleaseOrder)
 _RECORDS = (*_SCANNING, *_LISTS, *_REPORTS, *_QUARANTINE)
 _COLOURS = ["GREEN", "YELLOW", "RED"]
 _ADDRESS: Schema = {
-    # The types stand before the formats, which say nothing of null: else a generator takes null for no IPv4 address.
+    # Types come before formats, which do not cover null: generators would reject null as an IPv4 address.
     "type": ["string", "null"],
     "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
     "description": "IPv4 or IPv6 address of the sending MTA, as seen at the border MTA.",
@@ -315,7 +314,7 @@ def describe(routes: Sequence[Route]) -> bytes:
 
 
 def _schemas() -> dict[str, Schema]:
-    """Return the records' schemas, with what their types cannot say."""
+    """Return the schemas of the records, with constraints that types cannot express."""
     _, schemas = msgspec.json.schema_components(_RECORDS, ref_template="#/components/schemas/{name}", schema_hook=_any)
     text = msgspec.json.encode(schemas).replace(b"schemas/ErrorBody", b"schemas/Error")
     fixed = {name: _readable(schema) for name, schema in msgspec.json.decode(text, type=dict[str, Schema]).items()}
@@ -352,10 +351,10 @@ def _schemas() -> dict[str, Schema]:
 
 
 def _readable(schema: Schema) -> Schema:
-    """Write our patterns as other readers of schemas know them.
+    """Rewrite Python patterns for other schema readers.
 
-    They end in \\Z, which only Python knows; in a schema `$` means the same. They stand in an allOf, because some
-    generators of wrong requests take any text with a star at its end for a breach of a pattern beside a type.
+    `\\Z` is Python only; in a schema `$` means the same. Patterns go into an allOf, because some request generators
+    misread a pattern beside a type.
     """
     changed: Schema = {}
     for key, value in schema.items():
@@ -417,7 +416,7 @@ def _parameters(route: Route, operation: Operation) -> list[Schema]:
 
 
 def _query(record: type[Struct]) -> Iterator[Schema]:
-    """Yield the fields of a record that is read from the query."""
+    """Yield the query parameters of a record."""
     _, components = msgspec.json.schema_components([record], ref_template="#/components/schemas/{name}")
     required = components[record.__name__]["required"]
     for name, schema in components[record.__name__]["properties"].items():
@@ -466,7 +465,7 @@ def _success(operation: Operation) -> Schema:
 
 
 def _failures(route: Route, operation: Operation) -> dict[str, Schema]:
-    """Return one response a status, with the codes that it may carry."""
+    """Return one response per status with its possible error codes."""
     kinds: Errors = (*ANYWHERE, *(WITH_CREDENTIAL if route.permission else ()), *operation.errors)
     codes: dict[int, list[str]] = {}
     for kind in kinds:

@@ -1,7 +1,7 @@
-"""The quarantine under /v1: held messages found, released, deleted and taken out.
+"""The quarantine under /v1: lists, shows, releases, deletes and downloads held messages.
 
-Security: the walls between tenants stand here: a message of another tenant is answered like one that does not exist.
-`download` gives out hostile bytes, as a file that no browser opens.
+Security: tenants are separated here: a message of another tenant is reported as missing. `download` returns hostile
+bytes as an attachment that browsers do not open.
 """
 
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ class QuarantineApi:
         self._body_timeout_ms = body_timeout_ms
 
     async def list_held(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Answer a page; a tenant that is not the caller's has no messages."""
+        """Return a page; another tenant's messages are never listed."""
         query = read_query(call.request.query.items(), QuarantineQuery)
         after = None
         if query.after is not UNSET:
@@ -55,7 +55,7 @@ class QuarantineApi:
         return _answer(held_of(await self._service.find(caller.scope, _uid_in(call))))
 
     async def download(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Answer the message itself, verified before the first byte is sent."""
+        """Return the message, verified before the first byte is sent."""
         uid = _uid_in(call)
         raw = await self._service.export(caller.scope, uid, _actor(call, caller))
         try:
@@ -76,7 +76,7 @@ class QuarantineApi:
             raw.close()
 
     async def release(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Have a message released; a guard does it within seconds, and `show` tells what came of it."""
+        """Request a release; a guard delivers within seconds, and `show` has the result."""
         uid = _uid_in(call)
         raw = await receive_json(call.request, max_body=MAX_BODY, body_timeout_ms=self._body_timeout_ms)
         order = convert(read_object(raw), ReleaseOrder)
@@ -104,7 +104,7 @@ class QuarantineApi:
 
 
 def _uid_in(call: Call) -> UUID:
-    """Return the uid in the path; what is none names no message."""
+    """Return the uid in the path; raise MessageNotFound for other text."""
     try:
         return UUID(call.variables["uid"])
     except ValueError:
@@ -114,7 +114,7 @@ def _uid_in(call: Call) -> UUID:
 def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
-    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
+    except OverflowError:  # before year 1 or after 9999 in UTC
         raise violation_at("/since", "Not a moment that can be written in UTC") from None
 
 

@@ -1,7 +1,7 @@
-"""What callers say of messages: reports under /v1, taken back, and what a tenant has learned from them.
+"""Reports of users about messages under /v1: create, withdraw, list, and the training status of a tenant.
 
-Security: reads hostile bytes. Of a message that is reported no more is held than can be learned from. The walls
-between tenants stand here: a token learns nothing of what another tenant reported.
+Security: reads hostile bytes, and holds no more of a reported message than training needs. Tenants are separated here:
+a token learns nothing about another tenant's reports.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ from mailwarden.wire.reports import (
 from mailwarden.wire.strict_json import T, violation_at
 
 MESSAGE = "message/rfc822"
-MAX_CALLS = 64  # in hand at once: each may hold a message of 1 MiB
+MAX_CALLS = 64  # concurrent calls: each may hold a message of 1 MiB
 _encoder = msgspec.json.Encoder()
 
 
@@ -55,7 +55,7 @@ class Tenants(Protocol):
 
 
 class ReportApi:
-    """Takes reports, as many at once as there is room for."""
+    """Handles reports, at most MAX_CALLS at once."""
 
     def __init__(self, teaching: ReportService, tenants: Tenants, *, body_timeout_ms: int) -> None:
         self._teaching = teaching
@@ -64,7 +64,7 @@ class ReportApi:
         self._calls = 0
 
     async def report_message(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Take a report on a message that was scanned; a foreign one is answered like one that does not exist."""
+        """Store a report about a scanned message; another tenant's message is reported as missing."""
         comes = call.request.can_read_body or "Content-Type" in call.request.headers
         if comes:
             _check_head(call.request)
@@ -77,7 +77,7 @@ class ReportApi:
         return _answer(report_of(lesson), 202)
 
     async def report(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Take a report on a message that comes with it, whether or not it was ever scanned."""
+        """Store a report with its message, scanned or not."""
         _check_head(call.request)
         query = _query(call, ReportQuery)
         with self._turn():
@@ -95,7 +95,7 @@ class ReportApi:
         return _answer(Reports(tuple(map(report_of, found))))
 
     async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Undo a report; a foreign one is answered like one that does not exist."""
+        """Withdraw a report; another tenant's report is reported as missing."""
         await self._teaching.withdraw(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
         return web.Response(status=204)
 
@@ -105,7 +105,7 @@ class ReportApi:
         return _answer(learning_of(standing))
 
     async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Forget all that a tenant learned."""
+        """Delete all training of a tenant."""
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
         return _answer(Forgotten(await self._teaching.reset(caller.scope, tenant, _actor(call, caller))))
 
@@ -121,7 +121,7 @@ class ReportApi:
         return given
 
     async def _tenant(self, tenant: UUID, caller: Caller) -> UUID:
-        """Return the tenant, if the caller may act for it; only one who may act for all learns whether it exists."""
+        """Return the tenant, if the caller may act for it; only callers with all tenants learn whether it exists."""
         if not caller.scope.allows(tenant):
             raise _forbidden()
         if await self._tenants.find(tenant) is None:
@@ -140,7 +140,7 @@ class ReportApi:
 
 
 def report_of(lesson: UserReport) -> Report:
-    """Return a lesson as callers see it."""
+    """Return the API record of a report."""
     return Report(
         uid=lesson.uid,
         tenant_uid=lesson.tenant,
@@ -155,7 +155,7 @@ def report_of(lesson: UserReport) -> Report:
 
 
 def learning_of(standing: TrainingStatus) -> Learning:
-    """Return what a tenant has learned as callers see it."""
+    """Return the API record of a tenant's training status."""
     return Learning(
         tenant_uid=standing.tenant,
         threats=standing.threats,
@@ -168,7 +168,7 @@ def learning_of(standing: TrainingStatus) -> Learning:
 
 
 def _check_head(request: web.BaseRequest) -> None:
-    """Check what the head says of the message, before a byte of it is read."""
+    """Check the headers before the body is read."""
     if (request.content_length or 0) > MAX_BODY:
         raise too_large(MAX_BODY)
     if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
@@ -185,12 +185,12 @@ def _query(call: Call, kind: type[T]) -> T:
 def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
-    except OverflowError:  # a moment before the year 1 or after 9999 once its offset is taken off
+    except OverflowError:  # before year 1 or after 9999 in UTC
         raise violation_at("/before", "Not a moment that can be written in UTC") from None
 
 
 def _uid_in(text: str) -> UUID:
-    """Return the uid in a path; what is none names no report."""
+    """Return the uid in the path; raise for other text."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""POST /v1/messageQueue/submitEmail: one message in, its decision, verdict and tags out."""
+"""Scanning: submitEmail, analyses that a user watches in the console, and the explanation of a result."""
 
 import asyncio
 import hashlib
@@ -37,13 +37,13 @@ _canonical = msgspec.json.Encoder(order="deterministic", decimal_format="string"
 
 
 class Tenants(Protocol):
-    """Knows which tenants the recipients of a message belong to."""
+    """Assigns recipients to tenants."""
 
     def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]: ...
 
 
 class FirstAnswers(Protocol):
-    """Remembers the first answer to each Idempotency-Key."""
+    """Stores the first result of each Idempotency-Key."""
 
     async def find(self, token_name: str, key: str, digest: bytes) -> bytes | None: ...
 
@@ -51,7 +51,7 @@ class FirstAnswers(Protocol):
 
 
 class Scanning:
-    """Takes uploads, as many at once as the configuration allows."""
+    """Handles uploads, at most `maxUploads` at once."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Scanning:
         metrics.gauge("uploads", "Uploads in hand.").set_function(lambda: self._uploads)
 
     async def submit_email(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Answer one submission; the order of the checks is the contract's."""
+        """Return the result of one submission; the specification sets the order of the checks."""
         check_upload_head(call.request)
         refuse_query(call.request.query)
         if self._uploads >= self._max_uploads:
@@ -96,13 +96,13 @@ class Scanning:
         return web.Response(body=answer, content_type="application/json")
 
     def _group(self, parameters: MessageAnalysisRequest, caller: Caller) -> tuple[RecipientGroup, ...]:
-        """Return the recipients by tenant, if the caller may submit for every one of the tenants."""
+        """Return the recipients by tenant, if the caller may submit for all these tenants."""
         try:
             groups = self._tenants.group(parameters.tenant_uid, parameters.border_mta_data.envelope_recipients)
         except TenantNotFound:
             if caller.scope.tenants is None:
                 raise
-            raise _forbidden() from None  # whether a tenant exists is not for this caller to learn
+            raise _forbidden() from None  # this caller must not learn whether the tenant exists
         if not all(caller.scope.allows(group.tenant) for group in groups):
             raise _forbidden()
         return groups
@@ -115,11 +115,11 @@ class Scanning:
         parameters: MessageAnalysisRequest,
         groups: tuple[RecipientGroup, ...],
     ) -> bytes:
-        """Return the result, or the first one where the caller repeats itself under an Idempotency-Key."""
+        """Return the result, or the stored one for a repeated Idempotency-Key."""
         keys = call.request.headers.getall(IDEMPOTENCY_KEY, ())
         if not keys:
             return await self._scan(call, upload, parameters, groups)
-        key = ", ".join(keys)  # two are refused as one with a space in it: which of them is meant cannot be told
+        key = ", ".join(keys)  # two keys are ambiguous, and rejected like one with a space
         digest = await digest_of(parameters, upload)
         first = await self._first_answers.find(caller.name, key, digest)
         if first is not None:
@@ -139,7 +139,7 @@ class Scanning:
 
 
 async def digest_of(parameters: MessageAnalysisRequest, upload: Upload) -> bytes:
-    """Return what makes two submissions the same: the parameters as they were understood, and the message's bytes."""
+    """Return the digest of a submission: the parsed parameters and the bytes of the message."""
     email = upload.email.sha256() if upload.email.in_memory else await asyncio.to_thread(upload.email.sha256)
     return hashlib.sha256(_canonical.encode(parameters) + b"\n" + email).digest()
 
@@ -148,7 +148,7 @@ def _forbidden() -> TenantForbidden:
     return TenantForbidden("This token may not submit for this tenant.")
 
 
-MAX_WATCHED = 8  # people watch a few at once; the rest of the places is for mail
+MAX_WATCHED = 8  # watched at once; the other places are for mail
 
 
 class WatchedAnalyses:
@@ -163,7 +163,7 @@ class WatchedAnalyses:
     async def watch(
         self, scope: Scope, message: Spooled, request: MessageAnalysisRequest, *, stored: bool, request_id: str
     ) -> AsyncGenerator[Step, None]:
-        """Yield what each analyzer did as it finishes, and the finished guard request as the last."""
+        """Yield each analyzer's result as it finishes, and the finished guard request last."""
         try:
             groups = self._tenants.group(request.tenant_uid, request.border_mta_data.envelope_recipients)
         except TenantNotFound:
@@ -188,7 +188,7 @@ class WatchedAnalyses:
 
 
 def upload_of(message: Spooled, request: MessageAnalysisRequest) -> ScanUpload:
-    """Wrap a message up as the API's callers do; nobody can guess the boundary, so that no message can hold it."""
+    """Build a multipart body like an API caller; the boundary is random, so that no message can contain it."""
     boundary = f"mailwarden-{secrets.token_hex(24)}"
     head = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="parameters"\r\nContent-Type: application/json\r\n\r\n'
@@ -215,10 +215,10 @@ class Messages:
         self._history = history
 
     async def explain(self, call: Call, caller: Caller) -> web.StreamResponse:
-        """Answer the explanation; a foreign message is answered like one that does not exist.
+        """Return the explanation; another tenant's message is reported as missing.
 
-        A message with recipients of several tenants has a row for each of them: the caller names the tenant, or gets
-        the row that was answered to the submission, as far as its scope goes, and hears which others there are.
+        A message with recipients of several tenants has a row per tenant. The caller names the tenant, or gets the row
+        of the submission's result within its scope, and the list of the others.
         """
         query = read_query(call.request.query.items(), ExplanationQuery)
         scope = caller.scope.narrowed(query.tenant_uid or None)

@@ -1,4 +1,4 @@
-"""POST /v1/admin/status: the colour of the message queue."""
+"""The status: the colour of the message queue, the health check, and the deployment as the console shows it."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ MEMORY_SECONDS = 10.0
 
 
 class Colour(IntEnum):
-    """From good to bad, so that the worst of several is their maximum."""
+    """Colours from good to bad; the worst of several is the maximum."""
 
     GREEN = 0
     YELLOW = 1
@@ -32,9 +32,9 @@ class Colour(IntEnum):
 
 
 def colour(guards: Sequence[GuardStatus | None], *, database_up: bool) -> Colour:
-    """Return the colour of this moment; a guard that is None could not be reached.
+    """Return the current colour; None is an unreachable guard.
 
-    A guard that is stopping or does not scan takes no message, so it counts as one that cannot be reached.
+    A guard that is stopping or does not scan counts as unreachable.
     """
     usable = [guard for guard in guards if guard is not None and guard.scanning_enabled and not guard.stopping]
     if not usable or all(guard.in_processing >= guard.max_in_processing for guard in usable):
@@ -54,7 +54,7 @@ def down_engines(guard: GuardStatus) -> set[str]:
 
 
 class ColourMemory:
-    """Worse at once, better only after ten seconds: the worst colour seen within that time is shown."""
+    """Shows the worst colour of the last ten seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -75,7 +75,7 @@ class Status:
         self._memory = memory
 
     def observe(self) -> Colour:
-        """Judge what the guards last said; called whenever they were asked, so that no bad second is missed."""
+        """Record the colour after each round of the guards' status."""
         return self._memory.show(colour(self._watch.statuses, database_up=self._database_up()))
 
     async def show(self, call: Call, caller: Caller) -> web.StreamResponse:
@@ -96,13 +96,13 @@ class Health:
 
 
 class AbbyDeployment:
-    """A Deployment of the console, as this abby sees it."""
+    """Implements the console's `Deployment` with this abby's data."""
 
     def __init__(self, config: AbbyConfig, folder: Path, watch: GuardWatch, status: Status, database: Database) -> None:
         self._watch = watch
         self._status = status
         self._database = database
-        # Read once, at the start: a file that was changed since is not in force.
+        # Read at the start: later changes of the file are not in force.
         self._settings = effective(folder / PATH, config, PATH)
         self._tokens = [
             TokenView(token.name, token.permissions or tuple(sorted(DEFAULT_PERMISSIONS)))

@@ -1,1 +1,1 @@
-"""Tenants and who may do what."""
+"""Tenants, users, sessions, API keys and the audit log."""

@@ -1,7 +1,7 @@
-"""A person's own account: the password, the authenticator, passkeys, recovery codes and sessions.
+"""Accounts: a user's own password, authenticator, passkeys and recovery codes, and the administration of users.
 
-Security: secrets pass through here. A session that was left open is not enough to take an account over: whatever
-lets somebody in asks for the password first, where the person has one.
+Security: secrets pass through here. An open session is not enough to take over an account: every change of a
+credential asks for the password first, if the user has one.
 """
 
 import secrets
@@ -33,7 +33,7 @@ _ALL = Scope.deployment()
 
 
 class Account:
-    """What a signed-in person does with their own credentials; each method takes their session."""
+    """Changes a logged-in user's own credentials; each method takes the user's session."""
 
     def __init__(self, registry: Registry) -> None:
         self._users = registry.users
@@ -46,7 +46,7 @@ class Account:
         self._now = registry.now
 
     async def confirm(self, session: Session, password: str) -> User:
-        """Return the person, having asked for their password where they have one."""
+        """Return the user after a check of the password, if the user has one."""
         user = _user(session)
         if user.has_password:
             await self._throttle.take((name_subject(user.name), PER_NAME))
@@ -56,22 +56,22 @@ class Account:
             await self._throttle.forget(name_subject(user.name))
         return user
 
-    async def change_password(self, session: Session, current: str, wanted: str, place: ClientOrigin) -> None:
-        """Set another password, and end every other session of the person."""
+    async def change_password(self, session: Session, current: str, wanted: str, origin: ClientOrigin) -> None:
+        """Set a new password and end the user's other sessions."""
         user = await self.confirm(session, current)
         if user.issuer is not None and not user.has_password:
             raise SchemaViolation("Your organisation's login vouches for you; you have no password here.")
         hashed = await self._passwords.hash(check_password(wanted, user.name))
-        await self._users.set_password(_ALL, user.uid, hashed, place.actor(user.name))
+        await self._users.set_password(_ALL, user.uid, hashed, origin.actor(user.name))
         await self._sessions.end_others(session)
 
     async def propose_totp(self, session: Session, password: str) -> Session:
-        """Return the session with a new secret to show; the old one is good until the new one is proven."""
+        """Return the session with a new secret to show; the old secret is valid until a code confirms the new one."""
         await self.confirm(session, password)
         return await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=new_totp_secret()))
 
-    async def prove_totp(self, session: Session, code: str, place: ClientOrigin) -> None:
-        """Keep the new secret, whose code this is."""
+    async def prove_totp(self, session: Session, code: str, origin: ClientOrigin) -> None:
+        """Store the new secret if the code belongs to it."""
         user, secret = _user(session), session.notes.totp
         await self._throttle.take((name_subject(user.name), PER_NAME))
         step = totp_step(secret, code, self._now()) if secret else None
@@ -79,40 +79,40 @@ class Account:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
         await self._throttle.forget(name_subject(user.name))
         sealed = self._seal.close(secret.encode(), b"totp:" + user.uid.bytes)
-        await self._factors.set_totp(user, sealed, step, place.actor(user.name))
+        await self._factors.set_totp(user, sealed, step, origin.actor(user.name))
         await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=""))
 
     async def passkeys(self, session: Session) -> Sequence[Passkey]:
         return await self._factors.passkeys(_user(session).uid)
 
-    async def offer_passkey(self, session: Session, password: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Return what a browser needs to make another passkey, and the session that remembers the challenge."""
+    async def offer_passkey(self, session: Session, password: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Return the session with a challenge, and the browser's options for another passkey."""
         user = await self.confirm(session, password)
         challenge = secrets.token_bytes(32)
         known = [passkey.credential for passkey in await self._factors.passkeys(user.uid)]
-        options = creation_options(place, user.uid.bytes, user.name, challenge, known)
+        options = creation_options(origin, user.uid.bytes, user.name, challenge, known)
         notes = msgspec.structs.replace(session.notes, challenge=challenge)
         return await self._sessions.remember(session, notes), options
 
-    async def add_passkey(self, session: Session, answer: str, name: str, place: ClientOrigin) -> None:
+    async def add_passkey(self, session: Session, answer: str, name: str, origin: ClientOrigin) -> None:
         challenge = await self._sessions.take_challenge(session)
-        made = verify_creation(place, answer, challenge, name)
+        made = verify_creation(origin, answer, challenge, name)
         user = _user(session)
-        await self._factors.add_passkey(user, made, place.actor(user.name))
+        await self._factors.add_passkey(user, made, origin.actor(user.name))
 
-    async def remove_passkey(self, session: Session, passkey_id: UUID, place: ClientOrigin) -> bool:
-        """Remove a passkey, unless nothing else would let the person in."""
+    async def remove_passkey(self, session: Session, passkey_id: UUID, origin: ClientOrigin) -> bool:
+        """Remove a passkey, unless it is the user's only second factor."""
         user = _user(session)
         if not user.has_totp and user.passkeys <= 1 and user.issuer is None:
             raise SchemaViolation("This is your only second factor. Add another passkey or an authenticator first.")
-        return await self._factors.remove_passkey(user, passkey_id, place.actor(user.name))
+        return await self._factors.remove_passkey(user, passkey_id, origin.actor(user.name))
 
-    async def renew_recovery_codes(self, session: Session, password: str, place: ClientOrigin) -> None:
-        """Make ten new codes for the next page to show once; those before are good no longer."""
+    async def renew_recovery_codes(self, session: Session, password: str, origin: ClientOrigin) -> None:
+        """Create ten codes for the next page to show once; earlier codes become invalid."""
         user = await self.confirm(session, password)
         codes = new_recovery_codes()
         digests = [recovery_digest(code, self._pepper) for code in codes]
-        await self._factors.set_recovery_codes(user, digests, place.actor(user.name))
+        await self._factors.set_recovery_codes(user, digests, origin.actor(user.name))
         await self._sessions.show_next(session, {CODES: "\n".join(codes)})
 
     async def recovery_codes_left(self, session: Session) -> int:
@@ -126,7 +126,7 @@ def _user(session: Session) -> User:
 
 
 class UserAdministration:
-    """Every method keeps to the scope of whoever calls; whom they may not see does not exist for them."""
+    """Manages the users of the caller's scope; users outside it are reported as missing."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -135,7 +135,7 @@ class UserAdministration:
         return await self._registry.users.list(scope)
 
     async def links(self, scope: Scope) -> Sequence[SetupLink]:
-        """Return the links that nobody has used yet."""
+        """Return the unused setup links."""
         return await self._registry.links.list(scope)
 
     async def find(self, scope: Scope, uid: UUID) -> User:
@@ -145,14 +145,14 @@ class UserAdministration:
         return user
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
-        """Return the token of a link for somebody new, shown once."""
+        """Return the token of a setup link for a new user, to be shown once."""
         return await self._registry.links.invite(scope, position, checked_email(email), actor)
 
     async def withdraw(self, scope: Scope, link_id: UUID, actor: Actor) -> bool:
         return await self._registry.links.withdraw(scope, link_id, actor)
 
     async def renew(self, scope: Scope, uid: UUID, actor: Actor) -> str:
-        """Return the token of a link by which a person chooses everything anew, shown once."""
+        """Return the token of a link to set new credentials, to be shown once."""
         return await self._registry.links.renew(scope, await self.find(scope, uid), actor)
 
     async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:

@@ -1,4 +1,4 @@
-"""The audit: who did what, when and from where, written in the same transaction as what it records."""
+"""The audit log: actor, action, time and source address, written in the transaction of the change."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ ORDER BY number DESC LIMIT $8
 
 
 class AuditEvent(Struct, frozen=True):
-    """One line of the audit; without a tenant it concerns the deployment."""
+    """One audit event; without a tenant it concerns the deployment."""
 
     number: int
     moment: datetime
@@ -61,26 +61,26 @@ async def record_event(
     *,
     tenant: UUID | None = None,
 ) -> None:
-    """Write a event on the connection, inside the transaction that does it."""
+    """Write an event inside the transaction of the change."""
     text = msgspec.json.encode(details).decode()
     await connection.execute(_RECORD, actor.name, tenant, action, subject, actor.address, actor.request_id, text)
 
 
 class AuditStore:
-    """Reads the audit; nothing but record_event writes it, and nothing changes it."""
+    """Reads the audit log; only record_event writes it, and nothing changes it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find(self, scope: Scope, filters: AuditFilter = NO_FILTER, limit: int = 100) -> Sequence[AuditEvent]:
-        """Return the events of the scope, newest first; one tenant's scope sees that tenant's alone."""
+        """Return the matching events of the scope, newest first."""
         asked = (filters.actor, filters.action, filters.subject, filters.since, filters.until, filters.before)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_FIND, scope.uids(), *asked, min(limit, MAX_EVENTS))
         return [_event(row) for row in rows]
 
     async def pages(self, scope: Scope, filters: AuditFilter = NO_FILTER) -> AsyncIterator[Sequence[AuditEvent]]:
-        """Yield all events that are wanted, newest first, a thousand at a time; no connection is held in between."""
+        """Yield all matching events, newest first, a thousand at a time; no connection is held in between."""
         while events := await self.find(scope, filters, MAX_EVENTS):
             yield events
             filters = msgspec.structs.replace(filters, before=events[-1].number)

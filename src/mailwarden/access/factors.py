@@ -1,6 +1,7 @@
-"""Codes of an authenticator application (TOTP, RFC 6238) and recovery codes, as pure functions.
+"""Second factors: TOTP codes (RFC 6238), recovery codes and passkeys (WebAuthn), and their rows in PostgreSQL.
 
-Security: secrets pass through here. A step of TOTP is accepted once only; the store keeps the last one.
+Security: secrets pass through here. A TOTP step is accepted once; the store keeps the last one. The challenge, site,
+user presence, user verification, signature and counter of a passkey answer are all checked.
 """
 
 import json
@@ -41,23 +42,23 @@ from mailwarden.model.actor import Actor
 ISSUER = "Mailwarden"
 STEP_SECONDS = 30
 RECOVERY_CODES = 10
-_CODE_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # no letter that looks like another
+_CODE_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # without letters that look alike
 _CODE_LENGTH = 16  # 80 bits
 _RECOVERY = b"mailwarden recovery codes 1"
 
 
 def new_totp_secret() -> str:
-    """Return a secret of 160 bits as an authenticator takes it."""
+    """Return a secret of 160 bits in base32."""
     return pyotp.random_base32(32)
 
 
 def totp_uri(secret: str, name: str) -> str:
-    """Return what the QR code says."""
+    """Return the otpauth URI for the QR code."""
     return pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
 
 
 def totp_step(secret: str, code: str, now: float) -> int | None:
-    """Return the step that the code belongs to: this one, the one before or the one after; None for a wrong code."""
+    """Return the step of a code, at most one step off; None for a wrong code."""
     digits = "".join(code.split())
     if len(digits) != 6 or not digits.isascii() or not digits.isdigit():
         return None
@@ -71,7 +72,7 @@ def totp_step(secret: str, code: str, now: float) -> int | None:
 
 
 def new_recovery_codes() -> list[str]:
-    """Return ten codes, each good once, in groups of four."""
+    """Return ten single-use codes in groups of four."""
     codes = ["".join(secrets.choice(_CODE_DIGITS) for _ in range(_CODE_LENGTH)) for _ in range(RECOVERY_CODES)]
     return ["-".join(code[start : start + 4] for start in range(0, _CODE_LENGTH, 4)) for code in codes]
 
@@ -81,12 +82,12 @@ def looks_like_recovery(code: str) -> bool:
 
 
 def recovery_digest(code: str, pepper: KeyRing) -> bytes:
-    """Return what is stored of a recovery code."""
+    """Return the digest to store of a recovery code."""
     return Mac(pepper, _RECOVERY).sign(_plain(code).encode())
 
 
 def recovery_candidates(code: str, pepper: KeyRing) -> list[bytes]:
-    """Return what may be stored of a recovery code: one digest for every key."""
+    """Return the possible digests of a recovery code, one per pepper key."""
     return Mac(pepper, _RECOVERY).candidates(_plain(code).encode())
 
 
@@ -101,7 +102,7 @@ _INSERT_PASSKEY = "INSERT INTO passkeys (credential, person, name, public_key, s
 
 
 class Passkey(Struct, frozen=True):
-    """One passkey of a person."""
+    """One passkey of a user."""
 
     passkey_id: UUID
     credential: bytes
@@ -114,7 +115,7 @@ class Passkey(Struct, frozen=True):
 
 
 class NewPasskey(Struct, frozen=True):
-    """A passkey that was just made, in a browser of its person."""
+    """A passkey that a browser has just created."""
 
     credential: bytes
     public_key: bytes
@@ -123,24 +124,24 @@ class NewPasskey(Struct, frozen=True):
 
 
 class FactorStore:
-    """All SQL about second factors; a row belongs to one person, who was found in a scope before."""
+    """All SQL about second factors; a row belongs to one user, who was found in a scope before."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def totp(self, person: UUID) -> bytes | None:
-        """Return the sealed secret of a person."""
+        """Return the encrypted TOTP secret of a user."""
         async with self._database.connection() as connection:
             return cast("bytes | None", await connection.fetchval("SELECT totp FROM people WHERE uid = $1", person))
 
     async def spend_step(self, person: UUID, step: int) -> bool:
-        """Accept a step of TOTP, if none so late was accepted before; of two at once one is accepted."""
+        """Accept a TOTP step if it is later than the last one; of two concurrent calls one succeeds."""
         async with self._database.connection() as connection:
             query = "UPDATE people SET totp_step = $2 WHERE uid = $1 AND totp_step < $2 RETURNING true"
             return bool(await connection.fetchval(query, person, step))
 
     async def set_totp(self, user: User, sealed: bytes | None, step: int, actor: Actor) -> None:
-        """Keep another secret, of which the step has been used, or none."""
+        """Store a new secret and its used step, or remove the secret."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(
                 "UPDATE people SET totp = $2, totp_step = $3 WHERE uid = $1", user.uid, sealed, step
@@ -149,7 +150,7 @@ class FactorStore:
             await _record(connection, actor, "people.totp", user, details)
 
     async def passkeys(self, person: UUID) -> Sequence[Passkey]:
-        """Return the passkeys of a person, oldest first."""
+        """Return the passkeys of a user, oldest first."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(f"{_PASSKEYS} WHERE person = $1 ORDER BY created", person)
         return [_passkey(row) for row in rows]
@@ -164,7 +165,7 @@ class FactorStore:
             await insert_passkey(connection, user, made, actor)
 
     async def use_passkey(self, passkey: Passkey, sign_count: int) -> bool:
-        """Note the use; tell whether the counter had not moved beyond it already, as a copy's would."""
+        """Record the use; return False if the counter was ahead, as with a cloned passkey."""
         query = """
         UPDATE passkeys SET sign_count = $2, last_used = now()
         WHERE credential = $1 AND (sign_count < $2 OR (sign_count = 0 AND $2 = 0)) RETURNING true
@@ -173,7 +174,7 @@ class FactorStore:
             return bool(await connection.fetchval(query, passkey.credential, sign_count))
 
     async def remove_passkey(self, user: User, passkey_id: UUID, actor: Actor) -> bool:
-        """Remove one passkey of a person; tell whether there was one."""
+        """Remove one passkey of a user; return whether it existed."""
         async with self._database.connection() as connection, connection.transaction():
             query = "DELETE FROM passkeys WHERE person = $1 AND passkey_id = $2 RETURNING name"
             name = await connection.fetchval(query, user.uid, passkey_id)
@@ -184,13 +185,13 @@ class FactorStore:
         return True
 
     async def set_recovery_codes(self, user: User, digests: Sequence[bytes], actor: Actor) -> None:
-        """Keep these codes, and none of those before."""
+        """Replace the recovery codes."""
         async with self._database.connection() as connection, connection.transaction():
             await insert_recovery_codes(connection, user.uid, digests)
             await _record(connection, actor, "people.recovery-codes", user, {"after": {"codes": len(digests)}})
 
     async def spend_recovery_code(self, person: UUID, candidates: Sequence[bytes]) -> bool:
-        """Use a code up, whichever key its digest was made with; tell whether it was good."""
+        """Spend a code under any pepper key; return whether it was valid."""
         query = """
         UPDATE recovery_codes SET used = now()
         WHERE person = $1 AND digest = ANY ($2::bytea[]) AND used IS NULL RETURNING true
@@ -246,13 +247,13 @@ MAX_ANSWER = 16_384
 MAX_PASSKEY_NAME = 60
 
 
-def creation_options(place: ClientOrigin, handle: bytes, name: str, challenge: bytes, known: list[bytes]) -> str:
-    """Return, as JSON, what a browser needs to make a passkey that lives in the authenticator."""
-    _check_site(place)
+def creation_options(origin: ClientOrigin, handle: bytes, name: str, challenge: bytes, known: list[bytes]) -> str:
+    """Return the browser's options to create a discoverable passkey, as JSON."""
+    _check_site(origin)
     if len(known) >= MAX_PASSKEYS:
         raise SchemaViolation(f"A person has at most {MAX_PASSKEYS} passkeys.")
     options = generate_registration_options(
-        rp_id=place.host,
+        rp_id=origin.host,
         rp_name=ISSUER,
         user_id=handle,
         user_name=name,
@@ -267,16 +268,16 @@ def creation_options(place: ClientOrigin, handle: bytes, name: str, challenge: b
     return options_to_json(options)
 
 
-def verify_creation(place: ClientOrigin, answer: str, challenge: bytes | None, name: str) -> NewPasskey:
-    """Return the passkey that the browser made, or raise LoginFailed."""
+def verify_creation(origin: ClientOrigin, answer: str, challenge: bytes | None, name: str) -> NewPasskey:
+    """Return the verified passkey that the browser created, or raise LoginFailed."""
     _check_answer(answer, challenge)
     assert challenge is not None
     try:
         made = verify_registration_response(
             credential=answer,
             expected_challenge=challenge,
-            expected_rp_id=place.host,
-            expected_origin=place.site,
+            expected_rp_id=origin.host,
+            expected_origin=origin.site,
             require_user_verification=True,
         )
     except (WebAuthnException, ValueError, TypeError, KeyError):
@@ -284,11 +285,11 @@ def verify_creation(place: ClientOrigin, answer: str, challenge: bytes | None, n
     return NewPasskey(made.credential_id, made.credential_public_key, made.sign_count, checked_passkey_name(name))
 
 
-def request_options(place: ClientOrigin, challenge: bytes) -> str:
-    """Return, as JSON, what a browser needs to log in with any passkey it has for this site."""
-    _check_site(place)
+def request_options(origin: ClientOrigin, challenge: bytes) -> str:
+    """Return the browser's options to log in with any passkey of this site, as JSON."""
+    _check_site(origin)
     options = generate_authentication_options(
-        rp_id=place.host,
+        rp_id=origin.host,
         challenge=challenge,
         timeout=TIMEOUT_MS,
         user_verification=UserVerificationRequirement.REQUIRED,
@@ -297,7 +298,7 @@ def request_options(place: ClientOrigin, challenge: bytes) -> str:
 
 
 def credential_in(answer: str) -> bytes:
-    """Return which passkey a browser used; nothing of it is believed yet."""
+    """Return the credential id in a browser's answer, not verified."""
     if len(answer) > MAX_ANSWER:
         raise _rejected()
     try:
@@ -306,16 +307,16 @@ def credential_in(answer: str) -> bytes:
         raise _rejected() from None
 
 
-def verify_assertion(place: ClientOrigin, answer: str, challenge: bytes | None, passkey: Passkey) -> int:
-    """Return the passkey's new counter where the answer proves it, or raise LoginFailed."""
+def verify_assertion(origin: ClientOrigin, answer: str, challenge: bytes | None, passkey: Passkey) -> int:
+    """Return the passkey's new counter if the answer verifies, or raise LoginFailed."""
     _check_answer(answer, challenge)
     assert challenge is not None
     try:
         proven = verify_authentication_response(
             credential=answer,
             expected_challenge=challenge,
-            expected_rp_id=place.host,
-            expected_origin=place.site,
+            expected_rp_id=origin.host,
+            expected_origin=origin.site,
             credential_public_key=passkey.public_key,
             credential_current_sign_count=passkey.sign_count,
             require_user_verification=True,
@@ -330,8 +331,8 @@ def checked_passkey_name(text: str) -> str:
     return name if name.isprintable() and name else "Passkey"
 
 
-def _check_site(place: ClientOrigin) -> None:
-    if not place.takes_passkeys:
+def _check_site(origin: ClientOrigin) -> None:
+    if not origin.takes_passkeys:
         raise SchemaViolation("Browsers make passkeys for a host name, not for an address: open this site by its name.")
 
 

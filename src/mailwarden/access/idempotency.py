@@ -1,4 +1,4 @@
-"""First answers by Idempotency-Key: the same call within a day is answered again, another body is refused."""
+"""Results by Idempotency-Key: a repeated call within a day gets the first result, another body is rejected."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ PURGE_BATCH = 256
 _ATTEMPTS = 3
 _KEY = re.compile(r"^[\x21-\x7e]{1,255}\Z")
 
-# The window is measured by the database's clock alone: the clocks of several abbys differ.
+# Only the database's clock counts: the clocks of several abby hosts differ.
 _FIND = f"""
 SELECT digest, answer FROM idempotency
 WHERE token_name = $1 AND key_hash = $2 AND created > now() - interval '{WINDOW}'
@@ -40,27 +40,27 @@ SELECT count(*) FROM gone
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that is not 1 to 255 visible ASCII characters."""
+    """Reject a key that is not 1 to 255 visible ASCII characters."""
     if not _KEY.match(key):
         problem = "Idempotency-Key must be 1 to 255 visible ASCII characters"
         raise SchemaViolation(f"{problem}.", details=[{"header": "Idempotency-Key", "problem": problem}])
 
 
 class IdempotencyStore:
-    """What was answered first to each key; a row belongs to the token that sent the key, not to a tenant."""
+    """The first result of each key; a row belongs to the token that sent the key, not to a tenant."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._calls = 0
 
     async def find(self, token_name: str, key: str, digest: bytes) -> bytes | None:
-        """Return the first answer to the key, None where there is none, or refuse a key used with another body."""
+        """Return the first result of the key, or None; reject a key that was used with another body."""
         check_key(key)
         async with self._database.connection(WAIT) as connection:
             return await _find(connection, token_name, key, digest)
 
     async def remember(self, token_name: str, key: str, digest: bytes, answer: bytes) -> bytes:
-        """Keep the answer unless there is one already; return the one that is kept."""
+        """Store the result unless one exists; return the stored result."""
         check_key(key)
         async with self._database.connection(WAIT) as connection:
             await self._purge_at_times(connection)
@@ -74,12 +74,12 @@ class IdempotencyStore:
         raise StorageUnavailable("The idempotency key could not be kept.", retry_after=1)
 
     async def purge(self, limit: int = PURGE_BATCH) -> int:
-        """Delete at most `limit` expired answers and return how many went."""
+        """Delete at most `limit` expired results; return their number."""
         async with self._database.connection(WAIT) as connection:
             return cast("int", await connection.fetchval(_PURGE, limit))
 
     async def _purge_at_times(self, connection: Connection) -> None:
-        """Delete more than came in since the last time, so that the table ends up holding one window."""
+        """Delete more rows than were added since the last purge, so that the table holds one window."""
         self._calls += 1
         if self._calls % PURGE_EVERY == 0:
             await connection.fetchval(_PURGE, PURGE_BATCH)

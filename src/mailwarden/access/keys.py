@@ -1,8 +1,7 @@
-"""How an API key is written: `mwk_<id>_<256 bits><proof><checksum>`.
+"""API keys: their text, their rows in PostgreSQL, their check on each call, and the pepper keys they depend on.
 
-The proof is a MAC of the rest under a key derived from the pepper: whoever does not have a key made here cannot write
-one that looks right, and is refused without a question to the database. The checksum lets scanners of source code,
-which have no pepper, tell a key from chance.
+The text is `mwk_<id>_<256 bits><proof><checksum>`. The proof is a MAC under a key derived from the pepper, so that a
+forged key is rejected without a query. The checksum lets source code scanners, which have no pepper, recognise a key.
 
 Security: secrets pass through here. The proof does not replace the stored digest: only keys in the database are valid.
 """
@@ -41,19 +40,19 @@ from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 
-KEY_PURPOSE = b"mailwarden api keys 1"  # of the key, derived from the pepper, that stored digests are made with
+KEY_PURPOSE = b"mailwarden api keys 1"  # derives the key of stored digests from the pepper
 _PROOF_PURPOSE = b"mailwarden api key proofs 1"
 _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _ID_LENGTH = 12
-_SECRET_LENGTH = 43  # the fewest digits of base 62 that hold 256 bits
-_PROOF_LENGTH = 11  # and 64 bits: nobody can try so many
-_CHECKSUM_LENGTH = 6  # and 32 bits
+_SECRET_LENGTH = 43  # base-62 digits for 256 bits
+_PROOF_LENGTH = 11  # for 64 bits
+_CHECKSUM_LENGTH = 6  # for 32 bits
 _FORM = re.compile(r"mwk_([0-9a-z]{12})_[0-9A-Za-z]{60}", re.ASCII)
 _ID_DIGITS = string.digits + string.ascii_lowercase
 
 
 class KeyTexts:
-    """Writes keys, and reads those that were written with a pepper of the ring."""
+    """Creates key texts, and recognises texts created under any pepper key of the ring."""
 
     def __init__(self, pepper: KeyRing) -> None:
         self._mac = Mac(pepper, _PROOF_PURPOSE)
@@ -66,7 +65,7 @@ class KeyTexts:
         return key_id, body + _checksum(body)
 
     def id_in(self, text: str) -> str | None:
-        """Return the id in the text of a key, or None where it cannot be a key that was made here."""
+        """Return the id in a key's text, or None if the proof or checksum is wrong."""
         match = _FORM.fullmatch(text)
         if match is None or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
             return None
@@ -106,13 +105,13 @@ _MISSING = (
     "SELECT uid FROM unnest($1::uuid[]) AS uid WHERE NOT EXISTS (SELECT FROM tenants WHERE tenants.uid = uid.uid)"
 )
 _FIND = f"SELECT {_COLUMNS}, secret FROM api_keys WHERE key_id = $1"  # noqa: S608 -- constants of this file
-# A tenant's administrator sees the keys that are bound to nothing but tenants of that scope.
+# A tenant administrator sees keys whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (NOT is_global AND tenants <@ $1))"
 _LIST = f"SELECT {_COLUMNS} FROM api_keys WHERE {_SEEN} ORDER BY created, key_id LIMIT 10000"  # noqa: S608
 _REVOKE = (
     f"UPDATE api_keys SET revoked = now() WHERE key_id = $2 AND revoked IS NULL AND {_SEEN} RETURNING name, tenants"  # noqa: S608
 )
-# The new key is good for as long as the old one was meant to be.
+# The new key keeps the expiry of the old one.
 _ROTATE = """
 INSERT INTO api_keys (key_id, name, secret, scopes, tenants, is_global, networks, created_by, expires, replaces)
 SELECT $2, name, $3, scopes, tenants, is_global, networks, $4, now() + (expires - created), key_id
@@ -128,7 +127,7 @@ WHERE key_id = $1 AND (last_used IS NULL OR last_used < now() - interval '1 minu
 
 
 class KeyScope(StrEnum):
-    """What a key may do; each is given by itself, none implies another."""
+    """The permissions of a key; none implies another."""
 
     READ = "lists:read"
     WRITE = "lists:write"
@@ -148,7 +147,7 @@ class ApiKey(Struct, frozen=True):
     expires: datetime | None = None
     revoked: datetime | None = None
     last_used: datetime | None = None
-    replaces: str | None = None  # the key whose place it took
+    replaces: str | None = None  # the key that it replaced
     replaced_by: str | None = None
 
     def may(self, scope: KeyScope) -> bool:
@@ -161,7 +160,7 @@ class ApiKey(Struct, frozen=True):
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def admits(self, address: str | None) -> bool:
-        """Tell whether a call may come from there; a key without networks is good everywhere."""
+        """Return whether the key allows the client address; a key without networks allows all."""
         if not self.networks:
             return True
         try:
@@ -174,7 +173,7 @@ class ApiKey(Struct, frozen=True):
 
 
 class NewKey(Struct, frozen=True):
-    """What a key is to be."""
+    """The settings of a new key."""
 
     name: str
     scopes: frozenset[KeyScope]
@@ -194,7 +193,7 @@ class KeyStore:
         self._database = database
 
     async def create(self, scope: Scope, key_id: str, digest: bytes, wanted: NewKey, actor: Actor) -> ApiKey:
-        """Keep a new key by its digest; nobody makes a key that may more than they may themselves."""
+        """Store a new key by its digest; a caller cannot create a key with more rights than its own."""
         if wanted.is_global and scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may make a deployment key.")
         if not all(map(scope.allows, wanted.tenants)):
@@ -215,7 +214,7 @@ class KeyStore:
         return _key(row)
 
     async def find(self, scope: Scope, key_id: str) -> tuple[ApiKey, bytes] | None:
-        """Return the key and its digest, revoked and expired ones too; None where there is none in the scope."""
+        """Return the key and its digest, also if revoked or expired; None outside the scope."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_FIND, key_id)
         if row is None:
@@ -231,7 +230,7 @@ class KeyStore:
             return [_key(row) for row in await connection.fetch(_LIST, scope.uids())]
 
     async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
-        """Revoke a key for good; tell whether there was one to revoke."""
+        """Revoke a key; return whether a key was revoked."""
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(_REVOKE, scope.uids(), key_id)
             if row is None:
@@ -243,14 +242,14 @@ class KeyStore:
     async def rotate(
         self, scope: Scope, key_id: str, new_id: str, digest: bytes, *, overlap: float, actor: Actor
     ) -> ApiKey:
-        """Keep a new key with the rights of another, which ends after the overlap in seconds."""
+        """Store a new key with the rights of the old one, which expires after the overlap in seconds."""
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(f"{_FIND} FOR UPDATE", key_id)
             key = None if row is None else _key(row)
             if key is None or not _sees(scope, key) or not key.is_valid(datetime.now(UTC)):
                 raise KeyNotFound("There is no valid key with this id.")
             if key.replaced_by is not None:
-                raise KeyNotFound(f"This key was rotated already; `{key.replaced_by}` took its place.")
+                raise KeyNotFound(f"This key was rotated already; `{key.replaced_by}` replaced it.")
             await connection.execute(_ROTATE, key_id, new_id, digest, actor.name)
             await connection.execute(_END, key_id, overlap, new_id)
             rows = [await connection.fetchrow(_FIND, each) for each in (key_id, new_id)]
@@ -264,7 +263,7 @@ class KeyStore:
         return made
 
     async def touch(self, scope: Scope, key_id: str) -> None:
-        """Note that a key was used just now, at most once a minute."""
+        """Record the use of a key, at most once a minute."""
         async with self._database.connection() as connection:
             await connection.execute(_TOUCH, key_id)
 
@@ -292,23 +291,23 @@ def _sees(scope: Scope, key: ApiKey) -> bool:
 
 
 def _only(tenants: frozenset[UUID]) -> UUID | None:
-    """Return the tenant that a deed belongs to, where it is one."""
+    """Return the tenant for the audit event, if it is only one."""
     return next(iter(tenants)) if len(tenants) == 1 else None
 
 
-MEMORY_SECONDS = 2.0  # how long a looked-up key is believed: a revoked one is refused after this at the latest
+MEMORY_SECONDS = 2.0  # cache time of a key: a revoked key is rejected after it at the latest
 MAX_REMEMBERED = 10_000
 MAX_NAME = 100
 MAX_NETWORKS = 100
 TOUCH_AFTER = timedelta(minutes=1)
-OVERLAP = timedelta(hours=24)  # for which both keys are good when one is rotated
+OVERLAP = timedelta(hours=24)  # both keys are valid for this time after a rotation
 MAX_OVERLAP = timedelta(days=30)
 _ALL = Scope.deployment()
 log = get_logger("access.keys")
 
 
 class ApiKeys:
-    """Makes, checks and revokes keys; remembers those just seen for a moment."""
+    """Creates, checks, rotates and revokes keys; caches checked keys for two seconds."""
 
     def __init__(self, store: KeyStore, pepper: KeyRing, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -318,7 +317,7 @@ class ApiKeys:
         self._remembered: dict[str, tuple[float, tuple[ApiKey, bytes] | None]] = {}
 
     async def create(self, scope: Scope, wanted: NewKey, actor: Actor) -> tuple[ApiKey, str]:
-        """Make a key; the second of what is returned is its text, which nobody can ever show again."""
+        """Create a key; return it and its text, which cannot be shown again."""
         checked = _checked(wanted)
         key_id, text = self._texts.new()
         return await self._store.create(scope, key_id, self._mac.sign(text.encode()), checked, actor), text
@@ -335,7 +334,7 @@ class ApiKeys:
         return found[0]
 
     async def rotate(self, scope: Scope, key_id: str, overlap: timedelta, actor: Actor) -> tuple[ApiKey, str]:
-        """Make a key with the same rights; the old one is good until the overlap has passed."""
+        """Create a key with the same rights; the old key is valid until the overlap ends."""
         if not timedelta(0) <= overlap <= MAX_OVERLAP:
             raise SchemaViolation(f"The old key stays good for at most {MAX_OVERLAP.days} days.")
         new_id, text = self._texts.new()
@@ -345,15 +344,15 @@ class ApiKeys:
         return made, text
 
     async def revoke(self, scope: Scope, key_id: str, actor: Actor) -> bool:
-        """End a key for good, everywhere within seconds; tell whether there was one."""
+        """Revoke a key, effective everywhere within seconds; return whether it existed."""
         revoked = await self._store.revoke(scope, key_id, actor)
         self._remembered.pop(key_id, None)
         return revoked
 
     async def authenticate(self, text: str, address: str | None) -> ApiKey:
-        """Return the valid key that this is the text of, used from this address.
+        """Return the valid key of this text for this client address, or raise InvalidCredentials.
 
-        The database is asked only about texts that were made here: see `KeyTexts`.
+        Only texts with a valid proof cause a query: see `KeyTexts`.
         """
         key_id = self._texts.id_in(text)
         found = await self._find(key_id) if key_id is not None else None
@@ -367,7 +366,7 @@ class ApiKeys:
             raise InvalidCredentials("This API key is not valid from this address.", scheme="apikey")
         if key.last_used is None or now - key.last_used >= TOUCH_AFTER:
             await self._store.touch(_ALL, key.key_id)
-            self._remembered.pop(key.key_id, None)  # so that the next look finds the new time
+            self._remembered.pop(key.key_id, None)  # the next call must read the new time
         return key
 
     async def _find(self, key_id: str) -> tuple[ApiKey, bytes] | None:
@@ -378,7 +377,7 @@ class ApiKeys:
         found = await self._store.find(_ALL, key_id)
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
-        # Counted from before the question: an answer is never believed longer than it should be.
+        # The cache time starts before the query, so that it is never exceeded.
         self._remembered[key_id] = (now + MEMORY_SECONDS, found)
         return found
 
@@ -401,8 +400,8 @@ def _unknown_key() -> InvalidCredentials:
 
 
 _ASK_AGAIN = 5.0
-_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then what needs it is refused."
-# The texts of API keys are MACed with the pepper as well, so a key that is valid needs its pepper to its end.
+_ADVICE = "Restore that line of apiKeyPepper from a backup and restart abby; until then these credentials are rejected."
+# The proof of an API key needs its pepper key until the API key ends.
 _USES = """
 SELECT what, key, count(*) AS rows FROM (
     SELECT 'API keys' AS what, substring(secret FROM 1 FOR $1) AS key FROM api_keys
@@ -420,13 +419,13 @@ pepper_log = get_logger("access.pepper")
 
 
 class PepperStore:
-    """All SQL about keys of the pepper; they are the deployment's, not a tenant's."""
+    """All SQL about pepper keys; they belong to the deployment."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def uses(self, scope: Scope) -> Mapping[bytes, Mapping[str, int]]:
-        """Return for each key id how many rows of which kind need it."""
+        """Return the number of dependent rows by key id and kind."""
         _require_deployment(scope)
         found: dict[bytes, dict[str, int]] = {}
         async with self._database.connection() as connection:
@@ -435,22 +434,22 @@ class PepperStore:
         return found
 
     async def authenticators(self, scope: Scope, current: bytes) -> Sequence[tuple[UUID, bytes]]:
-        """Return the people whose authenticator secret is sealed with another key than the current one."""
+        """Return the users whose TOTP secret is encrypted with an old key."""
         _require_deployment(scope)
         async with self._database.connection() as connection:
             rows = await connection.fetch(_AUTHENTICATORS, current, ID)
         return [(cast("UUID", row["uid"]), cast("bytes", row["totp"])) for row in rows]
 
     async def replace_authenticator(self, scope: Scope, person: UUID, before: bytes, after: bytes) -> bool:
-        """Keep the same secret under another seal; False where the person has another secret by now."""
+        """Store the secret encrypted with the current key; return False if the user has a new secret meanwhile."""
         _require_deployment(scope)
         async with self._database.connection() as connection:
             return bool(await connection.fetchval(_REPLACE, person, before, after))
 
     async def log_lost_keys(self, scope: Scope, pepper: KeyRing) -> None:
-        """Log each key that rows need and the pepper does not hold; asked again until the database answers.
+        """Log each pepper key that rows need and the file lacks; retry until the database answers.
 
-        An API key whose key is lost is refused before any query, so that nothing else names the lost key.
+        An API key with a lost pepper key is rejected before any query, so nothing else would report the loss.
         """
         while True:
             try:

@@ -1,4 +1,9 @@
-"""All that is known about the people of a deployment, put together once for whoever logs them in or changes them."""
+"""Login by password and code or by passkey, and the setup of a user through a setup link.
+
+Security: unauthenticated callers use this. Attempts are counted before they are made, an unknown name costs as much
+work as a known one, every failed login gets the same error, and a login always starts a new session. Setup creates the
+user only after the last step; until then the choices are encrypted in the visit's session.
+"""
 
 import secrets
 import time
@@ -40,7 +45,7 @@ CONSOLE_SEAL = b"mailwarden console seal 1"
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The stores and secrets that logging in, setting up and an account share."""
+    """The stores and secrets that login, setup and accounts share."""
 
     users: UserStore
     factors: FactorStore
@@ -81,7 +86,7 @@ _log = get_logger("access.login")
 
 
 class Logins:
-    """Turns a visit into a session of a person."""
+    """Turns a visit into a user's session."""
 
     def __init__(self, registry: Registry) -> None:
         self._users = registry.users
@@ -94,83 +99,83 @@ class Logins:
         self._now = registry.now
 
     async def check_password(
-        self, visit: Session, name: str, password: str, place: ClientOrigin
+        self, visit: Session, name: str, password: str, origin: ClientOrigin
     ) -> tuple[Session, str]:
-        """Return another visit, which awaits a code, and its cookie's value; or raise LoginFailed."""
-        named, addressed = name_subject(name), address_subject(place.address)
+        """Return a new visit that waits for a code, and its cookie value; or raise LoginFailed."""
+        named, addressed = name_subject(name), address_subject(origin.address)
         by_address, _ = await self._throttle.take((addressed, PER_ADDRESS), (named, PER_NAME))
         found = await self._users.find_name(_ALL, name.strip())
         user, stored = found or (None, None)
         matched = await self._passwords.matches(stored, password)
         if user is None or not matched or user.disabled:
-            _log.info("login_refused", step="password", address=place.address)
+            _log.info("login_refused", step="password", address=origin.address)
             raise LoginFailed("The name or the password is wrong.")
         await self._throttle.forget(named)
         await self._throttle.give_back(by_address)
         if stored is not None and self._passwords.is_outdated(stored):
             await self._users.set_password(_ALL, user.uid, await self._passwords.hash(password), None)
         notes = Notes(person=user.uid, goal=visit.notes.goal)
-        return await self._sessions.renew(visit, place, notes)
+        return await self._sessions.renew(visit, origin, notes)
 
-    async def check_code(self, visit: Session, code: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Return the session of the person whose password was right, if the code is theirs."""
+    async def check_code(self, visit: Session, code: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Return the user's session if the code is valid after a valid password."""
         person = visit.notes.person
         if person is None:
             raise LoginFailed("Begin with your name and password.")
         subject = f"code:{person}"
-        by_address, _ = await self._throttle.take((address_subject(place.address), PER_ADDRESS), (subject, PER_CODE))
+        by_address, _ = await self._throttle.take((address_subject(origin.address), PER_ADDRESS), (subject, PER_CODE))
         user = await self._users.find(_ALL, person)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
-            _log.info("login_refused", step="code", address=place.address)
+            _log.info("login_refused", step="code", address=origin.address)
             raise LoginFailed("The code is wrong, or it was used already. Wait for the next one.")
         await self._throttle.forget(subject)
         await self._throttle.give_back(by_address)
-        return await self.complete(visit, user, method, place)
+        return await self.complete(visit, user, method, origin)
 
-    async def offer_passkey(self, visit: Session, place: ClientOrigin) -> tuple[Session, str | None, str]:
-        """Return the visit that remembers the challenge, its cookie's new value or None, and the browser's options."""
+    async def offer_passkey(self, visit: Session, origin: ClientOrigin) -> tuple[Session, str | None, str]:
+        """Return the visit with the challenge, its new cookie value or None, and the browser's options."""
         challenge = secrets.token_bytes(32)
-        options = request_options(place, challenge)
+        options = request_options(origin, challenge)
         notes = msgspec.structs.replace(visit.notes, challenge=challenge)
         return *await self._sessions.note(visit, notes), options
 
-    async def check_passkey(self, visit: Session, answer: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Return the session of the person whose passkey answered the visit's challenge, which is good once.
+    async def check_passkey(self, visit: Session, answer: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Return the session of the user whose passkey answered the visit's single-use challenge.
 
-        Attempts are counted apart from passwords, so that guesses at passwords lock no passkey out.
+        Attempts count separately from passwords, so that password guesses do not block passkeys.
         """
         credential = credential_in(answer)
         if visit.notes.challenge is None:
             raise LoginFailed("This passkey was not accepted; try again.")
-        (attempt,) = await self._throttle.take(("passkey:" + address_subject(place.address), PER_ADDRESS))
+        (attempt,) = await self._throttle.take(("passkey:" + address_subject(origin.address), PER_ADDRESS))
         challenge = await self._sessions.take_challenge(visit)
         passkey = await self._factors.find_passkey(credential)
         user = None if passkey is None else await self._users.find(_ALL, passkey.person)
         if passkey is None or user is None or user.disabled:
-            _log.info("login_refused", step="passkey", address=place.address)
+            _log.info("login_refused", step="passkey", address=origin.address)
             raise LoginFailed("This passkey was not accepted; try again.")
         if visit.notes.person is not None and visit.notes.person != user.uid:
             raise LoginFailed("This passkey belongs to another user.")
-        counter = verify_assertion(place, answer, challenge, passkey)
+        counter = verify_assertion(origin, answer, challenge, passkey)
         if not await self._factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
         await self._throttle.give_back(attempt)
-        return await self.complete(visit, user, "passkey", place)
+        return await self.complete(visit, user, "passkey", origin)
 
     async def complete(
-        self, visit: Session, user: User, method: str, place: ClientOrigin, notes: Notes | None = None
+        self, visit: Session, user: User, method: str, origin: ClientOrigin, notes: Notes | None = None
     ) -> tuple[Session, str]:
-        """Begin the session of a person who has proven who they are, and write it down."""
+        """Start the session of an authenticated user, with an audit event."""
         try:
-            opened = await self._sessions.log_in(visit, user, method, place, notes)
+            opened = await self._sessions.log_in(visit, user, method, origin, notes)
         except LookupError:
             raise LoginFailed("The name or the password is wrong.") from None
-        await self._users.note_login(_ALL, user.uid, place.actor(user.name), method)
+        await self._users.note_login(_ALL, user.uid, origin.actor(user.name), method)
         return opened
 
     async def _method_of(self, user: User, code: str) -> str | None:
-        """Return what the code is of, having spent it; None where it is wrong."""
+        """Spend the code and return its kind; None for a wrong code."""
         if looks_like_recovery(code):
             spent = await self._factors.spend_recovery_code(user.uid, recovery_candidates(code, self._pepper))
             return "recovery code" if spent else None
@@ -188,12 +193,12 @@ class Logins:
         return "password and code"
 
 
-CODES = "codes"  # the recovery codes among what the next page shows once
+CODES = "codes"  # the name under which the next page shows the recovery codes
 _ALL = Scope.deployment()
 
 
 class Setups:
-    """Leads whoever opened a link to their first session."""
+    """Leads the holder of a setup link to a first session."""
 
     def __init__(self, registry: Registry, logins: Logins) -> None:
         self._links = registry.links
@@ -205,20 +210,20 @@ class Setups:
         self._now = registry.now
         self._logins = logins
 
-    async def open(self, token: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Begin a visit that remembers the link; the link itself is not spent by looking at it."""
+    async def open(self, token: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Start a visit with the link; opening does not spend the link."""
         link = await self._links.find(_ALL, token)
         notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
-        return await self._sessions.link_visit(place, notes)
+        return await self._sessions.link_visit(origin, notes)
 
     async def link_of(self, visit: Session) -> SetupLink:
-        """Return the link that the visit came by, as long as it is good."""
+        """Return the visit's link while it is valid."""
         if visit.notes.link is None:
             raise LinkSpent("Open the setup link again.")
         return await self._links.open(_ALL, visit.notes.link)
 
     async def choose(self, visit: Session, name: str, password: str) -> Session:
-        """Take a name and a password; whom the link lets in again keeps their name."""
+        """Store the chosen name and password; an existing user keeps the name."""
         link = await self.link_of(visit)
         chosen = link.name or checked_name(name)
         password = check_password(password, chosen)
@@ -228,34 +233,34 @@ class Setups:
         notes = msgspec.structs.replace(visit.notes, name=chosen, password_hash=hashed, totp=new_totp_secret())
         return await self._sessions.remember(visit, notes)
 
-    async def prove_totp(self, visit: Session, code: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Make the person with the authenticator whose code this is; return their first session."""
+    async def prove_totp(self, visit: Session, code: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Create the user with the authenticator of this code; return the first session."""
         notes = visit.notes
         step = totp_step(notes.totp, code, self._now()) if notes.totp and notes.uid else None
         if step is None or notes.uid is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
         sealed = self._seal.close(notes.totp.encode(), b"totp:" + notes.uid.bytes)
-        return await self._finish(visit, place, "password and code", totp=sealed, step=step)
+        return await self._finish(visit, origin, "password and code", totp=sealed, step=step)
 
-    async def offer_passkey(self, visit: Session, place: ClientOrigin) -> tuple[Session, str]:
-        """Return what a browser needs to make a passkey, and the visit that remembers the challenge."""
+    async def offer_passkey(self, visit: Session, origin: ClientOrigin) -> tuple[Session, str]:
+        """Return the visit with the challenge, and the browser's options for a passkey."""
         await self.link_of(visit)
         if visit.notes.uid is None or visit.notes.password_hash is None:
             raise LinkSpent("Choose a name and a password first.")
         challenge = secrets.token_bytes(32)
-        options = creation_options(place, visit.notes.uid.bytes, visit.notes.name, challenge, [])
+        options = creation_options(origin, visit.notes.uid.bytes, visit.notes.name, challenge, [])
         return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
 
-    async def prove_passkey(self, visit: Session, answer: str, place: ClientOrigin) -> tuple[Session, str]:
-        """Make the person with the passkey that the browser made; return their first session."""
+    async def prove_passkey(self, visit: Session, answer: str, origin: ClientOrigin) -> tuple[Session, str]:
+        """Create the user with the passkey of the browser; return the first session."""
         challenge = await self._sessions.take_challenge(visit)
-        made = verify_creation(place, answer, challenge, "First passkey")
-        return await self._finish(visit, place, "passkey", passkey=made)
+        made = verify_creation(origin, answer, challenge, "First passkey")
+        return await self._finish(visit, origin, "passkey", passkey=made)
 
     async def _finish(
         self,
         visit: Session,
-        place: ClientOrigin,
+        origin: ClientOrigin,
         method: str,
         *,
         totp: bytes | None = None,
@@ -268,6 +273,6 @@ class Setups:
         codes = new_recovery_codes()
         digests = tuple(recovery_digest(code, self._pepper) for code in codes)
         chosen = Credentials(notes.uid, notes.name, notes.password_hash, digests, totp, step, passkey)
-        user = await self._links.redeem(_ALL, notes.link, chosen, place.actor(notes.name))
+        user = await self._links.redeem(_ALL, notes.link, chosen, origin.actor(notes.name))
         shown = Notes(shown={CODES: "\n".join(codes)})
-        return await self._logins.complete(visit, user, method, place, shown)
+        return await self._logins.complete(visit, user, method, origin, shown)

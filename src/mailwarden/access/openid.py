@@ -1,7 +1,8 @@
-"""An organisation's OpenID Connect provider over HTTPS: its description, its keys, and codes turned into ID tokens.
+"""Login by OpenID Connect: authorization code with PKCE, state and nonce, all bound to one visit.
 
-Security: reads what a provider answers. Every call has a deadline and a size, follows no redirect, and goes only to
-where the provider's description says, by the scheme of its issuer.
+Security: reads answers of a provider and of browsers. Issuer and subject identify a user, never a name or an address;
+the provider gives the role at every login, and a user without a role cannot log in. Every call to the provider has a
+deadline and a size limit, follows no redirect, and goes only to addresses in the provider's metadata.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from mailwarden.telemetry.logs import get_logger
 DEADLINE = 5.0
 MAX_ANSWER = 262_144
 KEPT_SECONDS = 3_600.0
-ANEW_SECONDS = 30.0  # keys are asked for again at most so often, whoever sends unknown ones
+ANEW_SECONDS = 30.0  # the least time between two fetches of the keys
 LEEWAY = 60
 ALGORITHMS = ("RS256", "ES256")
 MAX_SUBJECT = 255
@@ -45,7 +46,7 @@ _log = get_logger("access.openid")
 
 
 class OpenIdSettings(Struct, frozen=True):
-    """What the configuration says; `redirect` is where the provider sends people back."""
+    """The settings of the provider; `redirect` is the address to which it sends users back."""
 
     issuer: str
     client_id: str
@@ -58,7 +59,7 @@ class OpenIdSettings(Struct, frozen=True):
 
 
 class Description(Struct, frozen=True):
-    """What we use of a provider's metadata (OpenID Connect Discovery 1.0, section 3)."""
+    """The used fields of a provider's metadata (OpenID Connect Discovery 1.0, section 3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -72,7 +73,7 @@ class _Tokens(Struct, frozen=True):
 
 
 class Provider:
-    """One provider; its description and keys are kept for an hour."""
+    """One provider; its metadata and keys are cached for an hour."""
 
     def __init__(
         self, settings: OpenIdSettings, http: aiohttp.ClientSession, clock: Callable[[], float] = time.monotonic
@@ -84,7 +85,7 @@ class Provider:
         self._keys: tuple[float, KeySet] | None = None
 
     async def describe(self) -> Description:
-        """Return where the provider's doors are."""
+        """Return the provider's metadata."""
         if self._description is not None and self._clock() < self._description[0]:
             return self._description[1]
         issuer = self._settings.issuer
@@ -100,7 +101,7 @@ class Provider:
         return found
 
     async def redeem(self, code: str, verifier: str) -> str:
-        """Return the ID token that the provider gives for a code, which it gives once."""
+        """Exchange an authorization code for an ID token; a code works once."""
         description = await self.describe()
         fields = {
             "grant_type": "authorization_code",
@@ -118,12 +119,12 @@ class Provider:
         return _read(answer, _Tokens).id_token
 
     async def verify(self, token: str, nonce: str) -> Mapping[str, object]:
-        """Return the claims of an ID token that is for us, for this login, and from this provider; or refuse."""
+        """Return the claims of an ID token with valid signature, issuer, audience and nonce, or raise LoginFailed."""
         try:
             try:
                 claims = jwt.decode(token, await self._key_set(), algorithms=list(ALGORITHMS)).claims
             except (JoseError, ValueError):
-                # The provider may have changed its keys since we looked.
+                # The provider may have rotated its keys.
                 claims = jwt.decode(token, await self._key_set(anew=True), algorithms=list(ALGORITHMS)).claims
             self._check(claims, nonce)
         except (JoseError, ValueError, TypeError) as error:
@@ -207,12 +208,12 @@ def _read(answer: bytes, kind: type[T]) -> T:
 
 METHOD = "organisation login"
 _ALL = Scope.deployment()
-_RANKS = tuple(Role)  # the one with the most rights first
+_RANKS = tuple(Role)  # most rights first
 _STRANGE = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
 class OpenId:
-    """Sends people to a provider, and takes them in when they come back."""
+    """Sends users to the provider and logs them in when they return."""
 
     def __init__(self, settings: OpenIdSettings, provider: Provider, registry: Registry, logins: Logins) -> None:
         self._settings = settings
@@ -221,7 +222,7 @@ class OpenId:
         self._logins = logins
 
     async def begin(self, visit: Session) -> tuple[str, str]:
-        """Return where to send the browser, and the cookie of a visit that remembers what must come back."""
+        """Return the provider's address for the browser, and the cookie of a visit with state and nonce."""
         description = await self._provider.describe()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         notes = Notes(state=state, nonce=nonce, verifier=verifier, goal=visit.notes.goal)
@@ -240,15 +241,15 @@ class OpenId:
         mark = "&" if "?" in description.authorization_endpoint else "?"
         return f"{description.authorization_endpoint}{mark}{urlencode(query)}", value
 
-    async def finish(self, visit: Session, query: Mapping[str, str], place: ClientOrigin) -> tuple[Session, str]:
-        """Return the session of the person that the provider names; a visit takes one answer with its state.
+    async def finish(self, visit: Session, query: Mapping[str, str], origin: ClientOrigin) -> tuple[Session, str]:
+        """Return the session of the authenticated user; a visit accepts one answer with its state.
 
-        A made-up state is rejected before any query.
+        A forged state is rejected before any query.
         """
         notes = visit.notes
         if visit.stored or not notes.state or not _same(query.get("state", ""), notes.state):
             raise rejected_login()
-        counted = "openid:" + address_subject(place.address)  # apart from passwords: each has its own patience
+        counted = "openid:" + address_subject(origin.address)  # separate from passwords, with its own limit
         (attempt,) = await self._registry.throttle.take((counted, PER_ADDRESS))
         if not await self._registry.sessions.spend(visit):
             raise rejected_login()
@@ -258,15 +259,15 @@ class OpenId:
             raise rejected_login()
         token = await self._provider.redeem(query["code"], notes.verifier)
         claims = await self._provider.verify(token, notes.nonce)
-        user = await self._person(claims, place)
+        user = await self._person(claims, origin)
         await self._registry.throttle.give_back(attempt)
-        return await self._logins.complete(visit, user, METHOD, place)
+        return await self._logins.complete(visit, user, METHOD, origin)
 
-    async def _person(self, claims: Mapping[str, object], place: ClientOrigin) -> User:
-        """Return the person of the claims: made at their first login, with the role that they have now."""
+    async def _person(self, claims: Mapping[str, object], origin: ClientOrigin) -> User:
+        """Return the user of the claims, created at the first login, with the current role."""
         position = position_of(claims, self._settings)
         issuer, subject = self._settings.issuer, str(claims["sub"])
-        actor = Actor(f"openid:{issuer}", place.address, place.request_id)
+        actor = Actor(f"openid:{issuer}", origin.address, origin.request_id)
         users = self._registry.users
         found = await users.find_subject(_ALL, issuer, subject)
         try:
@@ -281,7 +282,7 @@ class OpenId:
         return found
 
     async def _make(self, claims: Mapping[str, object], position: Position, subject: str, actor: Actor) -> User:
-        """Make the person under a name that nobody has; whoever has the name is somebody else."""
+        """Create the user under a free name; an existing user with the name is another person."""
         names = names_of(claims)
         try:
             email = checked_email(str(claims.get("email") or ""))
@@ -297,7 +298,7 @@ class OpenId:
 
 
 def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Position:
-    """Return the role and tenants that the claims give, or refuse: whoever has no role has no business here."""
+    """Return the role and tenants of the claims; raise LoginFailed without a role."""
     given = {settings.roles[value] for value in _texts(claims.get(settings.role_claim)) if value in settings.roles}
     role = next((role for role in _RANKS if role in given), None)
     if role is None:
@@ -309,7 +310,7 @@ def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Posit
             tenants = frozenset(UUID(text) for text in _texts(claims.get(settings.tenants_claim)))
         except ValueError:
             raise no_role() from None
-        if not tenants:  # without one they would see the deployment
+        if not tenants:  # without a tenant the role would cover the deployment
             raise no_role()
     if role is Role.TENANT_ADMINISTRATOR and not tenants:
         raise no_role()
@@ -317,7 +318,7 @@ def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Posit
 
 
 def names_of(claims: Mapping[str, object]) -> Sequence[str]:
-    """Return the names to try, the best first."""
+    """Return the candidate names, best first."""
     said = next((str(claims[claim]) for claim in ("preferred_username", "email", "sub") if claims.get(claim)), "")
     name = _STRANGE.sub("-", said).strip("-._@+")[: MAX_NAME - 3] or "person"
     return [name, *(f"{name}-{number}" for number in range(2, 10))]

@@ -1,7 +1,7 @@
-"""Passwords: argon2id, hashed beside the loop by few threads, the same work whether a name is known or not.
+"""Passwords: argon2id hashes, computed in a few threads, with the same work for known and unknown names.
 
-Security: secrets pass through here. None is logged or kept; a hash takes 64 MiB, so only a few are made at once and
-only so many may wait.
+Security: secrets pass through here. None is logged or stored. A hash takes 64 MiB, so the number of
+concurrent and waiting hashes is limited.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ MAX_LENGTH = 256
 THREADS = 2
 MAX_WAITING = 32
 
-# What everybody tries first; anything longer than these is left to the throttle and the second factor.
+# Common passwords. The attempt limit and the second factor protect all others.
 _OBVIOUS = (
     "password", "passwort", "qwerty", "qwertz", "azerty", "asdfgh", "letmein", "welcome", "administrator", "admin",
     "mailwarden", "changeme", "iloveyou", "secret", "abcdefghijklmnopqrstuvwxyz", "01234567890123456789",
@@ -30,21 +30,21 @@ _OBVIOUS = (
 
 
 def check_password(password: str, name: str = "") -> str:
-    """Return the password in its one form, or raise UnsuitablePassword with what is wrong with it."""
+    """Return the normalised password, or raise UnsuitablePassword with the reason."""
     normal = unicodedata.normalize("NFKC", password)
     if not MIN_LENGTH <= len(normal) <= MAX_LENGTH or len(password) > MAX_LENGTH:
         raise UnsuitablePassword(f"A password has {MIN_LENGTH} to {MAX_LENGTH} characters.")
     rest = normal.lower()
     for word in (*_OBVIOUS, name.lower()):
         rest = rest.replace(word, "") if word else rest
-    # Without the obvious, digits and marks, little may be left: `Password1234!` is such a one.
+    # `Password1234!` is rejected: without common words, digits and punctuation too little is left.
     if len(set(normal)) < 5 or len([letter for letter in rest if letter.isalpha()]) < 3:
         raise UnsuitablePassword("This password is too common. Use a few unrelated words.")
     return normal
 
 
 class Passwords:
-    """Makes and checks hashes; `rounds` and `memory` are argon2's time cost and KiB."""
+    """Creates and checks hashes; `rounds` and `memory` are argon2's time cost and KiB."""
 
     def __init__(self, *, rounds: int = 3, memory: int = 65_536) -> None:
         self._hasher = PasswordHasher(time_cost=rounds, memory_cost=memory, parallelism=1)
@@ -56,7 +56,7 @@ class Passwords:
         return await self._run(lambda: self._hasher.hash(unicodedata.normalize("NFKC", password)))
 
     async def matches(self, stored: str | None, password: str) -> bool:
-        """Tell whether this is the password; where there is none to compare with, as much work is done."""
+        """Return whether the password matches; without a hash the same work is done."""
         if self._dummy is None:
             self._dummy = await self.hash("a password of no user")
         dummy = self._dummy
@@ -73,7 +73,7 @@ class Passwords:
         return await self._run(verify)
 
     def is_outdated(self, stored: str) -> bool:
-        """Tell whether the hash was made with other parameters than today's."""
+        """Return whether the hash has outdated parameters."""
         return self._hasher.check_needs_rehash(stored)
 
     def close(self) -> None:

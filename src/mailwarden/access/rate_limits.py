@@ -1,4 +1,4 @@
-"""How many calls a minute a caller may make: in one process, or counted over all abby processes through PostgreSQL.
+"""Rate limits of calls, per process or shared by all abby processes through PostgreSQL, and limits of login attempts.
 
 A process leases calls in batches, a sixteenth of those that are left, and counts them down in memory: most calls cost
 no query, and a key that has used up its limit costs none until its window ends. Leased calls count as made, so that all
@@ -68,7 +68,7 @@ class Quota:
 
 
 class RateLimiter:
-    """Counts calls in windows of one minute, from the first call on, in this process: no query, whoever calls."""
+    """Counts calls in windows of one minute in this process, without a query."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
@@ -76,7 +76,7 @@ class RateLimiter:
         self._windows: dict[str, tuple[float, int]] = {}
 
     def count(self, subject: str) -> Quota:
-        """Count a call; one beyond the limit is counted too, and has no further effect."""
+        """Count a call; calls beyond the limit count as well."""
         now = self._clock()
         end, calls = self._windows.get(subject, (0.0, 0))
         if now >= end:
@@ -126,7 +126,7 @@ class _Window:
 
     end: float = 0.0
     left: int = 0  # of those leased
-    beyond: int = 0  # calls that were not leased by anybody when this process leased last
+    beyond: int = 0  # calls that no process had leased at this process's last lease
     used: int = 0  # by this process in this window
     leasing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -158,7 +158,7 @@ class SharedRateLimiter:
         return Quota(self._limit, window.beyond + window.left, seconds)
 
     def _settled(self, window: _Window) -> bool:
-        """Tell whether memory alone decides: there are calls left, or there are none until the window ends."""
+        """Return whether no lease is needed: calls are left, or none are until the window ends."""
         return self._clock() < window.end and (window.left > 0 or window.beyond == 0)
 
     async def _lease(self, subject: str, window: _Window) -> None:
@@ -192,7 +192,7 @@ DELETE FROM login_attempts WHERE subject IN (
     SELECT subject FROM login_attempts WHERE last < now() - interval '2 hours' LIMIT 256 FOR UPDATE SKIP LOCKED
 )
 """
-# The wait that ends is the one of this attempt. One that came behind it, wrong or not known yet, keeps its own.
+# Only the wait of this attempt ends. A later attempt keeps its own.
 _GIVE_BACK = """
 UPDATE login_attempts SET attempts = greatest(0, attempts - 1),
     blocked_until = CASE WHEN last = $2 THEN '-infinity' ELSE blocked_until END
@@ -202,27 +202,27 @@ _PURGE_ATTEMPTS_EVERY = 64
 
 
 class AttemptLimit(Struct, frozen=True):
-    """Attempts that are free, and the longest wait after them in seconds."""
+    """The number of free attempts, and the longest wait after them in seconds."""
 
     free: int
     longest: int
 
 
 class Attempt(Struct, frozen=True):
-    """An attempt that was counted, and when."""
+    """A counted attempt and its time."""
 
     subject: str
     moment: datetime
 
 
-# One guess a minute at a name is no use against twelve characters, and no lock-out for whoever owns it.
+# One guess a minute does not break twelve characters, and does not lock out the owner of the name.
 PER_NAME = AttemptLimit(6, 60)
 PER_ADDRESS = AttemptLimit(30, 900)
 PER_CODE = AttemptLimit(6, 120)
 
 
 class ThrottleStore:
-    """All SQL about attempts; its rows belong to nobody."""
+    """All SQL about attempts; the rows belong to no tenant."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -248,27 +248,26 @@ class ThrottleStore:
         return taken
 
     async def give_back(self, attempt: Attempt) -> None:
-        """Take back one attempt, which was right; the wrong ones, before it and behind it, still count.
+        """Remove one successful attempt; failed attempts before and after it still count.
 
-        A right password says nothing about the others that an address tries: who has one account here must not get
-        more guesses at another by logging in.
+        The owner of one account must not get more guesses at other accounts by logging in.
         """
         async with self._database.connection() as connection:
             await connection.execute(_GIVE_BACK, attempt.subject, attempt.moment)
 
     async def forget(self, *subjects: str) -> None:
-        """Forget the attempts of a subject that turned out to be right."""
+        """Delete the attempts of subjects after a success."""
         async with self._database.connection() as connection:
             await connection.execute("DELETE FROM login_attempts WHERE subject = ANY ($1::text[])", list(subjects))
 
 
 def name_subject(name: str) -> str:
-    """Return how a name is counted, known or not: a digest, as people type passwords into the wrong field."""
+    """Return the subject of a login name: a digest, because users type passwords into the wrong field."""
     return "name:" + hashlib.sha256(name.strip().lower().encode("utf-8", "replace")).hexdigest()
 
 
 def address_subject(address: str | None) -> str:
-    """Return how an address is counted: IPv6 by the network that one customer gets."""
+    """Return the subject of a client address; IPv6 counts by its /64 network."""
     try:
         source = ip_address(address or "")
     except ValueError:

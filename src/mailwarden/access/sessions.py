@@ -1,4 +1,12 @@
-"""Where a request of a person comes from, and which site they think they are talking to."""
+"""Sessions of the console: a random cookie value, its digest in PostgreSQL, a new one at every login.
+
+A visit is a session before login: it is encrypted in its cookie and has no row. It gets a row after a valid setup link
+or password. So a request without a valid credential causes no query. Signed tokens carry a MAC, so that a forged token
+is rejected before any query.
+
+Security: secrets pass through here. The cookie value is never stored or logged. A login replaces the visit with a new
+session, value and CSRF token.
+"""
 
 import base64
 import binascii
@@ -24,7 +32,7 @@ from mailwarden.model.actor import Actor
 
 
 class ClientOrigin(Struct, frozen=True):
-    """`site` is the origin that browsers see, `https://mail.example:9081`."""
+    """The client's address and user agent; `site` is the origin in the browser, `https://mail.example:9081`."""
 
     site: str
     address: str | None = None
@@ -35,12 +43,12 @@ class ClientOrigin(Struct, frozen=True):
     def host(self) -> str:
         try:
             return urlsplit(self.site).hostname or ""
-        except ValueError:  # whatever a caller wrote as Host
+        except ValueError:  # a malformed Host header
             return ""
 
     @property
     def takes_passkeys(self) -> bool:
-        """Tell whether browsers make passkeys for this site: they need a name, not an address."""
+        """Return whether the site supports passkeys: browsers need a host name, not an IP address."""
         try:
             ip_address(self.host)
         except ValueError:
@@ -51,13 +59,13 @@ class ClientOrigin(Struct, frozen=True):
         return Actor(f"user:{name}", self.address, self.request_id)
 
 
-_RANDOM = 30  # bytes; with those of the MAC they fill their base64, so that each token has one spelling
+_RANDOM = 30  # bytes; with the MAC they need no base64 padding, so that each token has one form
 TOKEN_LENGTH = (_RANDOM + SIZE) * 4 // 3
 _TOKEN_FORM = re.compile(rf"[A-Za-z0-9_-]{{{TOKEN_LENGTH}}}")
 
 
 class SignedTokens:
-    """Issues the tokens of one purpose, and recognises them after a rotation of the pepper too."""
+    """Issues and verifies tokens of one purpose, also after a rotation of the pepper."""
 
     def __init__(self, pepper: KeyRing, purpose: bytes) -> None:
         self._mac = Mac(pepper, purpose)
@@ -77,7 +85,7 @@ class SignedTokens:
         return signed[:ID] + hashlib.sha256(raw).digest()
 
 
-MAX_VISITS = 200  # of one address; the oldest give way
+MAX_VISITS = 200  # per client address; the oldest are deleted
 MAX_SESSIONS = 100
 _PURGE_EVERY = 64
 
@@ -88,7 +96,7 @@ _INSERT = """
 INSERT INTO sessions (digest, person, method, csrf, notes, address, agent, expires)
 VALUES ($1, $2, $3, $4, $5, $6::text::inet, $7, now() + make_interval(secs => $8))
 """
-# A person who was disabled has no session, whatever the row says.
+# A disabled user has no valid session.
 _FIND = f"""
 SELECT {_COLUMNS}, {USER_COLUMNS}, sessions.person FROM sessions LEFT JOIN people ON people.uid = sessions.person
 WHERE digest = $1 AND expires > now() AND (sessions.person IS NULL
@@ -117,7 +125,7 @@ DELETE FROM sessions WHERE digest IN (
 
 
 class SessionRow(Struct, frozen=True):
-    """A session as it is kept; without a user it is a visit that has not logged in."""
+    """A stored session; without a user it is a visit before login."""
 
     digest: bytes
     session_id: UUID
@@ -133,7 +141,7 @@ class SessionRow(Struct, frozen=True):
 
 
 class SessionStore:
-    """All SQL about sessions; a row belongs to whoever holds its cookie."""
+    """All SQL about sessions; a row belongs to the holder of its cookie."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -152,7 +160,7 @@ class SessionStore:
         seconds: float,
         instead_of: bytes | None = None,
     ) -> None:
-        """Keep a new session, and end the one whose place it takes in the same transaction."""
+        """Store a new session, and delete the one it replaces in the same transaction."""
         async with self._database.connection() as connection, connection.transaction():
             if instead_of is not None:
                 await connection.execute("DELETE FROM sessions WHERE digest = $1", instead_of)
@@ -164,12 +172,12 @@ class SessionStore:
                 await connection.execute(_PURGE)
 
     async def spend(self, digest: bytes, expires: datetime) -> bool:
-        """Record that what a visit's cookie holds was used; False where it was before."""
+        """Record the use of a visit's cookie; return False if it was used before."""
         async with self._database.connection() as connection:
             return bool(await connection.fetchval(_SPEND, digest, expires))
 
     async def find(self, digest: bytes, idle: float) -> SessionRow | None:
-        """Return the session and the person as they are now, unless it has ended."""
+        """Return the session with the current user, unless it has ended."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_FIND, digest, idle)
         if row is None:
@@ -177,23 +185,23 @@ class SessionStore:
         return _session(row, None if row["person"] is None else user_of(row))
 
     async def touch(self, digest: bytes) -> None:
-        """Note that the session was used just now."""
+        """Record the use of the session."""
         async with self._database.connection() as connection:
             await connection.execute(_TOUCH, digest)
 
     async def write_notes(self, digest: bytes, notes: bytes, expected: bytes) -> bool:
-        """Replace the notes, where they still are what was read; tell whether they were."""
+        """Replace the notes if they are unchanged since they were read; return whether they were."""
         async with self._database.connection() as connection:
             query = "UPDATE sessions SET notes = $2 WHERE digest = $1 AND notes = $3 RETURNING true"
             return bool(await connection.fetchval(query, digest, notes, expected))
 
     async def force_notes(self, digest: bytes, notes: bytes) -> None:
-        """Replace the notes, whatever they are by now."""
+        """Replace the notes unconditionally."""
         async with self._database.connection() as connection:
             await connection.execute("UPDATE sessions SET notes = $2 WHERE digest = $1", digest, notes)
 
     async def list(self, person: UUID, idle: float) -> Sequence[SessionRow]:
-        """Return the sessions of a person, the last used first."""
+        """Return the sessions of a user, last used first."""
         async with self._database.connection() as connection:
             return [_session(row, None) for row in await connection.fetch(_LIST, person, idle)]
 
@@ -202,7 +210,7 @@ class SessionStore:
             await connection.execute("DELETE FROM sessions WHERE digest = $1", digest)
 
     async def end_one(self, person: UUID, session_id: UUID) -> bool:
-        """End one session of a person; tell whether there was one."""
+        """End one session of a user; return whether it existed."""
         async with self._database.connection() as connection:
             return bool(
                 await connection.fetchval(
@@ -211,7 +219,7 @@ class SessionStore:
             )
 
     async def end_all(self, person: UUID, but: bytes | None = None) -> None:
-        """End the sessions of a person, all or all but one."""
+        """End all sessions of a user, or all but one."""
         async with self._database.connection() as connection:
             await connection.execute(
                 "DELETE FROM sessions WHERE person = $1 AND digest IS DISTINCT FROM $2", person, but
@@ -236,13 +244,13 @@ def _session(row: Row, user: User | None) -> SessionRow:
 
 COOKIE = "__Host-mailwarden"
 COOKIE_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Lax"
-VISIT_SECONDS = 30 * 60.0  # for a login or a setup, from its first page to its last
+VISIT_SECONDS = 30 * 60.0  # seconds for a whole login or setup
 TOUCH_SECONDS = 60.0
 MAX_AGENT = 200
 MAX_GOAL = 1_500  # bytes; browsers drop a cookie beyond 4,096
 _COOKIE_PURPOSE = b"mailwarden console cookies 1"
 _VISIT_PURPOSE = b"mailwarden console visits 1"
-_CLOCKS = timedelta(minutes=5)  # how far the clocks of abby and PostgreSQL may differ
+_CLOCKS = timedelta(minutes=5)  # tolerated clock difference between abby and PostgreSQL
 _VISIT = re.compile(r"v\.([A-Za-z0-9_-]{1,4096})")
 
 
@@ -254,24 +262,24 @@ class SessionLimits(Struct, frozen=True):
 
 
 class Notes(Struct, frozen=True, omit_defaults=True):
-    """What a session remembers between two steps; sealed at rest."""
+    """The state of a session between two requests; encrypted at rest."""
 
-    person: UUID | None = None  # whose password was right: a code is awaited
-    link: bytes | None = None  # the setup link that was opened
-    uid: UUID | None = None  # whom it makes, or lets in again
+    person: UUID | None = None  # the user with a valid password, who owes a code
+    link: bytes | None = None  # the opened setup link
+    uid: UUID | None = None  # the user of the setup link
     name: str = ""
     password_hash: str | None = None
-    totp: str = ""  # a secret that was shown and not proven yet
+    totp: str = ""  # a secret that no code has confirmed yet
     challenge: bytes | None = None  # of a passkey
     state: str = ""  # of OpenID Connect, with the next two
     nonce: str = ""
     verifier: str = ""
-    goal: str = ""  # where to go after the login
-    shown: dict[str, str] = {}  # what the next page shows once
+    goal: str = ""  # the page after login
+    shown: dict[str, str] = {}  # secrets that the next page shows once
 
 
 class Session(Struct, frozen=True):
-    """One session as a request sees it; without a user it has not logged in."""
+    """The session of a request; without a user it is a visit before login."""
 
     session_id: UUID
     digest: bytes
@@ -285,15 +293,15 @@ class Session(Struct, frozen=True):
     notes: Notes
     sealed: bytes
     user: User | None
-    stored: bool = True  # False: a visit that only its cookie holds
+    stored: bool = True  # False for a visit without a row
 
     def admits(self, csrf: str) -> bool:
-        """Tell whether this is the session's CSRF token, in constant time."""
+        """Return whether this is the session's CSRF token, in constant time."""
         return equal(self.csrf.encode(), csrf.encode("utf-8", "replace"))
 
 
 class _Carried(Struct, frozen=True):
-    """A visit as its cookie holds it, sealed."""
+    """The encrypted content of a visit's cookie."""
 
     visit_id: UUID
     csrf: str
@@ -303,7 +311,7 @@ class _Carried(Struct, frozen=True):
 
 
 class Sessions:
-    """Begins, finds, and ends sessions."""
+    """Starts, finds and ends sessions."""
 
     def __init__(self, store: SessionStore, seal: Seal, pepper: KeyRing, limits: SessionLimits | None = None) -> None:
         self._store = store
@@ -313,39 +321,39 @@ class Sessions:
         self.limits = limits or SessionLimits()
 
     def visit(self, notes: Notes | None = None) -> tuple[Session, str]:
-        """Begin a session that has not logged in; return it and its cookie's value, which holds all of it."""
+        """Start a visit; return it and the cookie value that holds it."""
         now = datetime.now(UTC)
         expires = now + timedelta(seconds=VISIT_SECONDS)
         return self._carry(_Carried(uuid4(), secrets.token_urlsafe(32), now, expires, notes or Notes()))
 
-    async def link_visit(self, place: ClientOrigin, notes: Notes) -> tuple[Session, str]:
-        """Begin the visit of a valid setup link, which is stored."""
-        return await self._open(None, place, notes)
+    async def link_visit(self, origin: ClientOrigin, notes: Notes) -> tuple[Session, str]:
+        """Start a stored visit for a valid setup link."""
+        return await self._open(None, origin, notes)
 
     async def note(self, visit: Session, notes: Notes) -> tuple[Session, str | None]:
-        """Keep other notes with a visit; return it, and its cookie's new value where the cookie holds it."""
+        """Store new notes in a visit; return it, and the new cookie value of a visit without a row."""
         if visit.stored:
             return await self.remember(visit, notes), None
         return self._carry(_Carried(uuid4(), visit.csrf, visit.created, visit.expires, notes))
 
     async def spend(self, visit: Session) -> bool:
-        """Tell whether this is the first use of what a visit's cookie holds; of two requests at once one is first."""
+        """Return whether this is the first use of a visit's cookie; of two concurrent requests one is first."""
         return await self._store.spend(visit.digest, visit.expires + _CLOCKS)
 
-    async def renew(self, visit: Session, place: ClientOrigin, notes: Notes) -> tuple[Session, str]:
-        """Put another visit, which is stored, in the place of one that has come a step further."""
-        return await self._open(None, place, notes, instead_of=visit)
+    async def renew(self, visit: Session, origin: ClientOrigin, notes: Notes) -> tuple[Session, str]:
+        """Replace a visit with a stored one after a successful step."""
+        return await self._open(None, origin, notes, instead_of=visit)
 
     async def log_in(
-        self, visit: Session, user: User, method: str, place: ClientOrigin, notes: Notes | None = None
+        self, visit: Session, user: User, method: str, origin: ClientOrigin, notes: Notes | None = None
     ) -> tuple[Session, str]:
-        """Begin the session of a person who proved who they are, in the place of the visit that they came with."""
-        return await self._open(user.uid, place, notes, method=method, instead_of=visit)
+        """Start the session of an authenticated user in place of the visit."""
+        return await self._open(user.uid, origin, notes, method=method, instead_of=visit)
 
     async def find(self, value: str) -> Session | None:
-        """Return the session of a cookie's value with its person as they are now; None where it has ended.
+        """Return the session of a cookie value with the current user; None if it has ended.
 
-        Only a value that was issued here is searched for in the database.
+        Only a value that was issued here causes a query.
         """
         if (carried := _VISIT.fullmatch(value)) is not None:
             return self._carried(carried.group(1))
@@ -362,19 +370,19 @@ class Sessions:
         return self._session(row)
 
     async def remember(self, session: Session, notes: Notes) -> Session:
-        """Keep other notes with the session, if nothing changed them since it was read."""
+        """Store new notes, if no other request changed them meanwhile."""
         sealed = self._sealed(session.digest, notes)
         if not await self._store.write_notes(session.digest, sealed, session.sealed):
             return session
         return msgspec.structs.replace(session, notes=notes, sealed=sealed)
 
     async def show_next(self, session: Session, shown: dict[str, str]) -> None:
-        """Have the next page show a secret that nobody can show again; it wins over whatever another request noted."""
+        """Let the next page show a secret once; this overrides notes of concurrent requests."""
         notes = msgspec.structs.replace(session.notes, shown=shown)
         await self._store.force_notes(session.digest, self._sealed(session.digest, notes))
 
     async def take_shown(self, session: Session, name: str) -> dict[str, str]:
-        """Return what the next page shows, if that is the one of this name, and forget it: one request gets it."""
+        """Return and delete the secret of this name; one request gets it."""
         shown = session.notes.shown
         if name not in shown:
             return {}
@@ -383,7 +391,7 @@ class Sessions:
         return shown if kept is not session else {}
 
     async def take_challenge(self, session: Session) -> bytes | None:
-        """Return the challenge that a browser was given, and forget it: it is good for one answer, wrong or right."""
+        """Return and delete the browser's challenge: it is valid for one answer."""
         challenge = session.notes.challenge
         if challenge is None:
             return None
@@ -393,7 +401,7 @@ class Sessions:
         return challenge if kept is not session else None
 
     async def list(self, user: User) -> Sequence[Session]:
-        """Return the person's sessions, the last used first."""
+        """Return the user's sessions, last used first."""
         return [self._session(row) for row in await self._store.list(user.uid, self.limits.idle)]
 
     async def end(self, session: Session) -> None:
@@ -403,7 +411,7 @@ class Sessions:
         return await self._store.end_one(user.uid, session_id)
 
     async def end_others(self, session: Session) -> None:
-        """End every other session of the person."""
+        """End the user's other sessions."""
         assert session.user is not None
         await self._store.end_all(session.user.uid, but=session.digest)
 
@@ -413,7 +421,7 @@ class Sessions:
     async def _open(
         self,
         person: UUID | None,
-        place: ClientOrigin,
+        origin: ClientOrigin,
         notes: Notes | None,
         *,
         method: str = "",
@@ -428,8 +436,8 @@ class Sessions:
             method=method,
             csrf=secrets.token_urlsafe(32),
             notes=self._sealed(digest, notes or Notes()),
-            address=place.address,
-            agent="".join(letter for letter in place.agent if letter.isprintable())[:MAX_AGENT],
+            address=origin.address,
+            agent="".join(letter for letter in origin.agent if letter.isprintable())[:MAX_AGENT],
             seconds=VISIT_SECONDS if person is None else self.limits.absolute,
             instead_of=instead_of.digest if instead_of is not None and instead_of.stored else None,
         )
@@ -444,7 +452,7 @@ class Sessions:
         return _visit(carried, sealed), value
 
     def _carried(self, text: str) -> Session | None:
-        """Return the visit that a cookie holds, if it was sealed here and its time is not over."""
+        """Return the visit in a cookie, if it decrypts and has not expired."""
         try:
             sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             carried = msgspec.json.decode(self._visits.open(sealed, b"visit"), type=_Carried)
@@ -459,7 +467,7 @@ class Sessions:
         try:
             notes = msgspec.json.decode(self._seal.open(row.notes, b"session:" + row.digest), type=Notes)
         except (BrokenSeal, msgspec.MsgspecError):
-            notes = Notes()  # the pepper changed: whatever step it was, it begins anew
+            notes = Notes()  # the pepper changed: the login starts again
         return Session(
             session_id=row.session_id,
             digest=row.digest,
@@ -477,12 +485,12 @@ class Sessions:
 
 
 def cookie_header(value: str) -> str:
-    """Return the Set-Cookie header that gives a browser the value; it goes when the browser does."""
+    """Return the Set-Cookie header of a session cookie with the value."""
     return f"{COOKIE}={value}; {COOKIE_ATTRIBUTES}"
 
 
 def end_cookie_header() -> str:
-    """Return the Set-Cookie header that takes it away."""
+    """Return the Set-Cookie header that deletes the cookie."""
     return f"{COOKIE}=; {COOKIE_ATTRIBUTES}; Max-Age=0"
 
 

@@ -1,7 +1,7 @@
-"""Setup links in PostgreSQL: each lets one person in once, to choose a name, a password and a second factor.
+"""Setup links in PostgreSQL: each lets one user choose a name, a password and a second factor, once.
 
-Security: secrets pass through here. Of a link only a digest is kept; it is spent in the transaction that makes the
-person, so that of two who open it at once one gets in. A token that was not issued here causes no query.
+Security: secrets pass through here. Only a digest of a link is stored. The transaction that creates the user spends
+the link, so that of two concurrent uses one succeeds. A token that was not issued here causes no query.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Purpose(StrEnum):
 
 
 class SetupLink(Struct, frozen=True):
-    """A link without its token; `name` is the person's whom it lets in again."""
+    """A link without its token; `name` is the existing user, if there is one."""
 
     link_id: UUID
     digest: bytes
@@ -83,9 +83,9 @@ class SetupLink(Struct, frozen=True):
 
 
 class Credentials(Struct, frozen=True):
-    """What a person chose: a password, and one factor besides."""
+    """The chosen credentials: a password and one second factor."""
 
-    uid: UUID  # the person's, or the one that they are to have
+    uid: UUID  # the uid of the existing or the new user
     name: str
     password_hash: str
     recovery: tuple[bytes, ...]
@@ -102,7 +102,7 @@ class LinkStore:
         self._tokens = SignedTokens(pepper, _PURPOSE)
 
     async def create_first(self, scope: Scope, actor: Actor) -> str:
-        """Return the token of a link for the first person; those before it are good no longer."""
+        """Return the token of a link for the first user; earlier first links become invalid."""
         if scope.tenants is not None:
             raise Forbidden("Only the whole deployment has a first person.")
         position = Position(Role.DEPLOYMENT_ADMINISTRATOR)
@@ -111,7 +111,7 @@ class LinkStore:
             return await self._insert(connection, Purpose.FIRST_RUN, position, actor, hours=FIRST_RUN_HOURS)
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:
-        """Return the token of a link for somebody new; nobody invites to more than they may themselves."""
+        """Return the token of a link for a new user; a caller cannot give more rights than its own."""
         position.check()
         if not position.is_within(scope):
             raise Forbidden("You may invite people to your own tenants only.")
@@ -120,9 +120,9 @@ class LinkStore:
             return await self._insert(connection, Purpose.INVITE, position, actor, email=email)
 
     async def renew(self, scope: Scope, user: User, actor: Actor) -> str:
-        """Return the token of a link that lets a person choose everything anew; an older one is good no longer."""
+        """Return the token of a link to set new credentials; an older link of the user becomes invalid."""
         async with self._database.connection() as connection, connection.transaction():
-            user = await lock_user(connection, scope, user.uid)  # as they are now: they may have been moved since
+            user = await lock_user(connection, scope, user.uid)  # the current state: the role may have changed
             position = Position(user.role, user.tenants)
             if not position.is_within(scope):
                 raise PersonNotFound("There is no such person.")
@@ -130,12 +130,12 @@ class LinkStore:
             return await self._insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
 
     async def list(self, scope: Scope) -> Sequence[SetupLink]:
-        """Return the links of the scope that nobody has used yet, newest first."""
+        """Return the unused links of the scope, newest first."""
         async with self._database.connection() as connection:
             return [_link(row) for row in await connection.fetch(_LIST, scope.uids())]
 
     async def withdraw(self, scope: Scope, link_id: UUID, actor: Actor) -> bool:
-        """Make a link good no longer; tell whether there was one."""
+        """Withdraw a link; return whether it existed."""
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(_WITHDRAW, scope.uids(), link_id)
             if row is None:
@@ -148,7 +148,7 @@ class LinkStore:
         return await self.open(scope, self._digest(token))
 
     async def open(self, scope: Scope, digest: bytes) -> SetupLink:
-        """Return the link, or raise LinkSpent; whoever holds it may, whatever the scope, and it stays good."""
+        """Return the link, or raise LinkSpent; the token is enough in any scope, and the link stays valid."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_OPEN, digest)
         if row is None:
@@ -156,7 +156,7 @@ class LinkStore:
         return _link(row)
 
     async def redeem(self, scope: Scope, digest: bytes, chosen: Credentials, actor: Actor) -> User:
-        """Spend the link and make the person, or let them in again with nothing but what they chose now."""
+        """Spend the link and create the user, or replace all credentials of an existing user."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(6, 1)")
             row = await connection.fetchrow(_SPEND, digest)
@@ -211,12 +211,12 @@ class LinkStore:
 
 
 async def _renewed(connection: Connection, person: UUID, position: Position, actor: Actor) -> User:
-    """Take away what the person had, and return them."""
+    """Delete the user's credentials and return the user."""
     row = await connection.fetchrow(_ONE, person)
     if row is None:
         raise _spent()
     user = user_of(row)
-    if position != Position(user.role, user.tenants):  # the link was made for what they were before
+    if position != Position(user.role, user.tenants):  # the link was made for another role
         raise _spent()
     await connection.execute("DELETE FROM passkeys WHERE person = $1", person)
     await connection.execute("DELETE FROM sessions WHERE person = $1", person)

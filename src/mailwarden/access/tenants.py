@@ -1,6 +1,9 @@
-"""The one form of a domain: lower-case A-labels without a trailing dot.
+"""Tenants: their domains, their rows in PostgreSQL, and the directory that assigns recipients from memory.
 
-Security: reads names that strangers chose. What is no domain is refused, never mended into one.
+A domain is stored as lower-case A-labels without a trailing dot. The directory replaces its snapshot as a whole and
+keeps it while the database is down. A recipient without a tenant's domain belongs to the default tenant.
+
+Security: reads hostile domain names. An invalid name is rejected, never repaired.
 """
 
 import asyncio
@@ -39,11 +42,11 @@ _LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 
 
 class NotADomain(ValueError):
-    """The text is no domain; the sentence says why."""
+    """The text is not a domain; the message has the reason."""
 
 
 def normalise_domain(text: str) -> str:
-    """Return the domain in its one form, or raise NotADomain."""
+    """Return the normalised domain, or raise NotADomain."""
     domain = text.strip().removesuffix(".")
     if not domain or len(domain) > MAX_DOMAIN:
         raise NotADomain(f"A domain has 1 to {MAX_DOMAIN} characters.")
@@ -64,14 +67,14 @@ def normalise_domain(text: str) -> str:
 
 
 def domain_of_recipient(address: str) -> str | None:
-    """Return the domain a recipient belongs to, or None where it names none that can be told for certain."""
+    """Return the domain of a recipient, or None if it is not certain."""
     local, at, domain = address.rpartition("@")
     if not at or not local or len(domain) > MAX_DOMAIN + 1 or domain != domain.strip():
         return None
     return _normal_form(domain.lower())
 
 
-@lru_cache(maxsize=4_096)  # a name outside ASCII costs half a millisecond, and a call may bring a thousand of them
+@lru_cache(maxsize=4_096)  # an internationalised name costs half a millisecond, and a call may contain a thousand
 def _normal_form(domain: str) -> str | None:
     try:
         return normalise_domain(domain)
@@ -87,7 +90,7 @@ def _to_a_labels(domain: str) -> str:
 
 
 def _check_a_label(label: str) -> None:
-    """Refuse an A-label that stands for nothing, or for another A-label."""
+    """Reject an A-label that decodes to nothing or to another A-label."""
     try:
         honest = idna.alabel(idna.ulabel(label)).decode("ascii") == label
     except (idna.IDNAError, UnicodeError):
@@ -99,7 +102,7 @@ def _check_a_label(label: str) -> None:
 MAX_NAME = 100
 MAX_DOMAINS = 1_000
 MAX_RETENTION = 100_000
-MAX_WEIGHTS = 50  # they travel with each message, in one header
+MAX_WEIGHTS = 50  # all are sent with each message in one header
 
 _LIST = """
 SELECT uid, name, is_default, profile, retention_days, weights, quarantine_days, quarantine_digest,
@@ -123,7 +126,7 @@ SYSTEM = Actor("system")
 
 
 class TenantSettings(Struct, frozen=True):
-    """What a tenant is to be; without a retention its history is kept as long as the deployment's."""
+    """The settings of a tenant; without a retention the deployment's applies."""
 
     name: str
     domains: Sequence[str] = ()
@@ -136,7 +139,7 @@ class TenantSettings(Struct, frozen=True):
         return cls(tenant.name, tenant.domains, tenant.profile, tenant.retention_days, tenant.quarantine_digest)
 
     def checked(self) -> "TenantSettings":
-        """Return them in their one form, or say what cannot be."""
+        """Return the normalised settings, or raise SchemaViolation."""
         days = self.retention_days
         if days is not None and not 1 <= days <= MAX_RETENTION:
             raise SchemaViolation(f"History is kept for 1 to {MAX_RETENTION:,} days.")
@@ -171,7 +174,7 @@ class TenantStore:
         quarantine_digest: bool = False,
         actor: Actor = SYSTEM,
     ) -> Tenant:
-        """Make a tenant with its domains, all or nothing."""
+        """Create a tenant with its domains, atomically."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may make a tenant.")
         wanted = TenantSettings(name, domains, profile, retention_days, quarantine_digest).checked()
@@ -186,7 +189,7 @@ class TenantStore:
         return wanted.tenant(uid)
 
     async def change(self, scope: Scope, uid: UUID, wishes: "TenantSettings", actor: Actor) -> Tenant:
-        """Give a tenant another name, profile, retention and other domains, all or nothing."""
+        """Change a tenant's settings and domains, atomically."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         wanted = wishes.checked()
@@ -205,7 +208,7 @@ class TenantStore:
         return replace(wanted.tenant(uid, is_default=before.is_default), **kept)
 
     async def weigh(self, scope: Scope, uid: UUID, weights: Mapping[str, int], actor: Actor) -> Tenant:
-        """Let these rules, and no others, weigh otherwise for a tenant; what a rule may weigh is checked before."""
+        """Replace a tenant's rule weights; the caller has checked their bounds."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         if len(weights) > MAX_WEIGHTS:
@@ -219,7 +222,7 @@ class TenantStore:
         return replace(before, weights=wanted)
 
     async def hold(self, scope: Scope, uid: UUID, days: Mapping[str, int], actor: Actor) -> Tenant:
-        """Keep a tenant's held messages for these days, by verdict or `default`, and else for the deployment's."""
+        """Replace a tenant's quarantine days, by verdict or `default`; the deployment's apply otherwise."""
         if scope.tenants is not None:
             raise GlobalScopeForbidden("Only the whole deployment may change a tenant.")
         wanted = _checked_days(days)
@@ -236,12 +239,12 @@ class TenantStore:
             return [_tenant(row) for row in await connection.fetch(_LIST, scope.uids())]
 
     async def version(self, scope: Scope) -> int:
-        """Return the number that changes whenever a tenant or a domain does; it is the same in every scope."""
+        """Return the version, which changes with every change of a tenant or domain; it is the same in every scope."""
         async with self._database.connection() as connection:
             return cast("int", await connection.fetchval("SELECT version FROM tenants_version"))
 
     async def snapshot(self, scope: Scope) -> tuple[int, Sequence[Tenant]]:
-        """Return the tenants of the scope together with the version they belong to."""
+        """Return the tenants of the scope and their version."""
         async with (
             self._database.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -257,7 +260,7 @@ async def _give_domains(connection: Connection, uid: UUID, domains: Sequence[str
         raise DomainTaken(f"A domain belongs to one tenant: {', '.join(sentences)}.")
     try:
         await connection.execute(_INSERT_DOMAINS, domains, uid)
-    except asyncpg.UniqueViolationError:  # another call took it since we looked
+    except asyncpg.UniqueViolationError:  # a concurrent call took it
         raise DomainTaken("A domain belongs to one tenant: one of these was given to another just now.") from None
 
 
@@ -280,7 +283,7 @@ def _tenant(row: Row) -> Tenant:
 
 
 async def _locked(connection: Connection, uid: UUID) -> Tenant:
-    """Return a tenant whom nobody else changes until the transaction ends."""
+    """Return a tenant, locked until the transaction ends."""
     await connection.fetchval(_LOCK, uid)
     rows = await connection.fetch(_LIST, [uid])
     if not rows:
@@ -305,7 +308,7 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_domains(domains: Sequence[str]) -> tuple[str, ...]:
-    """Return the domains in their one form, sorted so that concurrent calls lock in one order."""
+    """Return the normalised domains, sorted so that concurrent calls lock in one order."""
     if len(domains) > MAX_DOMAINS:
         raise SchemaViolation(f"A tenant has at most {MAX_DOMAINS} domains.")
     found = set()
@@ -324,7 +327,7 @@ _log = get_logger("access.directory")
 
 
 class Snapshot(Struct, frozen=True):
-    """All tenants as of one version."""
+    """All tenants at one version."""
 
     version: int
     tenants: Mapping[UUID, Tenant]
@@ -333,7 +336,7 @@ class Snapshot(Struct, frozen=True):
 
     @classmethod
     def of(cls, version: int, tenants: Iterable[Tenant]) -> "Snapshot":
-        """Index the tenants; a deployment without a default tenant cannot be served from."""
+        """Index the tenants; raise StorageUnavailable without a default tenant."""
         by_uid = {tenant.uid: tenant for tenant in tenants}
         default = next((tenant for tenant in by_uid.values() if tenant.is_default), None)
         if default is None:
@@ -343,7 +346,7 @@ class Snapshot(Struct, frozen=True):
 
 
 def assign(snapshot: Snapshot, recipient: str) -> Assignment:
-    """Return the tenant that the recipient's domain belongs to; a recipient of no tenant is the default tenant's."""
+    """Return the tenant of the recipient's domain, or the default tenant."""
     domain = domain_of_recipient(recipient)
     owner = snapshot.by_domain.get(domain) if domain else None
     if owner is not None:
@@ -352,9 +355,9 @@ def assign(snapshot: Snapshot, recipient: str) -> Assignment:
 
 
 def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
-    """Return the recipients by tenant, in the order of their first ones; all of them are a named tenant's.
+    """Return the recipients grouped by tenant in order; a named tenant gets all of them.
 
-    A message without recipients is one group of the default tenant's.
+    A message without recipients is one group of the default tenant.
     """
     if tenant_uid is not None:
         named = snapshot.tenants.get(tenant_uid)
@@ -368,7 +371,7 @@ def group(snapshot: Snapshot, tenant_uid: UUID | None, recipients: Sequence[str]
 
 
 def grouped(assigned: Iterable[tuple[Assignment, str]]) -> tuple[RecipientGroup, ...]:
-    """Return one group for each tenant; a group with one recipient of no tenant was taken by default."""
+    """Return one group per tenant; one recipient without a tenant makes the group assigned by default."""
     found: dict[UUID, tuple[Assignment, list[str]]] = {}
     for assignment, recipient in assigned:
         known, recipients = found.setdefault(assignment.tenant, (assignment, []))
@@ -379,7 +382,7 @@ def grouped(assigned: Iterable[tuple[Assignment, str]]) -> tuple[RecipientGroup,
 
 
 class TenantDirectory:
-    """The newest snapshot this process has, refreshed in the background."""
+    """This process's newest snapshot, refreshed in the background."""
 
     def __init__(self, store: TenantStore, interval: float = REFRESH_INTERVAL) -> None:
         self._store = store
@@ -391,11 +394,11 @@ class TenantDirectory:
         return self._snapshot is not None
 
     def assign(self, recipient: str) -> Assignment:
-        """Return the tenant of one recipient; raise StorageUnavailable where the tenants were never read."""
+        """Return the tenant of one recipient; raise StorageUnavailable before the first read."""
         return assign(self._newest(), recipient)
 
     def group(self, tenant_uid: UUID | None, recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
-        """Return the recipients of a guard request by tenant; raise as `assign` does."""
+        """Return the recipients of a guard request by tenant; raise like `assign`."""
         return group(self._newest(), tenant_uid, recipients)
 
     def _newest(self) -> Snapshot:
@@ -404,12 +407,12 @@ class TenantDirectory:
         return self._snapshot
 
     def known(self, scope: Scope) -> Sequence[Tenant]:
-        """Return the tenants of the scope by name, as they were a moment ago."""
+        """Return the tenants of the scope in the snapshot, by name."""
         seen = [tenant for tenant in self._newest().tenants.values() if scope.allows(tenant.uid)]
         return sorted(seen, key=lambda tenant: tenant.name.lower())
 
     async def find(self, tenant_uid: UUID) -> Tenant | None:
-        """Return a tenant, asking the database about one that is not known yet; it may be a moment old."""
+        """Return a tenant from the snapshot, or from the database if it is not there yet."""
         if self._snapshot is None or tenant_uid not in self._snapshot.tenants:
             await self.refresh()
         return None if self._snapshot is None else self._snapshot.tenants.get(tenant_uid)
@@ -425,7 +428,7 @@ class TenantDirectory:
             return True
 
     async def start(self) -> None:
-        """Read the tenants once if the database is there, and keep reading behind the caller's back."""
+        """Read the tenants once if the database answers, and keep refreshing in the background."""
         await self._periodic_task.attempt()
         self._periodic_task.start()
 

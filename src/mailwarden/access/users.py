@@ -1,4 +1,4 @@
-"""People who use the console: what a person is, and which tenants their role lets them see."""
+"""Users of the console: name, role, tenants, and their rows in PostgreSQL with an audit event for every change."""
 
 import re
 import unicodedata
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 
 
 class Role(StrEnum):
-    """What a person may do; `console/permissions.py` has the table."""
+    """The role of a user; `console/permissions.py` has the permissions."""
 
     DEPLOYMENT_ADMINISTRATOR = "deployment-administrator"
     TENANT_ADMINISTRATOR = "tenant-administrator"
@@ -32,7 +32,7 @@ class Role(StrEnum):
 
 
 class User(Struct, frozen=True):
-    """One person, without any secret of theirs."""
+    """One user, without secrets."""
 
     uid: UUID
     name: str
@@ -49,7 +49,7 @@ class User(Struct, frozen=True):
 
     @property
     def scope(self) -> Scope:
-        """Return what the person sees: an analyst or auditor without tenants sees the deployment."""
+        """Return the user's scope: an analyst or auditor without tenants has the deployment."""
         if self.role is Role.DEPLOYMENT_ADMINISTRATOR:
             return Scope.deployment()
         if self.role is Role.TENANT_ADMINISTRATOR or self.tenants:
@@ -58,27 +58,27 @@ class User(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """A role, and the tenants that it is for; none is the deployment."""
+    """A role and its tenants; no tenant means the deployment."""
 
     role: Role
     tenants: frozenset[UUID] = frozenset()
 
     def check(self) -> None:
-        """Refuse a role with tenants that cannot be."""
+        """Reject an invalid combination of role and tenants."""
         if self.role is Role.DEPLOYMENT_ADMINISTRATOR and self.tenants:
             raise SchemaViolation("A deployment administrator is bound to no tenant.")
         if self.role is Role.TENANT_ADMINISTRATOR and not self.tenants:
             raise SchemaViolation("A tenant administrator needs at least one tenant.")
 
     def is_within(self, scope: Scope) -> bool:
-        """Tell whether somebody of that scope may give it: nobody gives more than they have."""
+        """Return whether a caller of that scope may give it: callers cannot give more rights than their own."""
         if scope.tenants is None:
             return True
         return self.role is not Role.DEPLOYMENT_ADMINISTRATOR and bool(self.tenants) and self.tenants <= scope.tenants
 
 
 def checked_name(text: str) -> str:
-    """Return a login name, or say what one looks like; one alphabet, so that no two look the same."""
+    """Return a login name or raise; the ASCII alphabet excludes names that look alike."""
     name = text.strip()
     if not _NAME.fullmatch(name):
         raise SchemaViolation(f"A name has 1 to {MAX_NAME} letters, digits or . _ @ + -, a letter or digit first.")
@@ -86,7 +86,7 @@ def checked_name(text: str) -> str:
 
 
 def checked_email(text: str) -> str:
-    """Return the address in its one form; it is a label for people, and nothing is sent to it."""
+    """Return the normalised address; it is a label only, no mail is sent to it."""
     email = unicodedata.normalize("NFC", text.strip())
     if email and (len(email) > MAX_EMAIL or not email.isprintable() or "@" not in email or " " in email):
         raise SchemaViolation("This is no e-mail address.")
@@ -100,7 +100,7 @@ people.uid, people.name, people.email, people.role, people.tenants, people.creat
 people.last_login, people.issuer, people.password IS NOT NULL AS has_password, people.totp IS NOT NULL AS has_totp,
 (SELECT count(*) FROM passkeys WHERE passkeys.person = people.uid) AS passkeys
 """
-# A tenant administrator sees the people who are bound to nothing but tenants of that scope.
+# A tenant administrator sees users whose tenants are all in the scope.
 _SEEN = "($1::uuid[] IS NULL OR (cardinality(tenants) > 0 AND tenants <@ $1))"
 _INSERT = """
 INSERT INTO people (name, email, role, tenants, password, issuer, subject, created_by, uid)
@@ -116,12 +116,12 @@ _MISSING = (
 _ADMINISTRATORS = """
 SELECT count(*) FROM people WHERE role = 'deployment-administrator' AND disabled IS NULL AND uid <> $1
 """
-# Changes of who administers happen one after another, so that two of them cannot each count on the other's person.
+# The lock serialises changes of administrators, so that two of them cannot remove the last two.
 _LOCK = "SELECT pg_advisory_xact_lock(6, 1)"
 
 
 class NewUser(Struct, frozen=True):
-    """What a person is to be; without a password somebody else vouches for them, or a passkey does."""
+    """The data of a new user; without a password a passkey or an OpenID provider authenticates the user."""
 
     name: str
     position: Position
@@ -129,22 +129,22 @@ class NewUser(Struct, frozen=True):
     password_hash: str | None = None
     issuer: str | None = None
     subject: str | None = None
-    uid: UUID | None = None  # chosen beforehand where something is sealed for it
+    uid: UUID | None = None  # chosen beforehand if a secret is encrypted for it
 
 
 class UserStore:
-    """All SQL about people but their factors, sessions and links."""
+    """All SQL about users, except factors, sessions and setup links."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, scope: Scope, wanted: NewUser, actor: Actor) -> User:
-        """Make a person; nobody makes one who may more than they may themselves."""
+        """Create a user; a caller cannot give more rights than its own."""
         async with self._database.connection() as connection, connection.transaction():
             return await insert_user(connection, scope, wanted, actor)
 
     async def list(self, scope: Scope, limit: int = MAX_USERS) -> Sequence[User]:
-        """Return the people of the scope by name."""
+        """Return the users of the scope by name."""
         async with self._database.connection() as connection:
             rows = await connection.fetch(_LIST, scope.uids(), min(limit, MAX_USERS))
         return [user_of(row) for row in rows]
@@ -155,24 +155,24 @@ class UserStore:
         return None if row is None else user_of(row)
 
     async def find_name(self, scope: Scope, name: str) -> tuple[User, str | None] | None:
-        """Return the person of that name, however it is capitalised, and the hash of their password."""
+        """Return the user of that name in any case, and the password hash."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_BY_NAME, scope.uids(), name)
         return None if row is None else (user_of(row), cast("str | None", row["password"]))
 
     async def find_subject(self, scope: Scope, issuer: str, subject: str) -> User | None:
-        """Return the person whom the issuer vouches for by that name."""
+        """Return the user of an OpenID issuer and subject."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_BY_SUBJECT, scope.uids(), issuer, subject)
         return None if row is None else user_of(row)
 
     async def is_empty(self, scope: Scope) -> bool:
-        """Tell whether nobody exists at all, whatever the scope: then the first-run link is good."""
+        """Return whether no user exists in the deployment: only then the first setup link is valid."""
         async with self._database.connection() as connection:
             return not await connection.fetchval("SELECT EXISTS (SELECT FROM people)")
 
     async def move(self, scope: Scope, uid: UUID, position: Position, actor: Actor) -> User:
-        """Give a person another role or other tenants."""
+        """Change a user's role or tenants."""
         _check_position(scope, position)
         async with self._database.connection() as connection, connection.transaction():
             before = await lock_user(connection, scope, uid)
@@ -183,7 +183,7 @@ class UserStore:
             await connection.execute(
                 "UPDATE people SET role = $2, tenants = $3 WHERE uid = $1", uid, position.role.value, tenants
             )
-            # A session or link of before the change was got with other rights: a stolen one must not get the new ones.
+            # Sessions and links from before the change must not get the new rights.
             await connection.execute("DELETE FROM sessions WHERE person = $1", uid)
             await _withdraw_links(connection, before)
             after = await _found(connection, scope, uid)
@@ -191,7 +191,7 @@ class UserStore:
         return after
 
     async def disable(self, scope: Scope, uid: UUID, actor: Actor, *, disabled: bool = True) -> User:
-        """Shut a person out, and end their sessions; or let them in again."""
+        """Disable a user and end the user's sessions, or enable the user again."""
         async with self._database.connection() as connection, connection.transaction():
             before = await lock_user(connection, scope, uid)
             if before.disabled == disabled:
@@ -208,7 +208,7 @@ class UserStore:
         return after
 
     async def set_password(self, scope: Scope, uid: UUID, password_hash: str, actor: Actor | None) -> None:
-        """Keep the hash of a new password; without an actor it is the same password, hashed anew."""
+        """Store a new password hash; without an actor it is a new hash of the same password."""
         async with self._database.connection() as connection, connection.transaction():
             person = await lock_user(connection, scope, uid)
             await connection.execute("UPDATE people SET password = $2 WHERE uid = $1", uid, password_hash)
@@ -218,7 +218,7 @@ class UserStore:
                 await _record(connection, actor, "people.password", person, details)
 
     async def note_login(self, scope: Scope, uid: UUID, actor: Actor, method: str) -> None:
-        """Write that a person logged in just now, and how."""
+        """Record a login and its method."""
         async with self._database.connection() as connection, connection.transaction():
             person = await _found(connection, scope, uid)
             await connection.execute("UPDATE people SET last_login = now() WHERE uid = $1", uid)
@@ -226,7 +226,7 @@ class UserStore:
 
 
 def user_of(row: Row) -> User:
-    """Return the person in a row that has USER_COLUMNS."""
+    """Return the user of a row with USER_COLUMNS."""
     return User(
         uid=cast("UUID", row["uid"]),
         name=str(row["name"]),
@@ -244,7 +244,7 @@ def user_of(row: Row) -> User:
 
 
 async def insert_user(connection: Connection, scope: Scope, wanted: NewUser, actor: Actor) -> User:
-    """Make a person inside the transaction of the caller."""
+    """Create a user inside the caller's transaction."""
     position = wanted.position
     _check_position(scope, position)
     await check_tenants(connection, position)
@@ -273,7 +273,7 @@ async def check_tenants(connection: Connection, position: Position) -> None:
 
 
 async def lock_user(connection: Connection, scope: Scope, uid: UUID) -> User:
-    """Return a person as they are until the transaction of the caller ends."""
+    """Return a user, locked until the caller's transaction ends."""
     await connection.execute(_LOCK)
     return await _found(connection, scope, uid)
 
@@ -286,7 +286,7 @@ async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
 
 
 async def _withdraw_links(connection: Connection, person: User) -> None:
-    """End the links that a person made, and those made for them: both were good for what the person might then."""
+    """Delete the links made by and for a user, because they carry the old rights."""
     await connection.execute(
         "DELETE FROM setup_links WHERE created_by = $1 OR person = $2", f"user:{person.name}", person.uid
     )

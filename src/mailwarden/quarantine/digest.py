@@ -283,7 +283,7 @@ def _held(rows: Sequence[Row], numbers: dict[UUID, int], address: str) -> list[H
 
 
 CALLS_PER_MINUTE = 300  # a minute from one address
-MAX_BUCKETS = 4_096  # so that no number of addresses takes more room
+MAX_BUCKETS = 4_096  # bounds the memory for any number of addresses
 _ALL = Scope.deployment()
 
 
@@ -295,12 +295,12 @@ class DigestLinkService:
         self._salt = secrets.token_bytes(16)
 
     async def find(self, token: str, actor: Actor) -> HeldForRecipient | None:
-        """Return what the link leads to; None is what is expired, made up, deleted and foreign."""
+        """Return the message of a link; None for an expired, forged or deleted one."""
         link = self._opened(token, actor)
         return None if link is None else await self._store.find(_ALL, link)
 
     async def release(self, token: str, actor: Actor) -> HeldForRecipient | None:
-        """Have it released to the recipient of the link; return it as it was before."""
+        """Request the release to the recipient of the link; return the state before."""
         link = self._opened(token, actor)
         return None if link is None else await self._store.release(_ALL, link, actor)
 
