@@ -58,7 +58,7 @@ from mailwarden.learning.store import ReportStore
 from mailwarden.lists.change_log import ChangeStore
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.service import Expiry, ListDesk, Lists
+from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
 from mailwarden.lists.undo import UndoStore
 from mailwarden.model.scope import Scope
@@ -307,5 +307,5 @@ def _read_secret(path: Path) -> str:
 
 def build_list_services(store: ListStore, database: Database, history: History, policy: Policy) -> ListServices:
     entries = EntryStore(database)
-    desk = ListDesk(store, entries, ChangeStore(database), UndoStore(database))
+    desk = ListService(store, entries, ChangeStore(database), UndoStore(database))
     return ListServices(Lists(store), desk, Checker(entries), ImpactEstimator(history, entries, policy))

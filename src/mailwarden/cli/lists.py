@@ -23,7 +23,7 @@ from mailwarden.cli.output import Progress
 from mailwarden.client import ApiError, ListsClient, NewEntry, ScopeRefused
 from mailwarden.errors import CommandError
 from mailwarden.lists.catalogue import ListDefinition, find_list
-from mailwarden.lists.checking import READINGS, Found, keys_for, meet, readings_of, winners
+from mailwarden.lists.checking import READINGS, Found, keys_for, match_entries, readings_of, winners
 from mailwarden.lists.files import (
     FORMS,
     MAX_COMPARED,
@@ -226,7 +226,7 @@ def run_check(options: argparse.Namespace, client: ListsClient) -> int:
                     if stream.count > options.max_entries:
                         unseen.append(f"{list_name} ({_scope(tenant)}): {stream.count:,} entries; raise --max-entries")
                         continue
-                    found.extend(meet(list_name, wanted, stream, tenant, datetime.now(UTC)))
+                    found.extend(match_entries(list_name, wanted, stream, tenant, datetime.now(UTC)))
             except ScopeRefused as error:
                 if error.code != "global_scope_forbidden" or len(scopes) == 1:
                     raise

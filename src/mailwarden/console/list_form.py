@@ -17,7 +17,7 @@ from mailwarden.lists.catalogue import ListDefinition, find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.files import FORMS, Row
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import ListDesk, Lists
+from mailwarden.lists.service import Lists, ListService
 from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import MAX_COMMENT
 
@@ -176,6 +176,6 @@ def _too_long() -> TooManyEntries:
 
 class ListServices(Struct, frozen=True):
     lists: Lists
-    desk: ListDesk
+    list_service: ListService
     checker: Checker
     impact_estimator: ImpactEstimator

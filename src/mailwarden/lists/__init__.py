@@ -1,1 +1,1 @@
-"""The lists: which exist, how their entries are written, stored and met again, and which of them wins."""
+"""The lists: the catalogue, entry kinds, storage, the replica, and matching with precedence."""

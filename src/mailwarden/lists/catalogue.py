@@ -23,7 +23,7 @@ class Category(StrEnum):
 
 
 class Effect(StrEnum):
-    """What a match does."""
+    """The effect of a match."""
 
     BLOCKED = "verdict blocked"
     DELIVER_IF_AUTHENTICATED = "deliver if authenticated"
@@ -58,7 +58,7 @@ class ListDefinition(Struct, frozen=True):
 
     @property
     def lets_through(self) -> bool:
-        """Whether an entry opens the door to whoever is at its domain, so that a free-mail domain is too broad."""
+        """Whether an entry lets mail through, so that a free-mail domain is too broad."""
         return self.category is Category.ALLOW or self.effect is Effect.SIMULATION
 
     def max_size(self, *, in_tenant: bool) -> int:

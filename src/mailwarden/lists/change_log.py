@@ -45,14 +45,14 @@ class Kept(Struct, frozen=True, array_like=True):
 
 
 class State(Struct, frozen=True):
-    """What people give an entry."""
+    """The fields of an entry that users set."""
 
     comment: str
     expires: str | None = None
 
 
 class Line(Struct, frozen=True):
-    """What a change did to one entry; None is not there."""
+    """The effect of a change on one entry; None means absent."""
 
     entry: str
     before: State | None
@@ -152,7 +152,7 @@ def kept_of(replaced: str | None) -> Mapping[str, Kept]:
 
 
 def _after(before: State | None, comment: str, expires: str) -> State:
-    """Return what an entry became: what was not given stayed, and is empty where there was nothing."""
+    """Return the new state of an entry; fields that the change did not set keep their value, or are empty."""
     old = before or State("")
     return State(
         old.comment if comment == NULL else _text(comment),

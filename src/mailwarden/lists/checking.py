@@ -1,4 +1,4 @@
-"""Checks a value: which entries it meets, in which lists of a tenant and of the deployment, and which of them win.
+"""Checks which entries match a value, in the lists of a tenant and of the deployment, and which of them win.
 
 Security: the value may come from a hostile message. It is looked up by its keys, and never becomes a pattern.
 """
@@ -30,7 +30,7 @@ from mailwarden.lists.scope import ListScope
 from mailwarden.wire.lists import PublicListsEntry
 
 MAX_VALUE = 2_000
-_READ_WHOLE = {"subject-block", "protected-people"}  # met by what they say, not under a key that is stored
+_READ_WHOLE = {"subject-block", "protected-people"}  # matched by their text, not by a stored key
 _ALL_LENGTHS = PrefixLengths(tuple(range(32, -1, -1)), tuple(range(128, -1, -1)))
 _HASHES = (32, 40, 64)
 
@@ -60,7 +60,7 @@ def _file_keys(value: str) -> Keys:
     return {"attachment-block": candidates_for_attachment(value, value if "/" in value else "")}
 
 
-# How a value may be read, and under which keys each list would meet it then.
+# The types that a value may have, and the keys that each list looks up for them.
 READINGS: Mapping[str, Callable[[str], Keys]] = {
     "sender": _sender_keys,
     "recipient": lambda value: {"recipient-exempt": candidates_for_recipient(value)},
@@ -75,7 +75,7 @@ READINGS: Mapping[str, Callable[[str], Keys]] = {
 
 
 class Found(Struct, frozen=True):
-    """An entry that the value meets."""
+    """An entry that matches the value."""
 
     match: Match
     reading: str
@@ -108,14 +108,14 @@ def keys_for(value: str, readings: Sequence[str]) -> dict[str, dict[str, frozens
     return {each.name: keys[each.name] for each in CATALOGUE if each.name in keys}
 
 
-def meet(
+def match_entries(
     list_name: str,
     keys: Mapping[str, frozenset[str]],
     entries: Iterable[PublicListsEntry],
     tenant: UUID | None,
     now: datetime,
 ) -> Iterable[Found]:
-    """Yield the entries of one list that meet the keys."""
+    """Yield the entries of one list that match the keys."""
     key = find_list(list_name).kind.key
     for each in entries:
         for reading, wanted in keys.items():
@@ -139,7 +139,7 @@ def winners(found: Iterable[Found]) -> list[Match]:
 
 
 class Checked(Struct, frozen=True):
-    """A value as it was read, the entries it meets, and those of them that act."""
+    """A value as it was read, its matching entries, and those of them that act."""
 
     value: str
     readings: tuple[str, ...]
@@ -148,7 +148,7 @@ class Checked(Struct, frozen=True):
 
 
 class Checker:
-    """Looks values up directly in PostgreSQL, where an entry is met a moment before the guards have it."""
+    """Looks values up in PostgreSQL, which has an entry shortly before the guards do."""
 
     def __init__(self, entries: EntryStore) -> None:
         self._entries = entries
@@ -156,7 +156,7 @@ class Checker:
     async def check(
         self, scope: ListScope, value: str, reading: str | None = None, *, now: datetime | None = None
     ) -> Checked:
-        """Return what a value meets in the lists of the scope; those of a tenant are asked together with the global."""
+        """Return the entries that match a value in the scope; a tenant's scope includes the global lists."""
         value = refang(value.strip()[:MAX_VALUE])
         readings = (reading,) if reading is not None and reading in READINGS else readings_of(value)
         keys = keys_for(value, readings)
@@ -165,15 +165,17 @@ class Checker:
             used = await self._entries.counts(each)
             for list_name, wanted in keys.items():
                 if used.get(list_name):
-                    entries = await met_by(self._entries, each, list_name, frozenset().union(*wanted.values()))
-                    found.extend(meet(list_name, wanted, entries, each.tenant, now or datetime.now(UTC)))
+                    entries = await matching_entries(
+                        self._entries, each, list_name, frozenset().union(*wanted.values())
+                    )
+                    found.extend(match_entries(list_name, wanted, entries, each.tenant, now or datetime.now(UTC)))
         return Checked(value, readings, tuple(found), tuple(winners(found)))
 
 
-async def met_by(
+async def matching_entries(
     entries: EntryStore, scope: ListScope, list_name: str, keys: AbstractSet[str]
 ) -> Sequence[PublicListsEntry]:
-    """Return the entries of one list that may be met under these keys; of a list that is short, all."""
+    """Return the entries of one list that may match these keys; of a short list, all."""
     definition = find_list(list_name)
     if list_name in _READ_WHOLE:
         return await entries.first(scope, definition, definition.max_size(in_tenant=scope.tenant is not None))

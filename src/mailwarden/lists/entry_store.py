@@ -23,7 +23,7 @@ from mailwarden.wire.lists import PublicListsEntry
 PAGE = 100
 MAX_SEARCH = 200
 SEARCH_MS = 1_500
-LONG = 200_000  # entries that cannot be looked through in a moment: what begins with the text is answered first
+LONG = 200_000  # a longer list is searched by prefix first
 READ_MS = 5_000
 _LAST = "\U0010ffff"  # sorts after every character an entry holds
 
@@ -41,7 +41,7 @@ SELECT {_COLUMNS} FROM list_entries
 WHERE list_id = {_LIST} AND entry > $3 AND (entry >= $5 AND entry < $6 OR entry = $7)
 ORDER BY entry LIMIT $4
 """  # noqa: S608
-# One entry after the other by the index, whatever the planner thinks of the list; see EACH.
+# Each entry by the index, independent of the planner's estimate; see EACH.
 _SOME = f"""
 SELECT kept.* FROM unnest({ARRAY.format(3)}) AS given (entry) CROSS JOIN LATERAL (
     SELECT {_COLUMNS} FROM list_entries WHERE list_id = {_LIST} AND entry = given.entry OFFSET 0

@@ -1,4 +1,7 @@
-"""Files of list entries: CSV, plain text and NDJSON, and what an import of one would change."""
+"""Files of list entries: CSV, plain text and NDJSON, and what an import of one would change.
+
+Security: reads feeds of third parties. A line is bounded, an invalid line is reported with its number.
+"""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,8 +24,8 @@ _BY_SUFFIX = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".txt": "t
 COLUMNS = ("entry", "comment", "expires")
 ALL_COLUMNS = ("entry", "comment", "created", "createdBy", "updated", "updatedBy", "expires", "hits", "lastHit")
 _DELIMITERS = ",;\t"  # between the names of a head; spreadsheets of many countries write semicolons
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of one
-_TEXT = "'"  # in front of what is no formula
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads cells with these first characters as formulas
+_TEXT = "'"  # marks a cell as text
 MAX_LINE = 131_072
 MAX_SHOWN = 120
 
@@ -45,7 +48,7 @@ class BadRow(Struct, frozen=True):
 
 
 def form_of_name(name: str) -> str | None:
-    """Return the form that a file's name tells, if it does."""
+    """Return the format of a file by its name, or None."""
     return _BY_SUFFIX.get(PurePath(name).suffix.lower())
 
 
@@ -60,7 +63,7 @@ def read_text(text: str, form: str) -> Iterator[Row | BadRow]:
 
 
 def open_text(path: Path) -> TextIO:
-    # What is not UTF-8 becomes characters that no entry and no comment may hold, so that its line is told.
+    # Invalid UTF-8 becomes characters that entries and comments reject, so that the line is reported.
     return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
@@ -180,7 +183,7 @@ def _lines(file: TextIO) -> Iterator[tuple[int, str]]:
 
 
 def _bounded(file: TextIO) -> Iterator[str]:
-    """Yield the lines, one that is too long cut: no entry is that long, so it is told by whoever reads it."""
+    """Yield the lines; too long ones are cut, and rejected later because no entry is that long."""
     while text := file.readline(MAX_LINE):
         yield text
         while len(text) == MAX_LINE and not text.endswith(("\n", "\r")):
@@ -208,7 +211,7 @@ _READERS: Mapping[str, Callable[[TextIO], Iterator[Row | BadRow]]] = {
 }
 
 
-# Above it a file is sent without being compared: what is compared is held in memory.
+# A larger file is sent without comparison, which needs memory for every entry.
 MAX_COMPARED = 1_000_000
 MAX_KEPT = 1_000
 
@@ -227,7 +230,7 @@ class Survey(Struct):
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done; `wanted` is None where everything is sent, else the line of each entry to send."""
+    """The result of a comparison; `wanted` is None to send everything, else the line of each entry to send."""
 
     new: int = 0
     changed: int = 0
@@ -276,7 +279,7 @@ def survey(rows: Iterable[Row | BadRow], most: int = MAX_COMPARED) -> Survey:
 
 
 def compare(rows: dict[str, Row], present: Iterable[PublicListsEntry], prune: str | None = None) -> Plan:
-    """Tell new entries from changed and unchanged ones; those of the comment `prune` that the file lacks are gone."""
+    """Count new, changed and unchanged entries; those with the comment `prune` that the file lacks are gone."""
     wanted = {entry: row.line for entry, row in rows.items()}
     changed = unchanged = 0
     gone: list[str] = []
@@ -294,7 +297,7 @@ def compare(rows: dict[str, Row], present: Iterable[PublicListsEntry], prune: st
 
 
 def changes(row: Row, present: PublicListsEntry) -> bool:
-    """Tell whether sending the row would change what is there."""
+    """Return whether the row would change the present entry."""
     if row.comment is not UNSET and row.comment != present.comment:
         return True
     return row.expires is not UNSET and _moment(row.expires) != _moment(present.expires)

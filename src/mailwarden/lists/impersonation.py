@@ -1,4 +1,7 @@
-"""Finds senders with the name of a protected person or a domain that looks like a protected one."""
+"""Finds senders with the name of a protected person or a domain that looks like a protected one.
+
+Security: compares names that senders choose. A lookup takes a few steps, however many domains are protected.
+"""
 
 import asyncio
 import time
@@ -20,7 +23,7 @@ from mailwarden.model.place import area
 MIN_EDITED = 5  # one letter is too much of a shorter name: `abc` and `abd` are two honest names
 MIN_ALIKE = 3
 
-# Letters, and the digits and signs of other alphabets that are read as them.
+# Letters, and the digits and characters of other alphabets that look like them.
 _ALIKE = {
     "a": "4аαɑ", "b": "ƅ", "c": "с", "d": "ԁđ", "e": "3еє", "g": "ɡ", "h": "һħн", "j": "ј", "k": "кқκ",
     "l": "1|iіїıӏłʟ", "m": "м", "o": "0оοø", "p": "рρ", "q": "ԛ", "r": "г", "s": "5$ѕ", "t": "тτ", "v": "νѵ",
@@ -49,7 +52,7 @@ class Lookalikes:
                     self._halves[half].append(domain)
 
     def find(self, domain: str) -> str:
-        """Return the protected domain that this one imitates, or ""; a protected one imitates nobody."""
+        """Return the protected domain that this one imitates, or ""; a protected domain imitates none."""
         domain = fold_domain(domain.strip())
         if not domain or domain in self._protected or registrable_domain(domain) in self._protected:
             return ""
@@ -69,7 +72,7 @@ class Lookalikes:
 
 
 def label_of(domain: str) -> str:
-    """Return the label that somebody chose: `shop.example.co.uk` -> `example`, in the letters that people see."""
+    """Return the registered label, decoded from Punycode: `shop.example.co.uk` -> `example`."""
     label = (registrable_domain(domain) or domain).partition(".")[0]
     if label.startswith("xn--"):
         try:
@@ -104,7 +107,7 @@ def _read_as_latin(name: str) -> str:
 
 
 def one_edit(left: str, right: str) -> bool:
-    """Tell whether one letter more, less or other, or two neighbours exchanged, is all that differs."""
+    """Return whether the texts differ by one inserted, deleted or replaced letter, or by two swapped neighbours."""
     if left == right or abs(len(left) - len(right)) > 1:
         return False
     start = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
@@ -120,10 +123,10 @@ def _halves(label: str, length: int) -> tuple[tuple[bool, str], tuple[bool, str]
 
 
 PEOPLE, DOMAINS, IGNORED = "protected-people", "protected-domains", "lookalike-ignore"
-MAX_ENTRIES = 20_000  # what the lists of a tenant and of the deployment hold together
+MAX_ENTRIES = 20_000  # of a tenant's and the global list together
 _FRESH = 0.8  # seconds; a change of the list is seen after so long
 _KEPT = 256  # tenants
-_FEW = 200  # so many are ready sooner than a thread is
+_FEW = 200  # below it a thread costs more than the work
 
 
 class _Kept(NamedTuple):
@@ -146,7 +149,7 @@ class Impersonation:
             yield from self._domains(tenant, seen)
 
     def _person(self, tenant: UUID, seen: Seen) -> ListHit | None:
-        """Return the protected person whose name the sender bears with an address that is not that person's."""
+        """Return the protected person whose name the sender uses with another address."""
         name = seen.summary.from_name
         keys = candidates_for_shown_name(name)
         matches = self._matcher.match(tenant, {PEOPLE: keys}) if keys else ()

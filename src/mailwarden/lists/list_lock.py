@@ -1,8 +1,8 @@
-"""Turns at one list: changes run side by side, and one that the others keep waiting has the list for itself.
+"""The lock of a list: changes run in parallel, and a change that waits too long gets the list exclusively.
 
-A row that becomes free goes to whoever asks at that moment, so a large change among many small ones of the same entries
-could wait for ever. The lock of a whole list is given in the order it was asked for: every change shares it, and one
-that did not get through in time asks for it alone and is next.
+PostgreSQL gives a free row lock to any waiting transaction, so a large change among many small ones could starve. The
+advisory lock of a list is granted in order: every change takes it shared, and a change that times out takes it
+exclusively.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ import asyncpg
 from mailwarden.database.pool import Connection
 from mailwarden.database.scoped import ScopedTransaction, scoped
 
-PATIENCE_MS = 1_000
+SHARED_TIMEOUT_MS = 1_000
 _LOCKS = 1_818_850_164  # names our locks among those of one database
 # A plan that is made while a list is short is kept while it grows: it must not be one that reads the whole list.
 BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
@@ -25,11 +25,11 @@ _ALONE = "SELECT pg_advisory_xact_lock({locks}, {list_id}); {by_index}"
 T = TypeVar("T")
 
 
-async def take_turn(
+async def with_list_lock(
     connection: Connection, setting: str, list_id: int, change: Callable[[ScopedTransaction], Awaitable[T]]
 ) -> T:
     """Run the change in a transaction of that scope, and once more, alone, where others kept it waiting too long."""
-    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, patience=PATIENCE_MS, by_index=BY_INDEX)
+    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, patience=SHARED_TIMEOUT_MS, by_index=BY_INDEX)
     try:
         async with scoped(connection, setting, first=shared) as transaction:
             return await change(transaction)

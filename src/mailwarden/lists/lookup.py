@@ -1,4 +1,4 @@
-"""Looks a message up in the lists of its tenant and of the deployment, and says which entries act."""
+"""Looks a message up in the lists of its tenant and of the deployment, and returns the acting entries."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -40,7 +40,7 @@ EVERYTHING = tuple(observable for observable in Observable if observable is not 
 
 
 class Shown(Struct, frozen=True):
-    """A message as the lists are shown it: what was observed, and what was looked for."""
+    """The data of a message that the lists match, and the kinds of data that were collected."""
 
     envelope: Envelope
     summary: MessageSummary
@@ -49,7 +49,7 @@ class Shown(Struct, frozen=True):
 
 
 class ActingLists:
-    """The lists as guard asks them: what to look for in a message, and what they say of it."""
+    """The lists as guard uses them: the data that they need of a message, and the entries that act on it."""
 
     def __init__(self, matcher: ListMatcher) -> None:
         self._matcher = matcher
@@ -90,7 +90,7 @@ class ActingLists:
         return replace(listing, acting=(*listing.acting, *more))
 
     def protects(self, tenant: UUID, domain: str) -> bool:
-        """Tell whether a domain, or one above it, is protected."""
+        """Return whether a domain, or one above it, is protected."""
         if DOMAINS not in self._matcher.in_use(tenant):
             return False
         names = (*candidates_for_domain(domain), *candidates_for_domain(registrable_domain(domain)))
@@ -114,7 +114,7 @@ class ActingLists:
         while matches := self._matcher.match(tenant, {RELAYS: candidates_for_ip(address, lengths)}):
             skipped.append(hit_of(matches[0], address))
             if not way:
-                return "", tuple(skipped)  # what stands before the relay is not known
+                return "", tuple(skipped)  # the hop before the relay is unknown
             address = way.pop(0)
         return address, tuple(skipped)
 
@@ -132,7 +132,7 @@ def _urls_of(evidence: Evidence) -> Iterable[str]:
 
 
 def _listing(values: Iterable[Value], found: list[tuple[Value, ListHit]], observables: Observables) -> Listing:
-    """Sort what was found: what acts, what would for a proved sender, and what is allowed."""
+    """Sort the hits: acting entries, entries for an authenticated sender only, and allowed URLs and files."""
     acting: dict[tuple[str, str, UUID | None, Place], ListHit] = {}
     for value, hit in found:
         if value.proved and hit.list_name != EXEMPT:

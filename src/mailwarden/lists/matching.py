@@ -1,4 +1,7 @@
-"""Values of a message, the keys that find them in lists, and the entries that win."""
+"""Values of a message, the keys that find them in lists, and the entries that win.
+
+Security: works on values of hostile messages, within the limits of their collection.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +36,7 @@ RIVALS: tuple[tuple[str, str], ...] = (
 
 
 class Match(Struct, frozen=True):
-    """An entry that was met; without a tenant it is a global one."""
+    """An entry that matched; without a tenant it is a global one."""
 
     list_name: str
     entry: str
@@ -82,7 +85,7 @@ def identity_of(evidence: Evidence, envelope: Envelope, summary: MessageSummary,
 _VALUE = 3 * MAX_ENTRY  # no entry matches what is longer
 _RIVAL = {name: pair[0] for pair in RIVALS for name in pair}
 
-# What a worker has to look for, so that a list can be met; the envelope and the summary are there anyway.
+# The data that a worker collects for each list; the envelope and the summary are always there.
 _NEEDS: Mapping[str, tuple[Observable, ...]] = {
     "sender-block": (Observable.SENDERS,),
     "sender-allow": (Observable.SENDERS,),
@@ -114,7 +117,7 @@ class ListMatcher(Protocol):
 
 
 class Seen(Struct, frozen=True):
-    """All that lists can meet in one message."""
+    """All values of one message that lists can match."""
 
     envelope: Envelope
     summary: MessageSummary
@@ -130,7 +133,7 @@ class Value(Struct, frozen=True):
     keys: Mapping[str, Sequence[str]]
     place: Place = WHOLE_MESSAGE
     contest: str = ""  # values of one contest are one thing in several guises: one entry wins for all of them
-    proved: bool = True  # False: what lets through only a proved sender is noted, and does not act
+    proved: bool = True  # False: the sender is not authenticated, and the entry is recorded but does not act
 
 
 @lru_cache(maxsize=1_024)
@@ -170,7 +173,7 @@ def hits_of(values: Iterable[Value], matches: Sequence[Match]) -> Iterator[tuple
     subjects: list[Match] = []
     for match in matches:
         if match.list_name == "subject-block":
-            subjects.append(match)  # met by what it says and not under a key
+            subjects.append(match)  # matched by its text, not by a key
         else:
             by_key[match.list_name, find_list(match.list_name).kind.key(match.entry)].append(match)
     contests: dict[tuple[object, str], list[tuple[Value, Match]]] = defaultdict(list)
@@ -230,7 +233,7 @@ def _file(file: ObservedFile) -> Iterator[Value]:
         yield Value(file.sha256, _hash_keys(file), file.place)
     for inner in file.inside:
         if inner.sha256:
-            # A file is allowed as a whole: what allows a part of it is only for the part.
+            # Only an entry for the whole file allows it; an entry for an inner file applies to the inner file.
             yield Value(inner.sha256, _hash_keys(inner), file.place.within(inner.name))
 
 

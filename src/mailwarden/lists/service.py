@@ -1,4 +1,7 @@
-"""Reads and changes lists: the operations of the List API, of the console, and the removal of expired entries."""
+"""Reads and changes lists: the operations of the List API, of the console, and the removal of expired entries.
+
+An expired entry stops acting at once. It is still listed and counted for a day, so that it can be extended.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +55,7 @@ def read_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry
 
 
 def spell_entries(definition: ListDefinition, texts: Sequence[str]) -> list[Entry]:
-    """Return what may be stored of the texts, each once and sorted: what cannot be an entry is left out."""
+    """Return the valid entries among the texts, unique and sorted."""
     _check_number(texts)
     return sorted(set(_spelled(definition, texts)))
 
@@ -110,7 +113,7 @@ class Lists:
         return len(last)
 
     async def delete_entries(self, scope: ListScope, list_name: str, texts: Sequence[str], actor: Actor) -> int:
-        """Delete what exists of the entries; return how many did. What cannot be an entry does not exist."""
+        """Delete the entries that exist; return how many. Invalid entries are ignored."""
         definition = find_list(list_name)
         entries = spell_entries(definition, texts)
         return await self._store.delete(scope, definition, entries, stamp_of(actor)) if entries else 0
@@ -166,7 +169,7 @@ MAX_IMPORT = 50_000  # entries of one change; more are for the command, which go
 
 
 class Preview(Struct, frozen=True):
-    """What bringing a text into a list would do."""
+    """The effect of an import of a text into a list."""
 
     seen: Survey
     plan: Plan
@@ -179,7 +182,7 @@ class Preview(Struct, frozen=True):
         return self.plan.new <= self.room
 
 
-class ListDesk:
+class ListService:
     """All that the console does with lists besides the operations of the List API."""
 
     def __init__(self, store: ListStore, entries: EntryStore, changes: ChangeStore, undoing: UndoStore) -> None:
@@ -236,7 +239,7 @@ class ListDesk:
         comment: str | None = None,
         expires: datetime | None = None,
     ) -> Preview:
-        """Tell what bringing a text of this form into a list would do; what has no comment or end gets these."""
+        """Return the effect of an import; entries without a comment or an expiry get these."""
         definition = find_list(list_name)
         # Fifty thousand lines take a second to read: beside the loop, for abby scans meanwhile.
         seen = await asyncio.to_thread(
@@ -252,7 +255,7 @@ class ListDesk:
         room = definition.max_size(in_tenant=scope.tenant is not None) - used
         return Preview(seen, plan, rows, seen.last.keys() - {each.entry for each in present}, room)
 
-    async def bring_in(
+    async def import_rows(
         self, scope: ListScope, list_name: str, rows: Sequence[Row], actor: Actor, *, action: str = "import"
     ) -> int:
         """Add or update all rows as one change, or none; return how many there were.

@@ -1,4 +1,11 @@
-"""Lists and their entries in PostgreSQL: the only module that writes them."""
+"""Lists and their entries in PostgreSQL: the statements that write them, and the stream of all entries of a list.
+
+Each change is one statement over arrays sorted by entry, so that two calls never deadlock. The audit event and the row
+of list_changes are part of the same statement. The list's counter is changed last, together with the commit, so that
+calls on one list hardly wait for each other.
+Security: the lines of listEntries are composed from stored text. Entries of PLAIN_KINDS contain no quote, backslash or
+control character; to_json writes all others. Comments and names are stored as JSON strings.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,7 +22,7 @@ from mailwarden.database.scoped import EVERYTHING, ScopedTransaction, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
-from mailwarden.lists.list_lock import take_turn
+from mailwarden.lists.list_lock import with_list_lock
 from mailwarden.lists.scope import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
@@ -24,7 +31,7 @@ from mailwarden.model.scope import Scope
 class Changes(Struct, frozen=True):
     """Entries to add or update, sorted and each there once, with a comment and an expiry for each.
 
-    Comments are JSON strings and expiries are text; what is unset keeps what is there.
+    Comments are JSON strings and expiries are text; unset fields keep their value.
     """
 
     entries: Sequence[Entry]
@@ -56,7 +63,7 @@ _DELETED = r"""
 string_agg(entry || E'\x1f' || comment || E'\x1f' || coalesce(expires, '') || E'\x1f' || created || E'\x1f'
            || created_by || E'\x1f' || hits || E'\x1f' || coalesce(last_hit, ''), E'\x1e')
 """
-# What an update finds. Only where both are given for every entry can it tell that nothing changes.
+# The state before an update. An unchanged entry is recognised only if both fields are given for every entry.
 _FOUND = r"list_entries.comment || E'\x1f' || coalesce(list_entries.expires, '')"
 _FOUND_OTHER = f"""
 CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DISTINCT FROM EXCLUDED.expires
@@ -65,7 +72,7 @@ CASE WHEN list_entries.comment <> EXCLUDED.comment OR list_entries.expires IS DI
 
 
 def _upsert(*, comments: bool, expiries: bool) -> str:
-    """Return the statement that adds and updates; what is not given for every entry of the call is left as it is."""
+    """Return the statement that adds and updates; a field not given for every entry is left unchanged."""
     changed = "updated = EXCLUDED.updated, updated_by = EXCLUDED.updated_by"
     changed += ", comment = EXCLUDED.comment" if comments else ""
     changed += ", expires = EXCLUDED.expires" if expiries else ""
@@ -137,7 +144,7 @@ FROM counted WHERE deleted > 0
 
 
 def joined(values: Sequence[str | UnsetType | None]) -> str:
-    """Return the values as the one text that the statements take apart; what is unset or None becomes NULL."""
+    """Return the values as one text that the statements split; unset and None become NULL."""
     text = MARK.join([value if isinstance(value, str) else NULL for value in values])
     if text.count(MARK) != len(values) - 1:
         raise ValueError("a value holds the mark that stands between values")
@@ -255,7 +262,7 @@ class ListStore:
             return deleted
 
         async with self._database.connection(CHANGE_WAIT) as connection:
-            return await take_turn(connection, scope.setting, list_id, change)
+            return await with_list_lock(connection, scope.setting, list_id, change)
 
     async def expired(self, scope: Scope, before: str, limit: int) -> Sequence[tuple[ListScope, str, Sequence[Entry]]]:
         """Return at most so many entries that expired before that time, by scope and list; the deployment asks."""
@@ -290,7 +297,7 @@ class ListStore:
 
         async with self._database.connection(CHANGE_WAIT) as connection:
             try:
-                await take_turn(connection, scope.setting, list_id, change)
+                await with_list_lock(connection, scope.setting, list_id, change)
             except asyncpg.PostgresError as error:
                 raise _meaning_of(error, definition) from None
 
@@ -353,7 +360,7 @@ async def _create(connection: Connection, scope: ListScope, definition: ListDefi
 
 
 def _deed(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:
-    """Return what the audit is told besides the counts."""
+    """Return the fields of the audit event besides the counts."""
     return actor.name, scope.tenant, definition.name, actor.address, actor.request_id
 
 

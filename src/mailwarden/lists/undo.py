@@ -1,6 +1,6 @@
-"""Takes a change of a list back: what is still as the change left it becomes what it was before.
+"""Undoes a change of a list: entries not changed since get their previous state.
 
-An undoing is a change like any other: one transaction, one line in the audit, one row that can itself be taken back.
+An undo is a change like any other: one transaction, one audit event, one row that can itself be undone.
 Entries that were changed since are left unchanged and reported.
 """
 
@@ -18,7 +18,7 @@ from mailwarden.database.scoped import ScopedTransaction, scoped
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.change_log import CHANGE_COLUMNS, KEPT_DAYS, LOGGED, Kept, lines_of
-from mailwarden.lists.list_lock import take_turn
+from mailwarden.lists.list_lock import with_list_lock
 from mailwarden.lists.scope import ListScope
 from mailwarden.lists.store import ARRAY, EACH, GRACE, MARK, NULL, Stamp, joined
 
@@ -48,7 +48,7 @@ UPDATE list_entries AS kept
 SET comment = changed.comment, expires = nullif(changed.expires, ''), updated = $5, updated_by = $6
 FROM changed WHERE kept.list_id = changed.list_id AND kept.entry = changed.entry
 """  # noqa: S608
-# Somebody may add the same entry at this moment: then theirs stands.
+# A concurrent addition of the same entry wins.
 _RESTORE = f"""
 INSERT INTO list_entries (list_id, entry, comment, expires, created, created_by, hits, last_hit, updated, updated_by)
 SELECT $1, entry, comment, nullif(expires, ''), created, created_by, hits::bigint, nullif(last_hit, ''), $9, $10
@@ -70,7 +70,7 @@ FROM noted
 
 
 class Undone(Struct, frozen=True):
-    """What came of an undoing: its own number, 0 where there was nothing to do, and the entries left alone."""
+    """The result of an undo: its own number, 0 if there was nothing to do, and the entries left unchanged."""
 
     number: int = 0
     restored: int = 0
@@ -78,13 +78,13 @@ class Undone(Struct, frozen=True):
 
 
 class Work(Struct):
-    """What is to be done: entries to take away, to set back, to put back as they were, and to leave alone."""
+    """The work of an undo: entries to remove, to reset, to restore, and to leave unchanged."""
 
     remove: list[str] = field(default_factory=list)
     reset: list[Kept] = field(default_factory=list)
     restore: list[Kept] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    replaced: list[str] = field(default_factory=list)  # what is there now, as list_changes keeps it
+    replaced: list[str] = field(default_factory=list)  # the current rows, as list_changes stores them
 
 
 class UndoStore:
@@ -102,7 +102,7 @@ class UndoStore:
                 raise NotFound("There is no such change of this list, or it is too long ago to be undone.")
             undoing = _Undoing(connection, scope, definition, told, stamp)
             try:
-                return await take_turn(connection, scope.setting, undoing.list_id, undoing.run)
+                return await with_list_lock(connection, scope.setting, undoing.list_id, undoing.run)
             except asyncpg.PostgresError as error:
                 if error.sqlstate == _FULL:
                     raise ListFull(f"Undoing would exceed maxSize of {definition.name}.") from None
@@ -168,7 +168,7 @@ class _Undoing:
 
 
 def plan_undoing(told: Row, now: Mapping[str, Row], moment: str) -> Work:
-    """Tell which entries are as the change left them, and what each of them was before."""
+    """Compare the entries with the state after the change, and plan their previous state."""
     left_as = told["moment"], told["author"]
     work = Work()
     for line in lines_of(told):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mailwarden.history.store import Count
 from mailwarden.history.terms import address_term, domain_term, hash_term, network_term, word_terms, words_of
-from mailwarden.lists.checking import met_by
+from mailwarden.lists.checking import matching_entries
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.kinds.networks import is_network
 from mailwarden.lists.kinds.people import person_of
@@ -274,7 +274,7 @@ class ImpactEstimator:
             used = await self._entries.counts(ListScope(owner))
             for name, asked in lists.items():
                 if used.get(name) and name in edit.affected:
-                    entries = await met_by(self._entries, ListScope(owner), name, asked)
+                    entries = await matching_entries(self._entries, ListScope(owner), name, asked)
                     found.setdefault(owner, []).extend(
                         Match(name, each.entry, owner)
                         for each in entries

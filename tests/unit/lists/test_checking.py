@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.lists.checking import Found, keys_for, meet, readings_of, winners
+from mailwarden.lists.checking import Found, keys_for, match_entries, readings_of, winners
 from mailwarden.lists.matching import Match
 from mailwarden.wire.lists import PublicListsEntry
 
@@ -55,7 +55,7 @@ def test_a_value_is_read_by_its_form(value, readings):
 def test_an_entry_is_met_as_guard_meets_it(value, list_name, entry):
     keys = keys_for(value, readings_of(value))
     entries = [present("other.example" if list_name != "subject-block" else "something else"), present(entry)]
-    found = list(meet(list_name, keys[list_name], entries, None, NOW))
+    found = list(match_entries(list_name, keys[list_name], entries, None, NOW))
     assert [each.match.entry for each in found] == [entry]
 
 
@@ -65,7 +65,7 @@ def test_what_has_expired_is_shown_and_does_not_act():
         present("spam.example", "2026-05-31T00:00:00.000Z"),
         present("a@spam.example", "2026-07-01T00:00:00.000Z"),
     ]
-    old, valid = meet("sender-block", keys, entries, None, NOW)
+    old, valid = match_entries("sender-block", keys, entries, None, NOW)
     assert (old.expired, valid.expired) == (True, False)
     assert winners([old, valid]) == [valid.match]
 

@@ -66,7 +66,7 @@ READING_NAMES: Mapping[str, str] = {
 
 class ListsScreen:
     def __init__(self, services: ListServices) -> None:
-        self._desk = services.desk
+        self._list_service = services.list_service
         self._checker = services.checker
 
     def pages(self) -> Sequence[Page]:
@@ -80,7 +80,7 @@ class ListsScreen:
 
     async def show(self, request: UserRequest) -> web.StreamResponse:
         scope = scope_of(request)
-        counts = await self._desk.counts(scope)
+        counts = await self._list_service.counts(scope)
         groups = [
             (
                 category,
@@ -97,8 +97,8 @@ class ListsScreen:
     async def show_list(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
         search, after = request.query.get("q", ""), request.query.get("after", "")
-        page = await self._desk.page(target.scope, target.definition.name, search, after)
-        count = (await self._desk.counts(target.scope)).get(target.definition.name, 0)
+        page = await self._list_service.page(target.scope, target.definition.name, search, after)
+        count = (await self._list_service.counts(target.scope)).get(target.definition.name, 0)
         values = {"target": target, "page": page, "count": count, "search": search, "after": after, "today": _now()}
         template = "lists/entries.html" if request.is_htmx else "lists/list.html"
         return request.render(template, list_values(request, target.scope, values))
@@ -109,13 +109,15 @@ class ListsScreen:
     async def edit(self, request: UserRequest) -> web.StreamResponse:
         """Set the comment and the expiry of one entry."""
         target, form = read_target(request), request.form
-        kept = await self._desk.find(target.scope, target.definition.name, form.raw("entry"))
+        kept = await self._list_service.find(target.scope, target.definition.name, form.raw("entry"))
         try:
             comment, expires = read_comment(form.text("comment")), read_expiry(form.text("expires"))
             # A form field has no seconds, so an unchanged expiry is kept as stored.
             untouched = form.text("expires") == field_of(kept.expires)
             row = Row(0, kept.entry, comment, UNSET if untouched else expires)
-            await self._desk.bring_in(target.scope, target.definition.name, [row], request.actor, action="edit")
+            await self._list_service.import_rows(
+                target.scope, target.definition.name, [row], request.actor, action="edit"
+            )
         except (SchemaViolation, InvalidEntry, EntryTooBroad) as error:
             return with_error_status(await self._render_entry(request, target, kept.entry, error.message), error)
         return see_other(f"{target.path}/entry", "entry-changed", scope=target.scope_text, entry=kept.entry)
@@ -123,7 +125,7 @@ class ListsScreen:
     async def _render_entry(
         self, request: UserRequest, target: ScopedList, text: str, mistake: str = ""
     ) -> web.Response:
-        entry = await self._desk.find(target.scope, target.definition.name, text)
+        entry = await self._list_service.find(target.scope, target.definition.name, text)
         values = {
             "target": target,
             "entry": entry,
@@ -187,7 +189,7 @@ FORM_NAMES = (("csv", "CSV: entry, comment, expires"), ("txt", "Text: one entry 
 class ListEditsScreen:
     def __init__(self, services: ListServices) -> None:
         self._lists = services.lists
-        self._desk = services.desk
+        self._list_service = services.list_service
         self._impact_estimator = services.impact_estimator
 
     def pages(self) -> Sequence[Page]:
@@ -241,7 +243,7 @@ class ListEditsScreen:
             list_form = read_list_form(request.form)
             preview = await self._read(target, list_form)
             _check(preview)
-            done = await self._desk.bring_in(
+            done = await self._list_service.import_rows(
                 target.scope,
                 target.definition.name,
                 preview.rows,
@@ -254,7 +256,7 @@ class ListEditsScreen:
 
     async def preview_deletion(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
-        present = await self._desk.present(target.scope, target.definition.name, sorted({*_chosen(request)}))
+        present = await self._list_service.present(target.scope, target.definition.name, sorted({*_chosen(request)}))
         names = [each.entry for each in present]
         impact = await self._estimate_impact(target, names, adds=False) if names else None
         values = {"target": target, "entries": present, "impact": impact}
@@ -267,7 +269,7 @@ class ListEditsScreen:
 
     async def _read(self, target: ScopedList, list_form: ListForm) -> Preview:
         name, comment = target.definition.name, list_form.comment or None
-        return await self._desk.preview(
+        return await self._list_service.preview(
             target.scope, name, list_form.text, list_form.file_format, comment=comment, expires=list_form.end
         )
 
@@ -325,7 +327,7 @@ MAX_CHANGE_ENTRIES = 200  # shown of one change
 
 class ListChangesScreen:
     def __init__(self, services: ListServices) -> None:
-        self._desk = services.desk
+        self._list_service = services.list_service
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -337,7 +339,7 @@ class ListChangesScreen:
     async def show(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
         before = read_number(request.query.get("before", "") or "0")
-        changes = await self._desk.changes(target.scope, target.definition.name, before)
+        changes = await self._list_service.changes(target.scope, target.definition.name, before)
         older = changes[-1].number if len(changes) == PAGE else None
         values = {"target": target, "changes": changes, "before": before, "older": older}
         return request.render("lists/history.html", list_values(request, target.scope, values))
@@ -345,12 +347,14 @@ class ListChangesScreen:
     async def show_change(self, request: UserRequest) -> web.StreamResponse:
         """Show a change and which of its entries changed again since; undo skips those."""
         target = read_target(request)
-        change, lines = await self._desk.change(
+        change, lines = await self._list_service.change(
             target.scope, target.definition.name, read_number(request.variables["number"])
         )
         shown = lines[:MAX_CHANGE_ENTRIES]
         names = sorted(line.entry for line in shown)
-        present = {each.entry: each for each in await self._desk.present(target.scope, target.definition.name, names)}
+        present = {
+            each.entry: each for each in await self._list_service.present(target.scope, target.definition.name, names)
+        }
         rows = [(line, _is_unchanged(change, line, present.get(line.entry))) for line in shown]
         values = {"target": target, "change": change, "rows": rows, "more": len(lines) - len(shown)}
         return request.render("lists/change.html", list_values(request, target.scope, values))
@@ -358,7 +362,7 @@ class ListChangesScreen:
     async def undo(self, request: UserRequest) -> web.StreamResponse:
         target = read_target(request)
         number = read_number(request.variables["number"])
-        done = await self._desk.undo(target.scope, target.definition.name, number, request.actor)
+        done = await self._list_service.undo(target.scope, target.definition.name, number, request.actor)
         if not done.number:
             path, code = f"{target.path}/history/{number}", "nothing-to-undo"
         else:

@@ -1,4 +1,4 @@
-"""The kinds of entries: how each is written, normalised and met again."""
+"""The kinds of entries: how each is read, normalised and matched."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
 """Attachments: an extension, the last two of them, or a media type.
 
-Security: reads names that strangers chose so that they look like others; what nobody sees is dropped first.
+Security: senders choose misleading file names; invisible characters are dropped first.
 """
 
 import re

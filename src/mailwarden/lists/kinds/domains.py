@@ -1,6 +1,6 @@
-"""Domains: lower-case A-labels without a trailing dot, what is too broad among them, and the wildcards above one.
+"""Domains: lower-case A-labels without a trailing dot, the check for breadth, and the wildcards above a domain.
 
-Security: reads names that strangers chose. A name met in a message is never refused, only not found.
+Security: reads names that senders choose. A name in a message is never rejected, only not found.
 """
 
 import re
@@ -29,7 +29,7 @@ def read_domain(text: str) -> str:
 
 
 def fold_domain(domain: str) -> str:
-    """Return a domain met in a message in the form entries have; what cannot be a domain comes back in lower case."""
+    """Return a domain from a message in the form of entries; an invalid domain is returned in lower case."""
     if not domain.isascii():
         domain = _to_a_labels(domain[: MAX_DOMAIN + 1])
     return domain.lower().removesuffix(".")
@@ -66,7 +66,7 @@ def check_domain_breadth(entry: str, *, lets_through: bool) -> None:
 
 @lru_cache(maxsize=1)
 def free_mail_domains() -> frozenset[str]:
-    """Return the domains at which anybody can have a mailbox."""
+    """Return the free-mail domains."""
     lines = _FREE_MAIL.read_text("ascii").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
@@ -77,7 +77,7 @@ def label_count(domain: str) -> int:
 
 @lru_cache(maxsize=4_096)  # the mapping of a name outside ASCII costs a hundred times what an ASCII name does
 def _to_a_labels(domain: str) -> str:
-    """Map as browsers do. Names that IDNA 2008 refuses, such as those with emoji, are met all the same."""
+    """Map as browsers do, including names that IDNA 2008 rejects, such as those with emoji."""
     try:
         labels = idna.uts46_remap(domain, std3_rules=False).split(".")
         if max(map(len, labels)) > 63:

@@ -8,7 +8,7 @@ from mailwarden.lists.kinds.kind import Kind
 _LENGTHS = {"sha256": 64, "sha1": 40, "md5": 32}
 _NAMED = re.compile(r"(sha-?256|sha-?1|md5) ?[:=] ?", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)
-# Feeds carry these by mistake, and they would meet every empty file.
+# Feeds contain these by mistake, and they would match every empty file.
 _EMPTY_FILE = frozenset(
     {
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

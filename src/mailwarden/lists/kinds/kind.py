@@ -1,4 +1,4 @@
-"""What a kind of entry is: how it is read, when it is too broad, how specific it is, under which key it is met."""
+"""A kind of entry: how it is read, its breadth check, its specificity and its lookup key."""
 
 from collections.abc import Callable
 from typing import NewType, Protocol
@@ -19,7 +19,7 @@ class BreadthCheck(Protocol):
 
 
 def never_too_broad(entry: str, *, lets_through: bool) -> None:
-    """Accept the entry: nothing of its kind covers more than somebody means."""
+    """Accept the entry: no entry of this kind is too broad."""
 
 
 def itself(entry: str) -> str:
@@ -43,7 +43,7 @@ class Kind(Struct, frozen=True):
     key: Callable[[str], str] = itself
 
     def spell(self, text: str) -> Entry:
-        """Return the stored form however broad it is: what was stored can be deleted when the rules are stricter."""
+        """Return the stored form without the breadth check, so that entries stored under older rules can be deleted."""
         entry = self.read(clean(text))
         if len(entry) > MAX_ENTRY:
             raise InvalidEntry(f"In its stored form an entry has at most {MAX_ENTRY:,} characters.")

@@ -1,7 +1,7 @@
 """IP addresses and networks: compressed, IPv4-mapped as IPv4, host bits zero; one key for each prefix length in use.
 
 An IPv4-mapped address is IPv4 everywhere, so no IPv6 network covers it.
-Security: reads addresses that strangers chose. What is no address has no candidates.
+Security: reads addresses that senders choose. An invalid address has no candidates.
 """
 
 import re
@@ -92,7 +92,7 @@ def read_domain_or_network(text: str) -> str:
 
 
 def is_network(entry: str) -> bool:
-    """Tell an address or network from a domain; entries only."""
+    """Return whether an entry is an address or network and not a domain."""
     return ":" in entry or "/" in entry or entry.rpartition(".")[2].isdigit()
 
 

@@ -1,6 +1,6 @@
-"""People whose names are worth forging: a display name and the address that may bear it.
+"""Protected people: a display name and the address that may use it.
 
-Security: compares names that strangers chose; accents, case, order and what nobody sees make no other key.
+Security: compares names that senders choose; accents, case, order and invisible characters do not change the key.
 """
 
 import re
@@ -60,7 +60,7 @@ def key_of_person(entry: str) -> str:
 
 
 def candidates_for_name(name: str) -> list[str]:
-    """Return the keys of the kind `person` for a display name; whether the address may bear it is for the finder."""
+    """Return the keys of the kind `person` for a display name; the caller checks the address."""
     key = key_of_name(name[:1_000])
     return [key] if key else []
 

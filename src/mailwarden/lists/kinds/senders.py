@@ -1,6 +1,6 @@
 """Senders and recipients: an address, a domain, or everything below a domain.
 
-Security: reads addresses that strangers chose. An address met in a message is never refused, only not found.
+Security: reads addresses that senders choose. An address in a message is never rejected, only not found.
 """
 
 import re
@@ -42,7 +42,7 @@ def read_address(text: str) -> str:
 
 
 def fold_address(address: str) -> str:
-    """Return an address met in a message in the form entries have."""
+    """Return an address from a message in the form of entries."""
     local, at, domain = address.strip().rpartition("@")
     return f"{_fold_local(local)}@{fold_domain(domain)}" if at else ""
 
@@ -55,7 +55,7 @@ def candidates_for_address(address: str) -> list[str]:
 
 
 def candidates_for_sender_domain(domain: str) -> list[str]:
-    """Return the keys of the kind `sender` for a domain met without an address, such as that of a HELO."""
+    """Return the keys of the kind `sender` for a domain without an address, such as that of a HELO."""
     folded = fold_domain(domain.strip())
     return [folded, *wildcards_above(folded)] if folded else []
 
@@ -79,7 +79,7 @@ def check_sender_breadth(entry: str, *, lets_through: bool) -> None:
 
 
 def check_recipient_breadth(entry: str, *, lets_through: bool) -> None:
-    """Refuse a public suffix. Recipients are the tenant's own, so a free-mail domain is nobody else's here."""
+    """Reject a public suffix. Recipients belong to the tenant, so a free-mail domain is allowed here."""
     del lets_through
     check_sender_breadth(entry, lets_through=False)
 

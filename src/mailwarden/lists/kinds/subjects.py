@@ -1,4 +1,4 @@
-"""Subjects: a literal text that the subject holds, whatever its case, or a pattern of RE2.
+"""Subjects: a text that the subject contains, ignoring case, or an RE2 pattern.
 
 Security: patterns come from tenants, so only RE2 runs them: its time is linear and its memory bounded.
 """
@@ -19,7 +19,7 @@ _PATTERN_MEMORY = 1 << 20
 _GATE_MEMORY = 16 << 20
 _GATE_SIZE = 100
 _LITERAL, _PATTERN = 10_000, 0
-# A pattern that meets all of these, which have nothing in common, meets nearly everything.
+# A pattern that matches all of these unrelated texts matches nearly everything.
 _UNRELATED = ("Quarterly figures", "Lunch on Monday?", "Ihre Rechnung 4711", "RE: minutes of 3 May")
 
 
@@ -30,7 +30,7 @@ class Pattern(Protocol):
 
 
 class SubjectMatcher:
-    """The entries of one list, ready to be met: one look at many patterns, a closer one only where some pattern hit."""
+    """The compiled entries of one list: one RE2 set for all patterns, single patterns only after a match."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         ordered = sorted(set(entries), key=lambda entry: (-subject_specificity(entry), entry))
@@ -41,7 +41,7 @@ class SubjectMatcher:
             self._add_gate([(entry, compile_pattern(entry)) for entry in patterns[start : start + _GATE_SIZE]])
 
     def find(self, subject: str) -> list[str]:
-        """Return the entries that meet a subject, the most specific first."""
+        """Return the entries that match a subject, the most specific first."""
         folded = fold(subject[:MAX_SUBJECT])
         found = [literal for literal in self._literals if literal in folded]
         if self._gates:
@@ -108,7 +108,7 @@ def check_subject_breadth(entry: str, *, lets_through: bool) -> None:
 
 
 def subject_specificity(entry: str) -> int:
-    """Order the longer literal first; how much a pattern meets cannot be told, so patterns come last."""
+    """Order the longer literal first and patterns last, because the breadth of a pattern is unknown."""
     return _PATTERN if entry.startswith("/") else _LITERAL + len(entry)
 
 

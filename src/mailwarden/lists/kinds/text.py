@@ -1,6 +1,6 @@
-"""What every entry goes through first: trimmed, NFC, free of control characters; and defanged names made whole.
+"""The first steps for every entry: trim, NFC, no control characters, refang.
 
-Security: reads text from feeds and strangers. Every step is linear and the text is bounded.
+Security: reads text from feeds and senders. Every step is linear and the text is bounded.
 """
 
 import re
@@ -13,7 +13,7 @@ MAX_ENTRY = 2_000
 _TRIMMED = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace()) + "\u200b\u2060\ufeff"
 # C0, DEL, C1, separators of lines, and overrides of direction.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs: what bytes become that are not UTF-8
+_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates, which invalid UTF-8 becomes
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ud800-\udfff]"
 )
@@ -50,7 +50,7 @@ def refang(text: str) -> str:
 def fold(text: str) -> str:
     """Return the text as two spellings of one phrase share it: compatible forms, case, spaces and marks unseen.
 
-    Folding what is folded changes nothing; a text met in a message and a text stored go through this one function.
+    Folding twice changes nothing. Texts of messages and stored texts both go through this function.
     """
     if text.isascii() and text.isprintable():
         return " ".join(text.lower().split())
@@ -64,7 +64,7 @@ def fold(text: str) -> str:
 
 
 def drop_invisible(text: str) -> str:
-    """Return the text without the characters that nobody sees and that split what a reader sees as one word."""
+    """Return the text without invisible characters, which split words unnoticed."""
     return text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
 
 

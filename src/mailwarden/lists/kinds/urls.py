@@ -1,4 +1,7 @@
-"""URLs and hosts: the kind url."""
+"""URLs: a host, everything below it, one page, or everything below a path; and the keys that match a link.
+
+Security: works on hostile text. Every step is linear, the number of keys is bounded, and a link never raises.
+"""
 
 import re
 from typing import NamedTuple
@@ -44,7 +47,7 @@ def _read_number(piece: str) -> int | None:
     return int(piece)
 
 
-MAX_URL = 8_192  # what is longer in a message is cut there: its host and the steps of its path are before it
+MAX_URL = 8_192  # longer URLs of messages are cut there, after the host and the path steps that count
 MAX_STEPS = 20  # of a path below which everything is meant
 _SCHEME = re.compile(r"(h(?:tt|xx|\*\*)ps?|ftp|fxp):[/\\]*|[/\\]{2}", re.IGNORECASE)
 _OTHER_SCHEME = re.compile(r"[a-z][a-z0-9+-]*:(?!\d)", re.IGNORECASE)
@@ -56,7 +59,7 @@ _DEFAULT_PORTS = frozenset({80, 443})
 _UNRESERVED = re.compile(r"[A-Za-z0-9_.~-]")
 _ODD_PATH = re.compile(r"[^A-Za-z0-9_.~!$&'()+,;=:@/-]|//|(?:^|/)\.")
 _ODD = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9_.~!$&'()+,;=:@/?-]")
-# Most links need no folding at all. Whatever this pattern does not take goes the long way, with the same result.
+# Most links need no folding. Links that this pattern does not match take the long way, with the same result.
 _PLAIN = re.compile(
     r"h(?:tt|xx)ps?://((?:[a-z0-9_-]+\.)+[a-z][a-z0-9-]*)"
     r"(?:/((?:[A-Za-z0-9_~!$&'()+,;=:@-][A-Za-z0-9_.~!$&'()+,;=:@-]*(?:/(?=[^/.?#])|(?=/?(?:[?#]|$))))*)/?)?"
@@ -107,7 +110,7 @@ def read_url(text: str) -> str:
 
 
 def fold_url(url: str) -> Link | None:
-    """Take a URL met in a message apart, in the form entries have; None where it has no host."""
+    """Split a URL of a message, in the form of entries; None if it has no host."""
     url = url[:MAX_URL].strip()
     if (plain := _PLAIN.fullmatch(url)) and plain.end(1) - plain.start(1) <= MAX_DOMAIN:
         host, path, query = plain.groups("")
@@ -126,8 +129,8 @@ def fold_url(url: str) -> Link | None:
 def candidates_for_url(url: str) -> list[str]:
     """Return the keys of the kind `url`, most specific first.
 
-    A link is met by its page with and without its query, by each path above it, by its host, and by each `*.` above
-    its host. An entry without a port means every port; a page is met whatever its query, scheme and fragment are.
+    A link matches its page with and without its query, each path above it, its host, and each `*.` above its host.
+    An entry without a port matches every port; a page matches with any query, scheme and fragment.
     """
     # An entry names a host, however a link gets there: `file://` and `smb://` are looked up as `http://`.
     link = fold_url(_NOT_WEB.sub("http://", url, count=1))
@@ -145,7 +148,7 @@ def candidates_for_url(url: str) -> list[str]:
 
 
 def _tails(path: str, query: str) -> list[str]:
-    """Return what may follow a host in an entry that meets this path and query, most specific first."""
+    """Return the entry parts after the host that match this path and query, most specific first."""
     page = "/" + path if path else ""
     tails = [f"{page}?{query}"] if query else []
     if page:
@@ -174,7 +177,7 @@ def url_specificity(entry: str) -> int:
 
 
 def check_url_breadth(entry: str, *, lets_through: bool) -> None:
-    """A page is never too broad, whoever owns its host."""
+    """Accept every page; reject a host that is too broad."""
     host = entry.partition(":")[0]
     if "/" not in entry and "?" not in entry and not entry.startswith("["):
         check_domain_breadth(host, lets_through=lets_through)
@@ -206,7 +209,7 @@ def _take_apart(url: str, scheme: re.Match[str] | None) -> tuple[str, str, str]:
 
 
 def _split_port(authority: str, scheme: re.Match[str] | None) -> tuple[str, int]:
-    """Return the host as it stands and the port: 0 for 80, 443 and none, whatever the scheme; -1 for nonsense."""
+    """Return the host as written and the port: 0 for 80, 443 and none, in any scheme; -1 if invalid."""
     if "@" in authority:
         authority = authority.rpartition("@")[2]
     host, colon, digits = authority.rpartition(":")

@@ -1,4 +1,10 @@
-"""Feeds this host's replica from PostgreSQL: a full copy first, then each change within a second."""
+"""Feeds this host's replica from PostgreSQL: a full copy first, then each change within a second.
+
+A replica stores the snapshot that it has read, not the highest change number: everything that a later snapshot sees
+besides is new, in any order of transactions, and no open transaction delays it. Of the guards that share a folder one
+writes, and another takes over when it ends. While the database is unavailable the replica stays as it is. Each guard
+writes its hit counts to PostgreSQL.
+"""
 
 import asyncio
 import sqlite3
@@ -31,7 +37,7 @@ from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.telemetry.periodic_task import end_tasks
 
-KEPT_HOURS = 48  # a replica that was away for longer is copied anew
+KEPT_HOURS = 48  # a replica that is older is copied again
 PAGE = 200  # changes, of at most 500 entries each but for imports
 PAGE_ENTRIES = 100_000  # after so many a page ends early
 _PURGED = 5_000
@@ -62,13 +68,13 @@ SELECT kept.list_id, kept.entry, kept.expires, kept.comment
 FROM unnest($1::integer[], $2::text[]) AS given (list_id, entry)
 JOIN list_entries AS kept ON kept.list_id = given.list_id AND kept.entry = given.entry
 """
-# The oldest are looked at first, so that nothing else is read; what is not old enough stays.
+# Reads the oldest only, and deletes those beyond the retention.
 _PURGE = """
 WITH oldest AS (SELECT change FROM list_changes ORDER BY change LIMIT $1)
 DELETE FROM list_changes USING oldest
 WHERE list_changes.change = oldest.change AND changed < now() - make_interval(days => $2)
 """
-# Locked in the order of all other writers, so that nobody waits in a circle.
+# Locked in the order of all other writers, to avoid deadlocks.
 _WRITE_HITS = """
 WITH locked AS MATERIALIZED (
     SELECT list_id, entry, given.hits, given.last_hit
@@ -97,7 +103,7 @@ class Snapshot:
         await self._connection.copy_from_query(_COPY, output=sink, format="csv", delimiter=DELIMITER, quote=QUOTE)
 
     async def changes_since(self, position: Position) -> AsyncIterator[list[ListChange]]:
-        """Yield what became of the entries that a replica at that position has to look at, page by page."""
+        """Yield the changes that a replica at that position lacks, page by page."""
         transaction, change = "0", 0
         while True:
             rows = await self._connection.fetch(_CHANGES, position.snapshot, transaction, change, PAGE, PAGE_ENTRIES)
@@ -137,14 +143,14 @@ async def snapshot(database: Database) -> AsyncIterator[Snapshot]:
 
 
 def can_follow(known: Position, now: Position) -> bool:
-    """Tell whether all that changed since a position is still on record, in the same history of the same database."""
+    """Return whether all changes since a position are still stored, on the same timeline of the same database."""
     rewound = int(known.snapshot.partition(":")[0]) > int(now.snapshot.split(":")[1])
     aged = now.moment - known.moment > (KEPT_HOURS - 1) * 3_600
     return known.source == now.source and not rewound and not aged
 
 
 async def purge_changes(database: Database) -> int:
-    """Forget the changes that no replica will ask for and nobody can undo any more; return how many."""
+    """Delete the changes that are too old to follow or to undo; return how many."""
     purged = 0
     while True:
         async with database.connection() as connection:
@@ -156,7 +162,7 @@ async def purge_changes(database: Database) -> int:
 
 
 async def write_hits(database: Database, hits: Hits) -> Hits:
-    """Add the hits to their entries; return those that could not be written because the database went away."""
+    """Add the hits to their entries; return those not written because the database is unavailable."""
     waiting = iter(sorted(hits.items()))
     while some := dict(islice(waiting, _HITS)):
         try:
@@ -262,7 +268,7 @@ class Feed:
         self._replica.hits.give_back(await write_hits(self._database, self._replica.hits.take()))
 
     async def _follow(self, position: Position) -> bool:
-        """Apply what changed since; return False where that cannot be told."""
+        """Apply the changes since the position; return False if a full copy is needed."""
         async with snapshot(self._database) as state:
             if not can_follow(position, state.position):
                 return False
@@ -270,7 +276,7 @@ class Feed:
             async for changes in state.changes_since(position):
                 await self._in_thread(self._writer.apply, changes)
                 changed = True
-        # A position costs a write, so where nothing changed it may be a minute old: what it misses is looked at again.
+        # A position costs a write: without changes it may be a minute old, and that minute is read again.
         if changed or state.position.moment - position.moment > 60:
             await self._in_thread(self._writer.advance, state.position)
         await self._in_thread(self._writer.refresh_filter)
@@ -335,7 +341,7 @@ class Feed:
                 _log.info("list_changes_purged", changes=purged)
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what blocks in the one thread that writes."""
+        """Run blocking work in the one writer thread."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, lambda: work(*args, **kwargs))
@@ -344,7 +350,7 @@ class Feed:
 
 
 class _Pipe:
-    """Carries a copy's lines from PostgreSQL to the thread that writes: one piece is written while the next comes."""
+    """Pipes a copy's lines from PostgreSQL to the writer thread: one chunk is written while the next arrives."""
 
     def __init__(self, write: Callable[[bytes], Coroutine[object, object, None]], patience: asyncio.Timeout) -> None:
         self._write = write

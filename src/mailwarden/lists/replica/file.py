@@ -1,4 +1,9 @@
-"""The replica's folder: the SQLite file, the key filter beside it, and the pointer to the current files."""
+"""The replica's folder: the SQLite file, the key filter beside it, and the pointer to the current files.
+
+A full copy is a new file. The pointer changes to it atomically; readers of the old file keep it until then. The filter
+says which keys are in no list, for a fifth of the cost of a lookup. Its bits are set before the entry is written and
+never cleared. After a reboot its content is uncertain, so a filter is valid for one boot; without one the file is read.
+"""
 
 import fcntl
 import mmap
@@ -95,13 +100,13 @@ class ReplicaFolder:
         kept = (pointer.entries, pointer.filter or pointer.entries)
         for file_path in self.path.glob(f"{_PREFIX}*"):
             if not file_path.name.startswith(kept):
-                file_path.unlink(missing_ok=True)  # whoever has it open keeps it
+                file_path.unlink(missing_ok=True)  # processes that have it open keep it
 
     def new_name(self) -> str:
         return f"{_PREFIX}{time.time_ns()}"
 
     def _settle(self) -> None:
-        """Wait until the new pointer survives the host: what it pointed to before is about to go."""
+        """Sync the new pointer to disk before the old files are removed."""
         folder = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -274,7 +279,7 @@ _HASHES = frozenset({"hash", "sha256"})
 
 
 def is_plain(kind_name: str) -> bool:
-    """Tell whether the entry itself is the key, as it is for most kinds."""
+    """Return whether the entry itself is the key, as for most kinds."""
     return kind_name not in _HASHES and kind_name != "person"
 
 

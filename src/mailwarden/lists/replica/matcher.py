@@ -1,4 +1,9 @@
-"""Looks up list entries in the replica on this host's disk, in well under a millisecond."""
+"""Looks up list entries in the replica on this host's disk, in well under a millisecond.
+
+A reader sees the last commit of the writer (`feed.py`). A replica that was never fed is not empty but unknown: every
+lookup raises StorageUnavailable.
+Security: looks up keys that senders choose; they reach SQLite as values only, and each lookup is bounded.
+"""
 
 import asyncio
 import sqlite3
@@ -31,7 +36,7 @@ MAX_COUNTED = 20_000  # different entries between two writings; further ones go 
 
 
 class Hit(Struct):
-    """How often one entry was met since the last writing, and when last, in seconds."""
+    """How often one entry matched since the last write, and when last, in seconds."""
 
     count: int
     last: float
@@ -74,7 +79,7 @@ class HitCounter:
                 self.lost += hit.count
 
 
-_FEW = 20  # so many are ready sooner than a thread is
+_FEW = 20  # below it a thread costs more than the work
 
 
 class Subjects(Struct, frozen=True):
@@ -112,7 +117,7 @@ _LISTS = "SELECT list_id, tenant, name, entries, prefixes, version FROM lists WH
 
 
 class ListState(Struct, frozen=True):
-    """What is kept in memory of a list that has entries."""
+    """The in-memory state of a list that has entries."""
 
     list_id: int
     name: str
@@ -231,7 +236,7 @@ class ReplicaView:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turn an error of the file into one of ours, and tell the writer of a file that is damaged."""
+        """Raise StorageUnavailable for an SQLite error, and mark a damaged file for the writer."""
         try:
             yield
         except sqlite3.Error as error:
@@ -249,7 +254,7 @@ _COMMENT = "SELECT comment FROM comments WHERE comment_id = ?"
 
 
 class Replica:
-    """Reads the replica in a folder; made without touching it, so that guard starts whatever is there."""
+    """Reads the replica in a folder; the constructor does no I/O, so that guard starts without one."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time, look: float = LOOK_SECONDS) -> None:
         self.hits = HitCounter()
@@ -259,7 +264,7 @@ class Replica:
 
     @property
     def loaded(self) -> bool:
-        """Tell whether there is a state to answer from, however old."""
+        """Return whether there is a replica, however old."""
         try:
             self._view.look()
         except StorageUnavailable:
@@ -292,7 +297,7 @@ class Replica:
         return PrefixLengths(tuple(sorted(ipv4, reverse=True)), tuple(sorted(ipv6, reverse=True)))
 
     def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
-        """Return the entries that are met: list by list, the tenant's before the global ones, as the candidates stand.
+        """Return the matching entries: list by list, the tenant's before the global ones, in candidate order.
 
         `wanted` names the candidate keys of each list, as its kind makes them; for subjects, the subjects themselves.
         """
@@ -326,7 +331,7 @@ class Replica:
         return list(found)[:limit]
 
     def note_hits(self, matches: Iterable[Match]) -> None:
-        """Count these entries as met; the feed writes the counts down."""
+        """Count hits of these entries; the feed writes the counts to PostgreSQL."""
         for match in matches:
             state = self._view.names(match.tenant).get(match.list_name)
             if state is not None:

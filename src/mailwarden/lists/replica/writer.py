@@ -1,4 +1,7 @@
-"""Writes the replica: a full copy into a new file, or changes into the current one."""
+"""Writes the replica: a full copy into a new file, or changes into the current one.
+
+All calls block, so they run in one thread beside the event loop. One process of a host writes; see WriterLock.
+"""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +82,7 @@ class EntryRow(Struct, frozen=True):
 
 
 class ListChange(Struct, frozen=True):
-    """What became of some entries of a list: those that are there, and those that are not. No list: all are gone."""
+    """Changed entries of a list: those present and those absent. Without a row the list is gone."""
 
     list_id: int
     row: ListRow | None
@@ -124,7 +127,7 @@ class ReplicaWriter:
         self._version = 0
 
     def take(self) -> bool:
-        """Become the writer of this host, unless another process is; what that wrote last is read afresh."""
+        """Become the writer of this host, unless another process is; return whether this process is the writer."""
         if self._lock is None:
             self.folder.prepare()
             self._lock = WriterLock(self.folder)
@@ -234,7 +237,7 @@ class ReplicaWriter:
             yield self._file
         except BaseException:
             self._file.execute("ROLLBACK")
-            self.close_file()  # what memory knows of comments and versions was rolled back with it
+            self.close_file()  # drops the cached comments and versions, which were rolled back
             raise
         self._file.execute("COMMIT")
 

@@ -25,7 +25,7 @@ HELD_SECONDS = 0.6
 
 @pytest.fixture
 async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lists]:
-    monkeypatch.setattr(list_lock, "PATIENCE_MS", 200)
+    monkeypatch.setattr(list_lock, "SHARED_TIMEOUT_MS", 200)
     database = Database(database_url, 1)
     yield Lists(ListStore(database, database))
     await database.close()

@@ -10,10 +10,10 @@ from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import ListDesk, Lists
+from mailwarden.lists.service import Lists, ListService
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
-from tests.integration.list_desk.entries import LIST, SOAR, add
+from tests.integration.list_service.entries import LIST, SOAR, add
 
 GLOBAL = ListScope()
 ADA = Actor("user:ada", "192.0.2.9", "request-9")
@@ -31,7 +31,7 @@ async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Datab
 
 
 async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
-    desk: ListDesk, lists: Lists, acme: ListScope
+    list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     await add(lists, acme, "evil.example", "mail.evil.example", comment='Ticket "7" of Ada')
     await add(lists, acme, "plain.example")
@@ -44,18 +44,18 @@ async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
         ("%", []),
         ("\x00", []),
     ):
-        assert [each.entry for each in (await desk.page(acme, LIST, search)).entries] == found
-    assert (await desk.page(GLOBAL, LIST, "evil")).entries == ()
+        assert [each.entry for each in (await list_service.page(acme, LIST, search)).entries] == found
+    assert (await list_service.page(GLOBAL, LIST, "evil")).entries == ()
 
 
 async def test_a_search_that_takes_too_long_compares_beginnings_and_says_so(
-    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
+    list_service: ListService, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     await add(lists, GLOBAL, "evil.example", "mail.evil.example")
     slow = entry_store._SEARCH.replace("AND entry > $3", "AND entry > $3 AND pg_sleep(1) IS NOT NULL")
     monkeypatch.setattr(entry_store, "_SEARCH", slow)
     monkeypatch.setattr(entry_store, "SEARCH_MS", 50)
-    page = await desk.page(GLOBAL, LIST, "evil")
+    page = await list_service.page(GLOBAL, LIST, "evil")
     assert page.prefix_only
     assert [each.entry for each in page.entries] == ["evil.example"]
     assert database.up
@@ -98,11 +98,11 @@ async def test_every_kind_of_value_is_met(database: Database, lists: Lists, name
 
 
 async def test_a_long_list_answers_with_beginnings_first(
-    desk: ListDesk, lists: Lists, monkeypatch: pytest.MonkeyPatch
+    list_service: ListService, lists: Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add(lists, GLOBAL, "evil.example", "mail.evil.example", "other.example")
     monkeypatch.setattr(entry_store, "LONG", 2)
-    page = await desk.page(GLOBAL, LIST, "evil")
+    page = await list_service.page(GLOBAL, LIST, "evil")
     assert ([each.entry for each in page.entries], page.prefix_only) == (["evil.example"], True)
-    page = await desk.page(GLOBAL, LIST, "l.evil")
+    page = await list_service.page(GLOBAL, LIST, "l.evil")
     assert ([each.entry for each in page.entries], page.prefix_only) == (["mail.evil.example"], False)

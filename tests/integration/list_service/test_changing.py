@@ -10,195 +10,203 @@ from mailwarden.errors import ListFull, NotFound, TooManyEntries
 from mailwarden.lists import service
 from mailwarden.lists.change_log import State
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import Expiry, ListDesk, Lists
+from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.wire.lists import ListEntryInput
-from tests.integration.list_desk.entries import LIST, SOAR, add
+from tests.integration.list_service.entries import LIST, SOAR, add
 
 GLOBAL = ListScope()
 ADA = Actor("user:ada", "192.0.2.9", "request-9")
 
 
-async def state(desk: ListDesk, scope: ListScope) -> dict[str, tuple[str, str | None]]:
-    page = await desk.page(scope, LIST)
-    assert (await desk.counts(scope)).get(LIST, 0) == len(page.entries)
+async def state(list_service: ListService, scope: ListScope) -> dict[str, tuple[str, str | None]]:
+    page = await list_service.page(scope, LIST)
+    assert (await list_service.counts(scope)).get(LIST, 0) == len(page.entries)
     return {each.entry: (each.comment, each.expires) for each in page.entries}
 
 
 async def test_a_change_tells_who_made_it_and_what_became_of_each_entry(
-    desk: ListDesk, lists: Lists, acme: ListScope
+    list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     end = datetime(2031, 1, 1, tzinfo=UTC)
     await add(lists, acme, "a.example", "b.example", comment="first")
     await add(lists, acme, "b.example", "c.example", expires=end)
     await lists.delete_entries(acme, LIST, ["a.example"], ADA)
-    deleted, changed, added = await desk.changes(acme, LIST)
+    deleted, changed, added = await list_service.changes(acme, LIST)
     assert (deleted.actor, deleted.address, deleted.request_id) == ("user:ada", "192.0.2.9", "request-9")
     assert [(c.action, c.added, c.updated, c.deleted) for c in (deleted, changed, added)] == [
         ("delete", 0, 0, 1),
         ("add", 1, 1, 0),
         ("add", 2, 0, 0),
     ]
-    _, lines = await desk.change(acme, LIST, changed.number)
+    _, lines = await list_service.change(acme, LIST, changed.number)
     stored = "2031-01-01T00:00:00.000Z"
     assert [(line.entry, line.what, line.before, line.after) for line in lines] == [
         ("b.example", "updated", State("first"), State("first", stored)),
         ("c.example", "added", None, State("", stored)),
     ]
-    _, lines = await desk.change(acme, LIST, deleted.number)
+    _, lines = await list_service.change(acme, LIST, deleted.number)
     assert [(line.entry, line.what, line.before, line.after) for line in lines] == [
         ("a.example", "deleted", State("first"), None)
     ]
 
 
 async def test_nobody_sees_or_undoes_a_change_of_another_scope(
-    desk: ListDesk, lists: Lists, acme: ListScope, other: ListScope
+    list_service: ListService, lists: Lists, acme: ListScope, other: ListScope
 ) -> None:
     await add(lists, acme, "a.example")
-    number = (await desk.changes(acme, LIST))[0].number
+    number = (await list_service.changes(acme, LIST))[0].number
     for scope in (other, GLOBAL):
-        assert await desk.changes(scope, LIST) == []
+        assert await list_service.changes(scope, LIST) == []
         with pytest.raises(NotFound):
-            await desk.change(scope, LIST, number)
+            await list_service.change(scope, LIST, number)
         with pytest.raises(NotFound):
-            await desk.undo(scope, LIST, number, ADA)
+            await list_service.undo(scope, LIST, number, ADA)
     with pytest.raises(NotFound):
-        await desk.undo(acme, "sender-allow", number, ADA)
-    assert list(await state(desk, acme)) == ["a.example"]
+        await list_service.undo(acme, "sender-allow", number, ADA)
+    assert list(await state(list_service, acme)) == ["a.example"]
 
 
 async def test_undoing_an_addition_takes_away_what_is_new_and_sets_back_what_was_there(
-    desk: ListDesk, lists: Lists, acme: ListScope, database: Database
+    list_service: ListService, lists: Lists, acme: ListScope, database: Database
 ) -> None:
     await add(lists, acme, "old.example", comment="kept", expires=datetime(2031, 1, 1, tzinfo=UTC))
-    before = await state(desk, acme)
+    before = await state(list_service, acme)
     await add(lists, acme, "new.example", "old.example", comment="wrong", expires=None)
-    assert (await state(desk, acme))["old.example"] == ("wrong", None)
-    done = await desk.undo(acme, LIST, (await desk.changes(acme, LIST))[0].number, ADA)
+    assert (await state(list_service, acme))["old.example"] == ("wrong", None)
+    done = await list_service.undo(acme, LIST, (await list_service.changes(acme, LIST))[0].number, ADA)
     assert (done.restored, done.left) == (2, ())
-    assert await state(desk, acme) == before
-    newest, undone, _ = await desk.changes(acme, LIST)
+    assert await state(list_service, acme) == before
+    newest, undone, _ = await list_service.changes(acme, LIST)
     assert (newest.action, newest.actor, newest.undoes, newest.deleted) == ("undo", "user:ada", undone.number, 1)
     assert undone.undone_by == newest.number
     deed = (await AuditStore(database).find(Scope.of(acme.tenant)))[0]  # type: ignore[arg-type]
     assert (deed.action, deed.actor) == ("lists.undo", ADA)
     # An undoing is a change like any other.
-    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
-    assert (await state(desk, acme))["new.example"] == ("wrong", None)
-    assert (await state(desk, acme))["old.example"] == ("wrong", None)
+    assert (await list_service.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert (await state(list_service, acme))["new.example"] == ("wrong", None)
+    assert (await state(list_service, acme))["old.example"] == ("wrong", None)
 
 
 async def test_undoing_a_deletion_brings_back_all_that_an_entry_was(
-    desk: ListDesk, lists: Lists, acme: ListScope
+    list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     await add(lists, acme, "a.example", comment='said "so"')
-    (first,) = (await desk.page(acme, LIST)).entries
+    (first,) = (await list_service.page(acme, LIST)).entries
     await lists.delete_entries(acme, LIST, ["a.example"], ADA)
-    assert (await desk.undo(acme, LIST, (await desk.changes(acme, LIST))[0].number, ADA)).restored == 1
-    (again,) = (await desk.page(acme, LIST)).entries
+    assert (await list_service.undo(acme, LIST, (await list_service.changes(acme, LIST))[0].number, ADA)).restored == 1
+    (again,) = (await list_service.page(acme, LIST)).entries
     assert (again.comment, again.created, again.created_by) == (first.comment, first.created, first.created_by)
     assert again.updated_by == "user:ada"
 
 
-async def test_what_was_changed_since_is_left_alone_and_told(desk: ListDesk, lists: Lists, acme: ListScope) -> None:
+async def test_what_was_changed_since_is_left_alone_and_told(
+    list_service: ListService, lists: Lists, acme: ListScope
+) -> None:
     await add(lists, acme, "a.example", "b.example", "c.example")
-    number = (await desk.changes(acme, LIST))[0].number
+    number = (await list_service.changes(acme, LIST))[0].number
     await add(lists, acme, "b.example", comment="since")
     await lists.delete_entries(acme, LIST, ["c.example"], SOAR)
-    done = await desk.undo(acme, LIST, number, ADA)
+    done = await list_service.undo(acme, LIST, number, ADA)
     assert (done.restored, done.left) == (1, ("b.example", "c.example"))
-    assert await state(desk, acme) == {"b.example": ("since", None)}
-    again = await desk.undo(acme, LIST, number, ADA)
+    assert await state(list_service, acme) == {"b.example": ("since", None)}
+    again = await list_service.undo(acme, LIST, number, ADA)
     assert (again.number, again.restored) == (0, 0)
     await add(lists, acme, "c.example", comment="back")
-    deletion = next(each for each in await desk.changes(acme, LIST) if each.action == "delete")
-    assert (await desk.undo(acme, LIST, deletion.number, ADA)).left == ("c.example",)
+    deletion = next(each for each in await list_service.changes(acme, LIST) if each.action == "delete")
+    assert (await list_service.undo(acme, LIST, deletion.number, ADA)).left == ("c.example",)
 
 
 async def test_undoing_an_expiry_leaves_a_day_to_extend_the_entry(
-    desk: ListDesk, lists: Lists, acme: ListScope, store: ListStore
+    list_service: ListService, lists: Lists, acme: ListScope, store: ListStore
 ) -> None:
     await add(lists, acme, "a.example", expires=datetime.now(UTC) - timedelta(days=3))
     assert await Expiry(store).purge(datetime.now(UTC)) == 1
-    (expired, _) = await desk.changes(acme, LIST)
+    (expired, _) = await list_service.changes(acme, LIST)
     assert (expired.action, expired.actor) == ("expire", "system:expiry")
-    assert (await desk.undo(acme, LIST, expired.number, ADA)).restored == 1
+    assert (await list_service.undo(acme, LIST, expired.number, ADA)).restored == 1
     assert await Expiry(store).purge(datetime.now(UTC)) == 0
-    assert list(await state(desk, acme)) == ["a.example"]
+    assert list(await state(list_service, acme)) == ["a.example"]
 
 
-async def test_undoing_never_overfills_a_list(desk: ListDesk, lists: Lists) -> None:
+async def test_undoing_never_overfills_a_list(list_service: ListService, lists: Lists) -> None:
     name = "attachment-block"
     every = [ListEntryInput(f".e{number}") for number in range(1_000)]
     await lists.add_entries(GLOBAL, name, every[:500], SOAR)
     await lists.add_entries(GLOBAL, name, every[500:], SOAR)
     await lists.delete_entries(GLOBAL, name, [".e1"], SOAR)
-    number = (await desk.changes(GLOBAL, name))[0].number
+    number = (await list_service.changes(GLOBAL, name))[0].number
     await lists.add_entries(GLOBAL, name, [ListEntryInput(".x")], SOAR)
     with pytest.raises(ListFull):
-        await desk.undo(GLOBAL, name, number, ADA)
-    assert (await desk.counts(GLOBAL))[name] == 1_000
+        await list_service.undo(GLOBAL, name, number, ADA)
+    assert (await list_service.counts(GLOBAL))[name] == 1_000
 
 
 async def test_an_import_is_previewed_and_is_one_change(
-    desk: ListDesk, lists: Lists, acme: ListScope, monkeypatch: pytest.MonkeyPatch
+    list_service: ListService, lists: Lists, acme: ListScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add(lists, acme, "same.example", comment="feed")
     await add(lists, acme, "other.example", comment="by hand")
     text = "entry,comment\nNEW.example,feed\nsame.example,feed\nother.example,feed\nno domain,feed\nnew.example,feed\n"
-    preview = await desk.preview(acme, LIST, text, "csv")
+    preview = await list_service.preview(acme, LIST, text, "csv")
     assert (preview.plan.new, preview.plan.changed, preview.plan.unchanged) == (1, 1, 1)
     assert (preview.seen.repeated, preview.seen.invalid) == (1, 1)
     assert [(bad.line, bad.text) for bad in preview.seen.mistakes] == [(5, "no domain")]
     assert preview.fits
-    assert await desk.bring_in(acme, LIST, preview.rows, ADA) == 2
-    newest = (await desk.changes(acme, LIST))[0]
+    assert await list_service.import_rows(acme, LIST, preview.rows, ADA) == 2
+    newest = (await list_service.changes(acme, LIST))[0]
     assert (newest.action, newest.added, newest.updated) == ("import", 1, 1)
-    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
-    assert await state(desk, acme) == {"same.example": ("feed", None), "other.example": ("by hand", None)}
+    assert (await list_service.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert await state(list_service, acme) == {"same.example": ("feed", None), "other.example": ("by hand", None)}
     monkeypatch.setattr(service, "MAX_IMPORT", 2)
     with pytest.raises(TooManyEntries, match="mailwarden lists import"):
-        await desk.preview(acme, LIST, "a.example\nb.example\nc.example\n", "txt")
+        await list_service.preview(acme, LIST, "a.example\nb.example\nc.example\n", "txt")
 
 
-async def test_fifty_thousand_entries_are_one_change_that_can_be_undone(desk: ListDesk, acme: ListScope) -> None:
+async def test_fifty_thousand_entries_are_one_change_that_can_be_undone(
+    list_service: ListService, acme: ListScope
+) -> None:
     text = "\n".join(f"n{number}.example" for number in range(50_000))
-    preview = await desk.preview(acme, LIST, text, "txt", comment="feed", expires=datetime(2031, 1, 1, tzinfo=UTC))
-    assert await desk.bring_in(acme, LIST, preview.rows, ADA) == 50_000
-    (change,) = await desk.changes(acme, LIST)
-    assert (await desk.undo(acme, LIST, change.number, ADA)).restored == 50_000
-    assert await state(desk, acme) == {}
+    preview = await list_service.preview(
+        acme, LIST, text, "txt", comment="feed", expires=datetime(2031, 1, 1, tzinfo=UTC)
+    )
+    assert await list_service.import_rows(acme, LIST, preview.rows, ADA) == 50_000
+    (change,) = await list_service.changes(acme, LIST)
+    assert (await list_service.undo(acme, LIST, change.number, ADA)).restored == 50_000
+    assert await state(list_service, acme) == {}
 
 
-async def test_telling_again_what_is_so_leaves_nothing_to_undo(desk: ListDesk, lists: Lists, acme: ListScope) -> None:
+async def test_telling_again_what_is_so_leaves_nothing_to_undo(
+    list_service: ListService, lists: Lists, acme: ListScope
+) -> None:
     await add(lists, acme, "a.example", comment="same", expires=None)
     await add(lists, acme, "a.example", "b.example", comment="same", expires=None)
-    newest = (await desk.changes(acme, LIST))[0]
-    _, lines = await desk.change(acme, LIST, newest.number)
+    newest = (await list_service.changes(acme, LIST))[0]
+    _, lines = await list_service.change(acme, LIST, newest.number)
     assert [(line.what, line.before, line.after) for line in lines] == [
         ("updated", State("same"), State("same")),
         ("added", None, State("same")),
     ]
-    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 1
-    assert list(await state(desk, acme)) == ["a.example"]
+    assert (await list_service.undo(acme, LIST, newest.number, ADA)).restored == 1
+    assert list(await state(list_service, acme)) == ["a.example"]
 
 
 async def test_an_update_that_gives_a_comment_to_some_is_undone_as_well(
-    desk: ListDesk, lists: Lists, acme: ListScope
+    list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     end = datetime(2031, 1, 1, tzinfo=UTC)
     await add(lists, acme, "a.example", "b.example", comment="first", expires=end)
-    before = await state(desk, acme)
+    before = await state(list_service, acme)
     mixed = [ListEntryInput("a.example", "second"), ListEntryInput("b.example", expires=None)]
     await lists.add_entries(acme, LIST, mixed, SOAR)
-    newest = (await desk.changes(acme, LIST))[0]
-    _, lines = await desk.change(acme, LIST, newest.number)
+    newest = (await list_service.changes(acme, LIST))[0]
+    _, lines = await list_service.change(acme, LIST, newest.number)
     stored = "2031-01-01T00:00:00.000Z"
     assert [(line.before, line.after) for line in lines] == [
         (State("first", stored), State("second", stored)),
         (State("first", stored), State("first")),
     ]
-    assert (await desk.undo(acme, LIST, newest.number, ADA)).restored == 2
-    assert await state(desk, acme) == before
+    assert (await list_service.undo(acme, LIST, newest.number, ADA)).restored == 2
+    assert await state(list_service, acme) == before

@@ -1,4 +1,4 @@
-"""A desk with lists on it, in a database of its own, and two tenants."""
+"""A list_service with lists on it, in a database of its own, and two tenants."""
 
 from collections.abc import AsyncIterator
 
@@ -9,7 +9,7 @@ from mailwarden.database.pool import Database
 from mailwarden.lists.change_log import ChangeStore
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.scope import ListScope
-from mailwarden.lists.service import ListDesk, Lists
+from mailwarden.lists.service import Lists, ListService
 from mailwarden.lists.store import ListStore
 from mailwarden.lists.undo import UndoStore
 from mailwarden.model.scope import Scope
@@ -33,8 +33,8 @@ def lists(store: ListStore) -> Lists:
 
 
 @pytest.fixture
-def desk(database: Database, store: ListStore) -> ListDesk:
-    return ListDesk(store, EntryStore(database), ChangeStore(database), UndoStore(database))
+def list_service(database: Database, store: ListStore) -> ListService:
+    return ListService(store, EntryStore(database), ChangeStore(database), UndoStore(database))
 
 
 @pytest.fixture
