@@ -5,6 +5,7 @@ import getpass
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mailwarden.abby import config as abby
@@ -84,3 +85,23 @@ def add_action(
     if arguments is not None:
         arguments(action)
     return action
+
+
+def expiry(text: str) -> datetime:
+    """Return the time of `--expires`: days from now (30d), a date (2026-12-31), or a time with its zone."""
+    try:
+        if text.endswith("d") and text[:-1].isascii() and text[:-1].isdigit():
+            return datetime.now(UTC) + timedelta(days=int(text[:-1]))
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"`{text[:40]}` is not an expiry. Write 30d, 2026-12-31 or 2026-12-31T12:00:00Z."
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def add_expires_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--expires`."""
+    parser.add_argument(
+        "--expires", type=expiry, metavar="WHEN", help="days from now (30d), a date (2026-12-31) or a time"
+    )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mailwarden.abby import config as abby
-from mailwarden.cli.command import Command, add_config_option
+from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.guard import config as guard
 from mailwarden.guard.yara_config import rule_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes, NotADocument, line_of, load, read
@@ -54,7 +54,12 @@ def ignored_entries(folder: Path) -> list[Mistake]:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    action = actions.add_parser("check", help="report every error with file, line and key")
+    action = add_action(
+        actions,
+        "check",
+        "report every error with file, line and key",
+        "mailwarden config check --config /etc/mailwarden",
+    )
     add_config_option(action)
 
 

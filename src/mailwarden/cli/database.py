@@ -5,10 +5,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
+from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, add_config_option
+from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.database.migrations import migrate
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
@@ -27,7 +28,7 @@ def add_database_options(parser: argparse.ArgumentParser) -> None:
 
 def database_url(options: argparse.Namespace) -> str:
     """Return the address that was given, or the one in abby's configuration."""
-    if options.database_url:
+    if getattr(options, "database_url", None):  # commands that call abby have no such option
         return str(options.database_url)
     folder: Path = options.config
     return read(folder / PATH, AbbyConfig).database.url
@@ -63,12 +64,20 @@ async def find_tenant(database: Database, named: str) -> Tenant:
     for tenant in await TenantStore(database).list(Scope.deployment()):
         if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
             return tenant
-    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants ls` shows them.")
+    raise CommandError(f"There is no tenant `{named}`; `mailwarden tenants list` shows them.")
+
+
+def tenant_uid(options: argparse.Namespace, named: str) -> UUID:
+    """Return the UUID of a tenant; a name is looked up in the configured database."""
+    try:
+        return UUID(named)
+    except ValueError:
+        return ask_database(options, lambda database: find_tenant(database, named)).uid
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    action = actions.add_parser("migrate", help="apply missing migrations", description="Apply missing migrations.")
+    action = add_action(actions, "migrate", "apply missing migrations", "mailwarden database migrate")
     add_database_options(action)
 
 

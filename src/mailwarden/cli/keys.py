@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import TypeVar
-from uuid import UUID
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, KeyStore, NewKey
-from mailwarden.cli.command import Command, operator
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.command import Command, add_action, add_expires_option, operator
+from mailwarden.cli.database import add_database_options, ask_database, tenant_uid
 from mailwarden.cli.output import print_json, table
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
@@ -24,7 +23,12 @@ ALL = Scope.deployment()
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="create a key and show it once")
+    create = add_action(
+        actions,
+        "create",
+        "create a key and show it once",
+        "mailwarden keys create soar --scope lists:read --tenant acme --expires 365d",
+    )
     create.add_argument("name", metavar="NAME", help="name of the key, shown in entries and in the audit log")
     create.add_argument(
         "--scope", action="append", required=True, choices=[scope.value for scope in KeyScope],
@@ -32,12 +36,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     bound = create.add_mutually_exclusive_group(required=True)
     bound.add_argument(
-        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant of the key; repeatable"
+        "--tenant", action="append", default=[], metavar="TENANT", help="name or UUID of a tenant; repeatable"
     )
     bound.add_argument("--global", dest="is_global", action="store_true", help="all tenants and the global scope")
-    create.add_argument(
-        "--expires", type=_moment, metavar="WHEN", help="days from now (90d), or a date or time (2027-01-31)"
-    )
+    add_expires_option(create)
     create.add_argument(
         "--network",
         action="append",
@@ -46,11 +48,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CIDR",
         help="allowed client network; repeatable",
     )
-    ls = actions.add_parser("ls", help="show the keys, without their secrets")
-    revoke = actions.add_parser("revoke", help="revoke a key within 5 seconds")
-    revoke.add_argument("key_id", metavar="ID", help="the key's id, as `mailwarden keys ls` shows it")
-    rotate = actions.add_parser("rotate", help="create a successor of a key and show it once")
-    rotate.add_argument("key_id", metavar="ID", help="the old key's id, as `mailwarden keys ls` shows it")
+    ls = add_action(actions, "list", "show the keys, without their secrets", "mailwarden keys list -o json")
+    revoke = add_action(actions, "revoke", "revoke a key within 5 seconds", "mailwarden keys revoke ID")
+    revoke.add_argument("key_id", metavar="ID", help="the key's id, as `mailwarden keys list` shows it")
+    rotate = add_action(
+        actions, "rotate", "create a successor of a key and show it once", "mailwarden keys rotate ID --overlap 48"
+    )
+    rotate.add_argument("key_id", metavar="ID", help="the old key's id, as `mailwarden keys list` shows it")
     rotate.add_argument(
         "--overlap", type=int, default=24, metavar="HOURS", help="how long the old key stays valid (default: 24)"
     )
@@ -60,13 +64,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return {"create": _create, "ls": _show, "rotate": _rotate, "revoke": _revoke}[options.action](options)
+    return {"create": _create, "list": _show, "rotate": _rotate, "revoke": _revoke}[options.action](options)
 
 
 def _create(options: argparse.Namespace) -> int:
     pepper = _pepper(options)
     scopes = frozenset(map(KeyScope, options.scope))
-    wanted = NewKey(options.name, scopes, frozenset(options.tenant), tuple(options.network), options.expires)
+    wanted = NewKey(
+        options.name,
+        scopes,
+        frozenset(tenant_uid(options, each) for each in options.tenant),
+        tuple(options.network),
+        options.expires,
+    )
     key, text = _ask(options, lambda store: ApiKeys(store, pepper).create(ALL, wanted, operator()))
     return _show_once(options, key, text)
 
@@ -76,7 +86,7 @@ def _rotate(options: argparse.Namespace) -> int:
     try:
         made = _ask(options, lambda store: ApiKeys(store, pepper).rotate(ALL, options.key_id, overlap, operator()))
     except (KeyNotFound, SchemaViolation) as error:
-        raise CommandError(f"{error.message} `mailwarden keys ls` shows them.") from None
+        raise CommandError(f"{error.message} `mailwarden keys list` shows them.") from None
     return _show_once(options, *made)
 
 
@@ -101,7 +111,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _revoke(options: argparse.Namespace) -> int:
     if not _ask(options, lambda store: store.revoke(ALL, options.key_id, operator())):
-        raise CommandError(f"There is no valid key with the id `{options.key_id}`; `mailwarden keys ls` shows them.")
+        raise CommandError(f"There is no valid key with the id `{options.key_id}`; `mailwarden keys list` shows them.")
     if options.output == "json":
         print_json({"id": options.key_id, "revoked": True})
     else:
@@ -116,13 +126,6 @@ def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T
 def _pepper(options: argparse.Namespace) -> KeyRing:
     config = read(options.config / PATH, AbbyConfig)
     return read_ring(options.config / config.api_key_pepper, "apiKeyPepper")
-
-
-def _moment(text: str) -> datetime:
-    if text.endswith("d") and text[:-1].isdigit():
-        return datetime.now(UTC) + timedelta(days=int(text[:-1]))
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _record(key: ApiKey) -> dict[str, object]:

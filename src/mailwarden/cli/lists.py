@@ -18,7 +18,15 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Struct
 
-from mailwarden.cli.command import Command, abby_authority, abby_url, add_address_options
+from mailwarden.cli.command import (
+    Command,
+    abby_authority,
+    abby_url,
+    add_action,
+    add_address_options,
+    add_expires_option,
+)
+from mailwarden.cli.database import tenant_uid
 from mailwarden.cli.output import Progress
 from mailwarden.client import ApiError, ListsClient, NewEntry, ScopeRefused
 from mailwarden.errors import CommandError
@@ -35,7 +43,6 @@ from mailwarden.lists.files import (
     form_of_name,
     normalised,
     open_text,
-    read_moment,
     read_rows,
     survey,
     write_rows,
@@ -48,22 +55,39 @@ KEY_VARIABLE = "MAILWARDEN_API_KEY"
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    ls = actions.add_parser("ls", help="show the lists")
-    entries = actions.add_parser("entries", help="show the entries of a list")
-    add = actions.add_parser("add", help="add or update entries")
-    delete = actions.add_parser("delete", help="delete entries")
-    bring = actions.add_parser(
-        "import", help="add the entries of a file after a preview; continues after an interruption"
+    ls = add_action(actions, "list", "show the lists", "mailwarden lists list --tenant acme")
+    entries = add_action(actions, "entries", "show the entries of a list", "mailwarden lists entries sender-block")
+    add = add_action(
+        actions, "add", "add or update entries", "mailwarden lists add sender-block billing@scam.example --expires 30d"
     )
-    export = actions.add_parser("export", help="export all entries of a list")
-    check = actions.add_parser("check", help="show the entries that match a value, and the one that wins")
+    delete = add_action(
+        actions, "delete", "delete entries", "mailwarden lists delete sender-block billing@scam.example"
+    )
+    bring = add_action(
+        actions,
+        "import",
+        "add the entries of a file after a preview; continues after an interruption",
+        "mailwarden lists import url-block feed.csv --comment 'feed 7' --prune",
+    )
+    export = add_action(
+        actions,
+        "export",
+        "export all entries of a list",
+        "mailwarden lists export sender-block -o csv --to senders.csv",
+    )
+    check = add_action(
+        actions,
+        "check",
+        "show the entries that match a value, and the one that wins",
+        "mailwarden lists check https://login.scam.example/ --tenant acme",
+    )
     for action in (entries, add, delete, bring, export):
-        action.add_argument("list", metavar="NAME", help="name of the list, as `mailwarden lists ls` shows it")
+        action.add_argument("list", metavar="NAME", help="name of the list, as `mailwarden lists list` shows it")
     for action in (add, delete):
         action.add_argument("entries", nargs="+", metavar="ENTRY", help="the entry, in any accepted spelling")
     for action in (add, bring):
         action.add_argument("--comment", help="comment of the entries (default: keep the existing one)")
-        action.add_argument("--expires", type=_moment, metavar="WHEN", help="expiry, for example 2027-01-31")
+        add_expires_option(action)
     _add_import_options(bring)
     export.add_argument("-o", "--output", choices=FORMS, default="ndjson", help="file format (default: ndjson)")
     export.add_argument(
@@ -79,8 +103,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for action in (ls, entries, add, delete, bring, check):
         action.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
-    for action in actions.choices.values():
-        action.add_argument("--tenant", type=UUID, metavar="UUID", help="the tenant's lists (default: the global ones)")
+    for action in (ls, entries, add, delete, bring, export, check):
+        action.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant (default: the global lists)")
         action.add_argument("--key-file", type=Path, help=f"file with the API key (default: ${KEY_VARIABLE})")
         add_address_options(action)
 
@@ -100,6 +124,8 @@ def _add_import_options(bring: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.tenant is not None:
+        options.tenant = tenant_uid(options, options.tenant)
     try:
         with _client(options) as client:
             return ACTIONS[options.action](options, client)
@@ -201,13 +227,6 @@ def _key(options: argparse.Namespace) -> str:
         return str(options.key_file.read_text()).strip()
     except OSError as error:
         raise CommandError(f"Cannot read the API key from {options.key_file}: {error.strerror}.") from None
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return read_moment(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 MAX_ENTRIES = 1_000_000
@@ -504,7 +523,7 @@ def _number(count: int, one: str, many: str) -> str:
 
 
 ACTIONS: Mapping[str, Callable[[argparse.Namespace, ListsClient], int]] = {
-    "ls": _ls,
+    "list": _ls,
     "entries": _entries,
     "add": _add,
     "delete": _delete,

@@ -4,15 +4,14 @@ import argparse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import msgspec
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.users import Position, Role, User, UserStore, checked_email
-from mailwarden.cli.command import Command, abby_url, operator
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.command import Command, abby_url, add_action, operator
+from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.output import table
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
@@ -37,19 +36,29 @@ def by_name(site: str) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    first = actions.add_parser(
-        "first", help=f"print the setup link for the first user, valid for {FIRST_RUN_HOURS} hours"
+    first = add_action(
+        actions,
+        "first",
+        f"print the setup link for the first user, valid for {FIRST_RUN_HOURS} hours",
+        "mailwarden people first",
     )
-    invite = actions.add_parser("invite", help=f"print a link for a new user, valid once for {INVITE_HOURS} hours")
+    invite = add_action(
+        actions,
+        "invite",
+        f"print a link for a new user, valid once for {INVITE_HOURS} hours",
+        "mailwarden people invite --role analyst --tenant acme --email ada@company.example",
+    )
     invite.add_argument("--role", required=True, choices=[role.value for role in Role], help="role of the user")
     invite.add_argument(
-        "--tenant", action="append", type=UUID, default=[], metavar="UUID", help="tenant of the user; repeatable"
+        "--tenant", action="append", default=[], metavar="TENANT", help="name or UUID of a tenant; repeatable"
     )
     invite.add_argument("--email", default="", help="address of the user; no mail is sent")
-    ls = actions.add_parser("list", help="show all users")
-    link = actions.add_parser("link", help="print a link to set a new password and second factor")
-    disable = actions.add_parser("disable", help="disable a user at once")
-    enable = actions.add_parser("enable", help="enable a user again")
+    ls = add_action(actions, "list", "show all users", "mailwarden people list")
+    link = add_action(
+        actions, "link", "print a link to set a new password and second factor", "mailwarden people link ada"
+    )
+    disable = add_action(actions, "disable", "disable a user at once", "mailwarden people disable ada")
+    enable = add_action(actions, "enable", "enable a user again", "mailwarden people enable ada")
     for action in (link, disable, enable):
         action.add_argument("name", metavar="NAME", help="login name of the user")
     for action in (first, invite, ls, link, disable, enable):
@@ -75,7 +84,9 @@ async def _new_link(database: Database, options: argparse.Namespace) -> str:
     config = read(options.config / PATH, AbbyConfig)
     links = LinkStore(database, read_ring(options.config / config.api_key_pepper, "apiKeyPepper"))
     if options.action == "invite":
-        position = Position(Role(options.role), frozenset(options.tenant))
+        position = Position(
+            Role(options.role), frozenset([(await find_tenant(database, each)).uid for each in options.tenant])
+        )
         return await links.invite(ALL, position, checked_email(options.email), operator())
     if options.action == "link":
         return await links.renew(ALL, await _find(database, options.name), operator())

@@ -299,7 +299,7 @@ def _add_test_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="messages (.eml), each with its .yml beside it")
     add_policy_options(parser)
     parser.add_argument("--yara", default="", metavar="FOLDER", help="folder with YARA rules of your own")
-    parser.add_argument("--tenant", metavar="UUID", help="tenant to scan for, with --url")
+    parser.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant to scan for, with --url")
     parser.add_argument("--token-file", type=Path, help="file with the token for --url (default: $MAILWARDEN_TOKEN)")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="form of the output")
     add_address_options(parser)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
-from mailwarden.cli.command import Command, operator
+from mailwarden.cli.command import Command, add_action, operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.output import print_json, shown, table
 from mailwarden.crypto.keyring import read_ring
@@ -47,8 +47,13 @@ LOOK = 0.5
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    ls = actions.add_parser("ls", help="show held messages, newest first")
-    ls.add_argument("--tenant", metavar="TENANT", help="the tenant's name or uid")
+    ls = add_action(
+        actions,
+        "list",
+        "show held messages, newest first",
+        "mailwarden quarantine list --tenant acme --verdict spam --days 7",
+    )
+    ls.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant")
     ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages with this verdict")
     ls.add_argument("--recipient", metavar="ADDRESS", help="only messages to this address, or @domain")
     ls.add_argument("--sender", metavar="ADDRESS", help="only messages from this address, or @domain")
@@ -64,12 +69,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
     )
-    show = actions.add_parser("show", help="show one held message and its state for each recipient")
-    release = actions.add_parser("release", help="release messages and wait for the result")
-    delete = actions.add_parser("delete", help="delete messages")
-    export = actions.add_parser("export", help="write the original message to a file, with any harmful content")
+    show = add_action(
+        actions, "show", "show one held message and its state for each recipient", "mailwarden quarantine show UID"
+    )
+    release = add_action(
+        actions,
+        "release",
+        "release messages and wait for the result",
+        "mailwarden quarantine release UID --to ann@acme.example --allow address",
+    )
+    delete = add_action(actions, "delete", "delete messages", "mailwarden quarantine delete UID --block domain")
+    export = add_action(
+        actions,
+        "export",
+        "write the original message to a file, with any harmful content",
+        "mailwarden quarantine export UID message.eml",
+    )
     for action in (show, export):
-        action.add_argument("uid", type=UUID, metavar="UID", help="the message, as `mailwarden quarantine ls` shows it")
+        action.add_argument(
+            "uid", type=UUID, metavar="UID", help="the message, as `mailwarden quarantine list` shows it"
+        )
     export.add_argument("file", type=Path, metavar="FILE", help="file to write, which must not exist")
     for action, word, name in ((release, "--allow", "sender-allow"), (delete, "--block", "sender-block")):
         action.add_argument("uids", nargs="+", type=UUID, metavar="UID", help="the messages")
@@ -78,8 +97,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
         action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
-    days = actions.add_parser("days", help="show or change the retention of a tenant's held messages")
-    days.add_argument("tenant", metavar="TENANT", help="the tenant's name or uid")
+    days = add_action(
+        actions,
+        "days",
+        "show or change the retention of a tenant's held messages",
+        "mailwarden quarantine days acme --set spam=14 --set default=30",
+    )
+    days.add_argument("tenant", metavar="TENANT", help="name or UUID of the tenant")
     days.add_argument(
         "--set", dest="days", action="append", default=[], metavar="VERDICT=DAYS",
         help="days for a verdict, or `default` for all others; repeatable",
@@ -94,7 +118,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     table = {
-        "ls": _ls,
+        "list": _ls,
         "show": _show,
         "release": _release,
         "delete": _delete,
@@ -263,7 +287,7 @@ def add_digest(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         epilog="Example:\n  mailwarden quarantine digest acme --preview ann@acme.example",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    digest.add_argument("tenant", metavar="TENANT", help="the tenant's name or uid")
+    digest.add_argument("tenant", metavar="TENANT", help="name or UUID of the tenant")
     either = digest.add_mutually_exclusive_group()
     either.add_argument("--on", action="store_true", help="enable the digest")
     either.add_argument("--off", action="store_true", help="disable the digest; existing links become invalid")

@@ -16,7 +16,7 @@ import msgspec
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, operator
+from mailwarden.cli.command import Command, add_action, operator
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
 from mailwarden.cli.output import Progress, print_json, shown, table
 from mailwarden.crypto.keyring import read_ring
@@ -116,13 +116,18 @@ def _read(file: Path) -> ReportedMessage:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="report messages and train with them")
+    add = add_action(
+        actions,
+        "add",
+        "report messages and train with them",
+        "mailwarden reports add phish/ --tenant acme --kind phishing",
+    )
     add.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
         help="a raw message, an mbox file, or a folder of .eml and .mbox files",
     )  # fmt: skip
     add.add_argument("--kind", required=True, choices=[kind.value for kind in ReportKind], help="kind of the messages")
-    ls = actions.add_parser("list", help="show a tenant's reports, newest first")
+    ls = add_action(actions, "list", "show a tenant's reports, newest first", "mailwarden reports list --tenant acme")
     ls.add_argument(
         "--limit",
         type=int,
@@ -130,18 +135,28 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
     )
-    undo = actions.add_parser("undo", help="undo reports and train again without them")
+    undo = add_action(actions, "undo", "undo reports and train again without them", "mailwarden reports undo UID")
     undo.add_argument(
         "uids", nargs="+", type=UUID, metavar="UID", help="a report, as `mailwarden reports list` shows it"
     )
-    reset = actions.add_parser("reset", help="delete all reports and statistics of a tenant")
-    rebuild = actions.add_parser(
-        "rebuild", help="train again with all reports of a tenant, for example after a loss of Redis"
+    reset = add_action(
+        actions, "reset", "delete all reports and statistics of a tenant", "mailwarden reports reset --tenant acme"
     )
-    status = actions.add_parser("status", help="show the number of learned messages, and whether it is sufficient")
+    rebuild = add_action(
+        actions,
+        "rebuild",
+        "train again with all reports of a tenant, for example after a loss of Redis",
+        "mailwarden reports rebuild --tenant acme",
+    )
+    status = add_action(
+        actions,
+        "status",
+        "show the number of learned messages, and whether it is sufficient",
+        "mailwarden reports status",
+    )
     for action in (add, ls, reset, rebuild, status):
         action.add_argument(
-            "--tenant", required=action is not status, metavar="TENANT", help="the tenant's name or uid"
+            "--tenant", required=action is not status, metavar="TENANT", help="name or UUID of the tenant"
         )
     for action in (add, ls, undo, reset, rebuild, status):
         action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")

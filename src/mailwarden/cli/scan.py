@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from mailwarden.cli.command import Command, abby_authority, abby_url, add_address_options
+from mailwarden.cli.database import tenant_uid
 from mailwarden.errors import CommandError
 from mailwarden.message.addresses import read_addresses
 from mailwarden.model.outcome import Decision
@@ -35,7 +36,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="recipients", action="append", help="envelope recipient (default: the To header)")
     parser.add_argument("--ip", help="address of the sending MTA")
     parser.add_argument("--helo", help="HELO of the sending MTA")
-    parser.add_argument("--tenant", metavar="UUID", help="tenant to scan for (default: by the recipients' domains)")
+    parser.add_argument(
+        "--tenant",
+        metavar="TENANT",
+        help="name or UUID of the tenant to scan for (default: by the recipients' domains)",
+    )
     parser.add_argument("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE}, or `token`)")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
     codes = ", ".join(f"{decision} {code}" for decision, code in EXIT_CODES.items())
@@ -99,7 +104,7 @@ def make_parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
     )
     record = msgspec.to_builtins(MessageAnalysisRequest(border_mta_data=border))
     if arguments.tenant:
-        record["tenantUid"] = arguments.tenant
+        record["tenantUid"] = str(tenant_uid(arguments, arguments.tenant))
     return msgspec.json.encode(record)
 
 

@@ -18,7 +18,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
-from mailwarden.cli.command import Command
+from mailwarden.cli.command import Command, add_action
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.output import print_json, table
 from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
@@ -62,13 +62,17 @@ class Place(Struct, frozen=True):
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", aliases=["ls"], help="show every key and the data that needs it")
+    listing = add_action(actions, "list", "show every key and the data that needs it", "mailwarden secrets list")
     listing.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-    rotate = actions.add_parser("rotate", help="add a new key and make it current; old keys stay")
+    rotate = add_action(
+        actions, "rotate", "add a new key and make it current; old keys stay", "mailwarden secrets rotate contents"
+    )
     rotate.add_argument("--standby", action="store_true", help="add it without making it current; see `use`")
-    use = actions.add_parser("use", help="make an existing key current")
-    reseal = actions.add_parser("reseal", help="encrypt data of other keys again with the current key")
-    drop = actions.add_parser("drop", help="remove a key that no data needs")
+    use = add_action(actions, "use", "make an existing key current", "mailwarden secrets use contents KEY")
+    reseal = add_action(
+        actions, "reseal", "encrypt data of other keys again with the current key", "mailwarden secrets reseal contents"
+    )
+    drop = add_action(actions, "drop", "remove a key that no data needs", "mailwarden secrets drop contents KEY")
     drop.add_argument(
         "--elsewhere-done", action="store_true",
         help="confirm that `reseal` was run on all other hosts with a vault",
@@ -82,7 +86,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.action in ("list", "ls"):
+    if options.action == "list":
         return _list(options)
     place = next((each for each in _places(options.config) if each.name == options.name), None)
     if place is None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, operator
+from mailwarden.cli.command import Command, add_action, operator
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.output import print_json, table
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = actions.add_parser("create", help="create a tenant")
+    create = add_action(
+        actions, "create", "create a tenant", "mailwarden tenants create acme --domain acme.example --profile strict"
+    )
     create.add_argument("name", metavar="NAME", help="the tenant's name, unique in the deployment")
     create.add_argument(
         "--domain", action="append", default=[], metavar="DOMAIN", help="recipient domain of the tenant; repeatable"
@@ -28,9 +30,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", choices=[profile.value for profile in Profile], default=Profile.BALANCED.value,
         help="how strictly verdicts become decisions (default: balanced)",
     )  # fmt: skip
-    ls = actions.add_parser("ls", help="show the tenants")
-    weigh = actions.add_parser("weigh", help="override rule weights for one tenant, from 0 to twice the shipped weight")
-    weigh.add_argument("name", metavar="NAME", help="the tenant's name")
+    ls = add_action(actions, "list", "show the tenants", "mailwarden tenants list")
+    weigh = add_action(
+        actions,
+        "weigh",
+        "override rule weights for one tenant, from 0 to twice the shipped weight",
+        "mailwarden tenants weigh acme --set html.link-mismatch=80",
+    )
+    weigh.add_argument("name", metavar="TENANT", help="name or UUID of the tenant")
     weigh.add_argument(
         "--set", dest="weights", action="append", default=[], metavar="RULE=WEIGHT",
         help="the weight of a rule for this tenant; repeatable",
@@ -73,7 +80,7 @@ def _weigh(options: argparse.Namespace) -> int:
     async def change(store: TenantStore) -> Tenant:
         everything = Scope.deployment()
         for tenant in await store.list(everything):
-            if tenant.name.casefold() == options.name.casefold():
+            if options.name.casefold() in (tenant.name.casefold(), str(tenant.uid)):
                 kept = {} if options.reset else tenant.weights
                 if kept | given == tenant.weights:
                     return tenant
