@@ -9,7 +9,7 @@ import uvloop
 from aiohttp import web
 
 from mailwarden.serving.http_app import HttpApp, Route
-from mailwarden.serving.server import Limits, serving
+from mailwarden.serving.server import Limits, Server, serving
 from mailwarden.settings.networks import Networks
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
@@ -205,3 +205,40 @@ async def test_the_bytes_of_a_body_are_no_head(size):
         rest = await asyncio.wait_for(reader.read(), PATIENCE) if size > 1_000_000 else b""
         assert b"HTTP/1.1" not in rest, "no second answer"
         writer.close()
+
+
+class Recorder(asyncio.Transport):
+    """A connection whose bytes arrive when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = b""
+
+    def write(self, data):
+        self.written += bytes(data)
+
+    def writelines(self, pieces):
+        self.written += b"".join(pieces)
+
+    def is_closing(self):
+        return False
+
+    def close(self):
+        pass
+
+
+async def test_a_body_that_arrives_before_the_head_is_reported_is_no_head():
+    async def take(call):
+        return web.Response(text=str(len(await call.request.content.read())))
+
+    door = HttpApp([Route("POST", "/take", take)], Metrics())
+    connection, transport = Server(door, Limits())(), Recorder()
+    connection.connection_made(transport)
+    connection.data_received(b"POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r")
+    connection.data_received(b"\n" + b"a" * 100_000)
+    connection.data_received(b"a" * 100_000)
+    async with asyncio.timeout(PATIENCE):
+        while b"200000" not in transport.written:
+            await asyncio.sleep(0.01)
+    assert transport.written.startswith(b"HTTP/1.1 200")
+    connection.connection_lost(None)

@@ -154,6 +154,8 @@ class Connection(web.RequestHandler):
         "_between",
         "_door",
         "_head_bytes",
+        "_head_ended",
+        "_head_tail",
         "_head_timer",
         "_header_timeout",
         "_server",
@@ -176,6 +178,8 @@ class Connection(web.RequestHandler):
         self._between = True  # two requests, or before the first: bytes that come now are of a head
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._head_tail = b""
+        self._head_ended = False
         self._address: str | None = None
         self._admitted = False  # and counted
 
@@ -197,19 +201,28 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser; bytes of a head count, until `on_head` says that it is complete.
+        """Pass bytes to the parser; bytes of a head count until its end.
 
-        What came with this call may be the end of the head and a part of the body, so that the limit is that of the
-        bytes before: `on_head` is called before the next bytes are read.
+        The end is looked for here, because aiohttp reports a whole head later, in a task of its own: on a busy machine
+        parts of the body arrive before that.
         """
-        if self._between and self._head_bytes > self._door.max_head:
+        if self._between and not self._head_ended and self._head_bytes > self._door.max_head:
             self._refuse(BadRequest("The request's head is too large."))
             return
         super().data_received(data)
-        if self._between and data:
-            self._head_bytes += len(data)
+        if self._between and data and not self._head_ended:
+            self._count_head(data)
             if self._head_timer is None:
                 self._start_head_timer()
+
+    def _count_head(self, data: bytes) -> None:
+        """Count bytes of a head; an empty line ends it (RFC 9112, section 2.1), empty lines before it do not."""
+        if not self._head_bytes:
+            data = data.lstrip(b"\r\n")
+        self._head_bytes += len(data)
+        end = self._head_tail + data
+        self._head_ended = b"\n\r\n" in end or b"\n\n" in end
+        self._head_tail = end[-2:]
 
     def on_head(self) -> None:
         """Note that a whole request head has arrived."""
@@ -243,6 +256,8 @@ class Connection(web.RequestHandler):
 
     def _stop_head_timer(self) -> None:
         self._head_bytes = 0
+        self._head_tail = b""
+        self._head_ended = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
