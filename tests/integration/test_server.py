@@ -43,6 +43,8 @@ async def test_a_head_must_be_whole_in_time_however_it_drips(door):
         began = time.monotonic()
         reading = asyncio.create_task(reader.read())
         for byte in b"GET /ok HTTP/1.1\r\nHost: aaaaaaaaaaaaaaaaaaa":
+            if reading.done():  # a byte to a closed connection would take the answer away
+                break
             writer.write(bytes([byte]))
             await asyncio.sleep(0.02)
         answer = await asyncio.wait_for(reading, PATIENCE)
