@@ -97,8 +97,8 @@ def test_the_name_of_a_foreign_tenant_is_not_told_from_one_that_does_not_exist(h
         ("range=9y", 400, "There is no time range of that name."),
         ("range=between&since=yesterday", 400, "a time such as"),
         ("range=between&since=2026-01-02&until=2026-01-01", 400, "ends before it begins"),
-        ("before=1", 400, "no guard request"),
-        ("before=6f9619ff-8b86-4011-b42d-00c04fc964ff", 400, "no guard request"),
+        ("before=1", 400, "is not a ggrid"),
+        ("before=6f9619ff-8b86-4011-b42d-00c04fc964ff", 400, "is not a ggrid"),
     ],
 )
 def test_a_mistake_is_told_beside_the_box_and_finds_nothing(

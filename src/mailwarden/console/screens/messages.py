@@ -197,7 +197,7 @@ def _place(text: str) -> Cursor | None:
     try:
         return Cursor.parse(text) if text else None
     except ValueError:
-        raise InvalidQuery("The place to go on from is no guard finished's id.") from None
+        raise InvalidQuery("The cursor to continue from is not a ggrid.") from None
 
 
 def _time(text: str, name: str) -> datetime | None:
