@@ -43,7 +43,7 @@ def test_a_link_is_opened_and_its_button_pressed(
     page.get_by_role("heading", name="released already").wait_for()
     assert state_of(stage, uid) == {ann: "held", bob: "released"}
     barriers += kept(window, "link-before")
-    window.open(path[:-1] + ("A" if path[-1] != "A" else "B")).get_by_role("heading", name="nothing").wait_for()
+    window.open(path[:-1] + ("A" if path[-1] != "A" else "B")).get_by_role("heading", name="Invalid link").wait_for()
     barriers += kept(window, "link-nothing")
     assert page.context.cookies() == []
     assert barriers == []
