@@ -86,7 +86,7 @@ def test_every_link_that_does_not_hold_is_answered_alike(house: House):
     assert len(answers) == 1
     ((status, body, _),) = answers
     assert status == 404
-    assert b"This link leads to no message" in body
+    assert b"This link is invalid or has expired" in body
     assert {*state_of(house, good).values(), *state_of(house, foreign).values()} == {"held"}
 
 
