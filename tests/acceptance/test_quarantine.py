@@ -181,7 +181,7 @@ def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(r
         release(releaser, uid, allow="address"),
     ):
         assert (answer.status, answer.error) == (409, "not_releasable")
-        assert "listed; do it without" in answer.json["message"]
+        assert "Repeat without" in answer.json["message"]
     assert releaser.call("GET", f"/v1/quarantine/{uid}").json["recipients"][0]["state"] == "held"
 
 

@@ -62,7 +62,7 @@ def test_status_and_reset_say_how_much_there_is(run, tmp_path):
     (standing,) = run("status", "-o", "json")
     assert (standing["waiting"], standing["rebuilding"]) == (0, True)
     assert "being learned anew" in run("status").out
-    assert run("rebuild", "--tenant", "default").out.startswith("All reports of default are learned anew")
+    assert run("rebuild", "--tenant", "default").out.startswith("All reports of default are trained again")
 
 
 def test_an_empty_file_holds_up_no_other(run, tmp_path):
