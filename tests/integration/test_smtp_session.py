@@ -9,6 +9,7 @@ import pytest
 
 from mailwarden.guard.smtp.listener import SmtpListener
 from mailwarden.guard.smtp.session import MAX_ERRORS
+from mailwarden.serving.spool import SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.smtp_client import Talk
 from tests.integration.smtp_desk import Notebook, listening, talking
@@ -265,6 +266,24 @@ async def test_a_bug_costs_no_message(tmp_path: Path) -> None:
         assert (await talk.data(b"Subject: bug\r\n\r\n")).startswith("451 4.3.0")
         await talk.envelope()
         assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+
+
+async def test_no_line_of_a_message_is_a_command_after_a_failure_while_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(writer: SpoolWriter, chunk: bytes) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(SpoolWriter, "write", fail)
+    smuggled = b"MAIL FROM:<ceo@company.example>\r\nRCPT TO:<b@y.example>\r\nNOOP\r\n"
+    async with talking(tmp_path) as (talk, desk):
+        await talk.hello()
+        await talk.envelope()
+        assert (await talk.ask("DATA")).startswith("354")
+        await talk.say(b"Subject: one\r\n\r\n" + smuggled)
+        assert (await talk.reply()).startswith("421 4.3.0")
+        assert await talk.reply() == "", "the session has ended"
+        assert desk.taken == []
 
 
 async def test_when_full_the_envelope_is_not_even_asked_for(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ MAX_UNRECOGNISED = 5  # of the errors: commands that no SMTP client sends, such 
 MAX_TENANTS = 20  # in one message; each has a connection of its own to the next hop
 STOPPING = "421 4.3.2 guard is stopping; try again"
 FAILED = "451 4.3.0 Internal error; try again later"
+FAILED_IN_DATA = "421 4.3.0 Internal error; try again later"
 _NO_HELLO = "503 5.5.1 Error: send HELO first"
 _SYNTAX = "500 5.5.2 Error: bad syntax"
 
@@ -133,7 +134,7 @@ class SmtpSession:
             log.warning("smtp_command_failed", error=error.code, sentence=error.message)
         except Exception:
             log.exception("smtp_command_failed")
-        return FAILED
+        return FAILED_IN_DATA if self._ending else FAILED
 
     def _checked(self, reply: str) -> str:
         """Count errors of syntax and order, and return the reply that ends the session where they are too many.
@@ -231,24 +232,34 @@ class SmtpSession:
         self.busy = True
         try:
             self._receiver.require_room()  # there may be no room left since MAIL
-            await self._send("354 End data with <CR><LF>.<CR><LF>")
-            return await self._receive()
+            raw = await self._receive()
+            try:
+                if raw.size == 0:
+                    raise Refusal("554 5.6.0 The message is empty")
+                return await self._receiver.take(self._transaction, raw)
+            finally:
+                raw.close()
         finally:
             self.busy = False
             self._transaction = Transaction()
             structlog.contextvars.unbind_contextvars("ggrid")
 
-    async def _receive(self) -> str:
+    async def _receive(self) -> Spooled:
+        """Send 354 and read the message.
+
+        Security: any failure before the end of the message ends the session. The next line would otherwise be a line of
+        the message, executed as a command (SMTP smuggling). A Refusal comes after the end, or ends the session itself.
+        """
         settings = self._receiver.settings
-        raw = await self._reader.read_message(
-            self._receiver.spool(), settings.max_message_size, settings.data_timeout / 1000
-        )
+        writer = self._receiver.spool()
+        await self._send("354 End data with <CR><LF>.<CR><LF>")
         try:
-            if raw.size == 0:
-                raise Refusal("554 5.6.0 The message is empty")
-            return await self._receiver.take(self._transaction, raw)
-        finally:
-            raw.close()
+            return await self._reader.read_message(writer, settings.max_message_size, settings.data_timeout / 1000)
+        except Refusal:
+            raise
+        except BaseException:
+            self._ending = True
+            raise
 
     async def _rset(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.5."""
