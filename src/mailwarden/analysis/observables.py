@@ -17,7 +17,7 @@ from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.message import Message
 from mailwarden.message.received import read_received
-from mailwarden.message.urls import as_web_url, host_of
+from mailwarden.message.urls import host_of
 from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
 from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 
@@ -77,7 +77,7 @@ def _links_of(view: View) -> tuple[str, ...]:
         *view.labels,
         *(url for url, _ in view.document_links),
     )
-    return tuple(dict.fromkeys(as_web_url(url) for url in found if host_of(url)))
+    return tuple(dict.fromkeys(url for url in found if host_of(url)))
 
 
 def _files_of(view: View, kinds: frozenset[Observable]) -> Iterator[ObservedFile]:

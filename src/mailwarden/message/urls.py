@@ -203,10 +203,3 @@ def _trim(url: str) -> str:
             break
         url = shorter
     return url
-
-
-def as_web_url(url: str) -> str:
-    """Return an address of any scheme as a web address: list entries name a host for all schemes."""
-    scheme, slashes, rest = url.strip().partition("://")
-    is_other = bool(slashes) and scheme.isascii() and scheme.replace("-", "").isalnum() and scheme.lower() not in _WEB
-    return f"http://{rest}" if is_other else url

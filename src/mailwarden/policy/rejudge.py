@@ -12,7 +12,7 @@ from mailwarden.lists.kinds.networks import PrefixLengths
 from mailwarden.lists.kinds.subjects import SubjectMatcher
 from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import RIVALS, Match
-from mailwarden.message.urls import as_web_url, find_urls, host_of
+from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit, Listing
@@ -284,7 +284,7 @@ def _urls_of(request: FinishedRequest) -> Iterable[str]:
     """Yield the links that history keeps, with those that their texts show; a host without one is its first page."""
     links = request.summary.links
     linked = {link.host or host_of(link.target) for link in links}
-    yield from (as_web_url(link.target) for link in links)
+    yield from (link.target for link in links)
     yield from (url for link in links for url in find_urls(link.text))
     yield from (f"http://{host}/" for host in request.summary.url_hosts if host not in linked)
 
