@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.engines.engine import EngineInfo
 from mailwarden.cli.main import main
 from mailwarden.guard.jobs import engine_watch as guard_engines
 from mailwarden.guard.jobs.engine_watch import EngineWatch
@@ -75,14 +76,15 @@ async def test_head_is_answered_as_get_without_a_body():
 
 class Engine:
     name = "clamav"
+    required = True
 
     def __init__(self) -> None:
         self.down = True
 
-    async def check(self) -> str:
+    async def check(self) -> EngineInfo:
         if self.down:
             raise EngineFailed(FailureKind.UNREACHABLE, "clamav cannot be reached.")
-        return "ClamAV"
+        return EngineInfo("ClamAV")
 
 
 async def test_an_engine_that_is_down_at_the_start_is_logged_once(monkeypatch: pytest.MonkeyPatch):

@@ -10,14 +10,16 @@ An analyzer yields findings and nothing else: weights, tags and sentences are da
 """
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
 
-from mailwarden.analysis.view import View
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Omitted
 from mailwarden.model.summary import MessageSummary
+
+if TYPE_CHECKING:  # the readers of every file format; abby needs the engines' names alone
+    from mailwarden.analysis.view import View
 
 
 class RawMessage(Protocol):
@@ -105,7 +107,7 @@ class Known(Struct, frozen=True):
 class LocalAnalyzer(Protocol):
     name: ClassVar[str]
 
-    def examine(self, view: View) -> Iterable[Finding | Omitted]: ...
+    def examine(self, view: "View") -> Iterable[Finding | Omitted]: ...
 
 
 class EngineFailed(Exception):

@@ -21,6 +21,7 @@ from mailwarden.model.evidence import FailureKind, Report
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+LEARNER_HEADER = "X-Mailwarden-Learner"  # of a request to an engine that learns: the tenant whose statistics count
 Announce = Callable[[str], None]
 T = TypeVar("T")
 

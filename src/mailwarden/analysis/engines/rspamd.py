@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from itertools import chain
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -21,6 +21,7 @@ from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage,
 from mailwarden.analysis.engines import samples
 from mailwarden.analysis.engines.connection import EngineConnection
 from mailwarden.analysis.engines.engine import (
+    LEARNER_HEADER,
     Announce,
     Count,
     Diagnosis,
@@ -32,10 +33,12 @@ from mailwarden.analysis.engines.engine import (
     closed_socket,
     within,
 )
-from mailwarden.analysis.engines.rspamd_teacher import LEARNER_HEADER, RspamdTeacher
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Fact, FailureKind, Finding
+
+if TYPE_CHECKING:
+    from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 
 NAME = "rspamd"
 MAX_ANSWER = 16 * 1024 * 1024  # not inspection: an engine's own answer
@@ -200,7 +203,9 @@ class RspamdEngine(ScanEngine[RspamdSettings]):
             raise EngineFailed(FailureKind.UNFINISHED, "Rspamd did not answer its ping with pong.")
         return EngineInfo(server_of(head), server_of(head))
 
-    def teacher(self) -> RspamdTeacher | None:
+    def teacher(self) -> "RspamdTeacher | None":
+        from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher  # noqa: PLC0415 - loads the Redis client
+
         training = self._settings.training
         return RspamdTeacher(training.controller, training.password, training.redis) if training else None
 

@@ -12,13 +12,13 @@ from redis.exceptions import RedisError
 
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.connection import EngineConnection
+from mailwarden.analysis.engines.engine import LEARNER_HEADER
 from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536  # not inspection: an engine's own answer
 AT_ONCE = 2
 PATIENCE = 10.0  # for one lesson
 BATCH = 1_000
-LEARNER_HEADER = "X-Mailwarden-Learner"
 NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
 _ROOM = "mailwarden-room"
