@@ -16,6 +16,7 @@ from mailwarden.access.factors import (
     new_recovery_codes,
     new_totp_secret,
     recovery_digest,
+    totp_context,
     totp_step,
     verify_creation,
 )
@@ -78,7 +79,7 @@ class Account:
         if step is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
         await self._throttle.forget(name_subject(user.name))
-        sealed = self._seal.close(secret.encode(), b"totp:" + user.uid.bytes)
+        sealed = self._seal.close(secret.encode(), totp_context(user.uid))
         await self._factors.set_totp(user, sealed, step, origin.actor(user.name))
         await self._sessions.remember(session, msgspec.structs.replace(session.notes, totp=""))
 

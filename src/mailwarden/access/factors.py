@@ -57,6 +57,11 @@ def totp_uri(secret: str, name: str) -> str:
     return pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
 
 
+def totp_context(user: UUID) -> bytes:
+    """Return the text that binds a sealed TOTP secret to its user: no other user's row can hold it."""
+    return b"totp:" + user.bytes
+
+
 def totp_step(secret: str, code: str, now: float) -> int | None:
     """Return the step of a code, at most one step off; None for a wrong code."""
     digits = "".join(code.split())

@@ -24,6 +24,7 @@ from mailwarden.access.factors import (
     recovery_candidates,
     recovery_digest,
     request_options,
+    totp_context,
     totp_step,
     verify_assertion,
     verify_creation,
@@ -183,7 +184,7 @@ class Logins:
         if sealed is None:
             return None
         try:
-            secret = self._seal.open(sealed, b"totp:" + user.uid.bytes).decode()
+            secret = self._seal.open(sealed, totp_context(user.uid)).decode()
         except BrokenSeal as error:
             _log.error("totp_not_opened", person=str(user.uid), problem=str(error))
             return None
@@ -194,7 +195,6 @@ class Logins:
 
 
 CODES = "codes"  # the name under which the next page shows the recovery codes
-_ALL = Scope.deployment()
 
 
 class Setups:
@@ -239,7 +239,7 @@ class Setups:
         step = totp_step(notes.totp, code, self._now()) if notes.totp and notes.uid else None
         if step is None or notes.uid is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
-        sealed = self._seal.close(notes.totp.encode(), b"totp:" + notes.uid.bytes)
+        sealed = self._seal.close(notes.totp.encode(), totp_context(notes.uid))
         return await self._finish(visit, origin, "password and code", totp=sealed, step=step)
 
     async def offer_passkey(self, visit: Session, origin: ClientOrigin) -> tuple[Session, str]:

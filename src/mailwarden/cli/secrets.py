@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
+from mailwarden.access.factors import totp_context
 from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
 from mailwarden.cli.command import Command, add_action
@@ -211,7 +212,7 @@ async def _reseal_pepper(place: Place, database: Database) -> tuple[Mapping[str,
     failed: list[str] = []
     store, seal, done = PepperStore(database), Seal(place.ring, CONSOLE_SEAL), 0
     for person, sealed in await store.authenticators(ALL, place.ring.current.key_id):
-        bound = b"totp:" + person.bytes
+        bound = totp_context(person)
         try:
             renewed = seal.close(seal.open(sealed, bound), bound)
         except BrokenSeal as error:
