@@ -76,6 +76,8 @@ async def measure_harm(
                 alone += await _latencies(caller, messages)
                 attacking.set()
                 while busy.value == 0:
+                    if not attacker.is_alive():
+                        raise RuntimeError(f"the attack `{attack}` ended by itself: nothing is measured")
                     await asyncio.sleep(0.01)
                 beside += await _latencies(caller, messages)
                 attacking.clear()
@@ -149,8 +151,8 @@ def keep_attacking(
     os.nice(19)  # the attacker computes on a machine of its own
 
     async def keep_on() -> None:
-        async with Caller(port, caller_context(ca), token) as caller:
-            while not over.is_set():
+        while not over.is_set():
+            async with Caller(port, caller_context(ca), token, patience=DRAIN_SECONDS) as caller:
                 for message in make():
                     while not attacking.is_set() and not over.is_set():
                         await asyncio.sleep(0.02)
@@ -160,7 +162,7 @@ def keep_attacking(
                     try:
                         await caller.submit(message)
                     except NoAnswerError:
-                        return
+                        break  # an attacker comes back
                     finally:
                         busy.value -= 1  # type: ignore[attr-defined]
                     sent.value += 1  # type: ignore[attr-defined]
