@@ -53,12 +53,3 @@ def test_every_form_that_changes_something_carries_its_token() -> None:
 def _markup(file: Path) -> str:
     """Return a template without its comments."""
     return re.sub(r"\{#.*?#\}", "", file.read_text("utf-8"), flags=re.DOTALL)
-
-
-def test_every_template_that_is_named_exists() -> None:
-    known = {str(path.relative_to(CONSOLE / "templates")) for path in TEMPLATES}
-    sources = (*TEMPLATES, *sorted(CONSOLE.rglob("*.py")))
-    named = {
-        (path.name, name) for path in sources for name in re.findall(r"[\"']([\w/-]+\.html)[\"']", path.read_text())
-    }
-    assert not {(path, name) for path, name in named if name not in known}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mailwarden.console.templating import FOLDER
 
-_NAME = re.compile(r'"([a-z_]+(?:/[a-z_]+)*\.html)"')
+_NAME = re.compile(r"[\"']([\w/-]+\.html)[\"']")
 
 
 def test_every_template_that_is_used_exists() -> None:

@@ -16,7 +16,7 @@ from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.settings.reader import Mistakes, read
-from tests.unit.analysis.pipeline.test_engine_turns import InProcess
+from tests.samples.in_process import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 MESSAGE = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nThe word is teapot.\r\n"
@@ -67,7 +67,7 @@ def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 async def reports_of(config: guard_config.GuardConfig) -> dict[str, Any]:
     added = [each for each in table.open_engines(config.engines) if isinstance(each, WordEngine)]
-    collected = await Collector(cast("Any", InProcess()), added).collect(Content(MESSAGE), ENVELOPE, 10.0)
+    collected = await Collector(cast("Any", InProcessWorkers()), added).collect(Content(MESSAGE), ENVELOPE, 10.0)
     return {report.analyzer: report for report in collected.evidence.reports}
 
 

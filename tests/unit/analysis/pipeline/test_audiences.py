@@ -1,6 +1,5 @@
 """Recipients of several tenants: looked at once, and each tenant is told of its own recipients alone."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -10,11 +9,11 @@ from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline import worker_steps
 from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
-from mailwarden.analysis.pipeline.worker_pool import WorkerFailed
-from mailwarden.analysis.pipeline.worker_steps import Frame, Job, examine
+from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report
 from mailwarden.serving.spool import Spooled
+from tests.samples.in_process import InProcessWorkers
 
 SAMPLES = sorted(Path("tests/analyzers").rglob("*.eml"))
 ACME, CLUB = ("bob@acme.example", "eve@acme.example"), ("ann@club.example",)
@@ -68,30 +67,6 @@ def test_tenants_beyond_the_time_for_second_looks_are_a_failure_and_never_clean(
     assert {"sender", "urls"} <= failed
 
 
-class InProcess:
-    """Examines without a worker process; `stop_at` is the frame of the second look at which it dies."""
-
-    heavy_count = 1
-
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.stop_at = stop_at
-        self.calls = 0
-
-    def require_room(self, raw: RawMessage) -> None:
-        pass
-
-    async def examine(
-        self, raw: RawMessage, take: Callable[[Frame], None], wanted: Any, envelope: Envelope, *, flow: Any, others: Any
-    ) -> None:
-        self.calls += 1
-        again = 0
-        for frame in examine(Job(b"".join(raw.chunks()), wanted, envelope, others=others)):
-            again += frame.group > 0
-            if self.stop_at is not None and again > self.stop_at:
-                raise WorkerFailed(FailureKind.TIMEOUT, "Too slow.")
-            take(frame)
-
-
 class Engine(ScanEngine[EngineSettings]):
     """Says what it was taught, and notes who asked."""
 
@@ -114,7 +89,7 @@ class Engine(ScanEngine[EngineSettings]):
         return EngineAnswer((Finding(f"{self.name}.taught-by-{learner or 'nobody'}"),))
 
 
-async def collect(workers: InProcess, engines: tuple[Engine, ...], *audiences: Audience) -> list[Collected]:
+async def collect(workers: InProcessWorkers, engines: tuple[Engine, ...], *audiences: Audience) -> list[Collected]:
     collector = Collector(cast("Any", workers), cast("Any", engines))
     return await collector.collect_for(audiences, Question(Spooled.of(LURE), ENVELOPE), 10.0)
 
@@ -125,7 +100,7 @@ def named(collected: Collected, engine: str) -> list[str]:
 
 @pytest.mark.contract("3 mixed recipients")
 async def test_what_a_tenant_taught_an_engine_is_evidence_for_it_alone() -> None:
-    rspamd, clamav, workers = Engine("rspamd", learns=True), Engine("clamav", learns=False), InProcess()
+    rspamd, clamav, workers = Engine("rspamd", learns=True), Engine("clamav", learns=False), InProcessWorkers()
     audiences = (Audience(ACME, "acme"), Audience(CLUB), Audience(("x@nobody.example",)))
     found = await collect(workers, (rspamd, clamav), *audiences)
     taught = [["rspamd.taught-by-acme"], ["rspamd.taught-by-nobody"], ["rspamd.taught-by-nobody"]]
@@ -137,19 +112,19 @@ async def test_what_a_tenant_taught_an_engine_is_evidence_for_it_alone() -> None
 
 async def test_without_learned_statistics_every_engine_is_asked_once() -> None:
     rspamd, clamav = Engine("rspamd", learns=True), Engine("clamav", learns=False)
-    await collect(InProcess(), (rspamd, clamav), Audience(ACME), Audience(CLUB))
+    await collect(InProcessWorkers(), (rspamd, clamav), Audience(ACME), Audience(CLUB))
     assert rspamd.asked == clamav.asked == [(ENVELOPE.recipients, "")]
 
 
 async def test_an_engine_that_fails_for_one_learner_fails_for_its_tenant_alone() -> None:
     rspamd = Engine("rspamd", learns=True, fails_for="acme")
-    acme, club = await collect(InProcess(), (rspamd,), Audience(ACME, "acme"), Audience(CLUB))
+    acme, club = await collect(InProcessWorkers(), (rspamd,), Audience(ACME, "acme"), Audience(CLUB))
     assert [failure.analyzer for failure in acme.evidence.missing_required] == ["rspamd"]
     assert club.evidence.missing_required == ()
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 2])
 async def test_a_second_look_that_was_cut_short_is_a_failure(stop_at: int) -> None:
-    acme, club = await collect(InProcess(stop_at), (), Audience(ACME), Audience(CLUB))
+    acme, club = await collect(InProcessWorkers(stop_at), (), Audience(ACME), Audience(CLUB))
     assert acme.evidence.failures == ()
     assert len(club.evidence.missing_required) > 3

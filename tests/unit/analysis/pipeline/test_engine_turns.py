@@ -4,7 +4,6 @@ import asyncio
 import io
 import zipfile
 from base64 import encodebytes
-from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -13,10 +12,10 @@ from PIL import Image
 from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
-from mailwarden.analysis.pipeline.worker_steps import Frame, Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
+from tests.samples.in_process import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\nMIME-Version: 1.0\r\n"
@@ -46,22 +45,6 @@ HEAVY = {
     "a picture in an archive": with_file(zipped(picture()), b"application/zip"),
     "size": with_file(bytes(1_100_000), b"application/octet-stream"),
 }
-
-
-class InProcess:
-    """Examines without a worker process."""
-
-    heavy_count = 1
-
-    def require_room(self, raw: RawMessage) -> None:
-        pass
-
-    async def examine(
-        self, raw: RawMessage, take: Callable[[Frame], None], wanted: Any, envelope: Envelope, *, flow: Any, others: Any
-    ) -> None:
-        for frame in examine(Job(b"".join(raw.chunks()), wanted, envelope, others=others)):
-            take(frame)
-            await asyncio.sleep(0)
 
 
 class SlowEngine(ScanEngine[EngineSettings]):
@@ -99,7 +82,7 @@ async def scan(collector: Collector, message: bytes, deadline: float = 30.0) -> 
 @pytest.mark.parametrize("kind", HEAVY)
 async def test_an_engine_is_asked_about_one_heavy_message_at_a_time(kind: str) -> None:
     engine = SlowEngine()
-    collector = Collector(cast("Any", InProcess()), cast("Any", (engine,)))
+    collector = Collector(cast("Any", InProcessWorkers()), cast("Any", (engine,)))
     async with asyncio.TaskGroup() as tasks:
         for _ in range(3):
             tasks.create_task(scan(collector, HEAVY[kind]))
@@ -115,7 +98,7 @@ async def test_an_engine_is_asked_about_one_heavy_message_at_a_time(kind: str) -
 
 async def test_a_heavy_message_that_gets_no_turn_in_time_is_not_finished() -> None:
     engine = SlowEngine()
-    collector = Collector(cast("Any", InProcess()), cast("Any", (engine,)))
+    collector = Collector(cast("Any", InProcessWorkers()), cast("Any", (engine,)))
     first = asyncio.create_task(scan(collector, HEAVY["picture"]))
     while not engine.asking:
         await asyncio.sleep(0.01)
