@@ -1,1 +1,1 @@
-"""Measurements: every figure in the docs is printed by a command of this package."""
+"""Measurements: a command of this package prints every figure in the docs."""

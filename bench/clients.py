@@ -1,4 +1,4 @@
-"""The two clients that are compared: one asks the engines bare, one asks abby; both as lean as they can be."""
+"""The two clients to compare: one calls the engines directly, one calls abby; both have little overhead."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ _BOUNDARY = "bench-9f1c0c4e7d"
 
 
 class BareClient:
-    """Asks Rspamd and clamd about the same message side by side, and checks only that both answered."""
+    """Calls Rspamd and clamd for the same message in parallel, and checks only that both answered."""
 
     def __init__(self, rspamd: str, clamav: str) -> None:
         self._rspamd = rspamd.removeprefix("unix:")
@@ -36,7 +36,7 @@ class BareClient:
 
 
 class ScanClient:
-    """Keeps one TLS connection to abby and submits one message after the other over it."""
+    """Submits one message after the other over one TLS connection to abby."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, token: str) -> None:
         self._address = (host, port)

@@ -1,4 +1,4 @@
-"""The processor time of process trees, read from /proc: what each part of a scan costs."""
+"""The processor time of process trees, read from /proc: the cost of each part of a scan."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
-    """Return the seconds that each named process has used so far, with its descendants that have no name here."""
+    """Return the seconds that each named process has used, with its descendants that have no name here."""
     named = {pid: name for name, pid in roots.items()}
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
@@ -40,7 +40,7 @@ def children_of(pid: int) -> list[int]:
 async def run_counted(
     askers: Sequence[Ask], messages: Sequence[bytes], count: int, roots: Mapping[str, int], cpu: dict[str, float]
 ) -> Load:
-    """Run a round as `run_load` does, and add to `cpu` what it took of each process."""
+    """Run a round as `run_load` does, and add its processor time per process to `cpu`."""
     before = cpu_seconds(roots)
     load = await run_load(askers, messages, count)
     for name, seconds in cpu_seconds(roots).items():
@@ -50,7 +50,7 @@ async def run_counted(
 
 
 def show_cpu(columns: Mapping[str, Mapping[str, float]], total: int) -> None:
-    """Print what a message took of each process, a column for each kind of round of `total` messages."""
+    """Print the processor time per message and process, a column for each kind of round of `total` messages."""
     print(f"\n{'CPU milliseconds a message':<28}" + "".join(f"{name:>13}" for name in columns))
     for name in next(iter(columns.values())):
         print(f"{name:<28}" + "".join(f"{cpu[name] / total * 1000:13.2f}" for cpu in columns.values()))

@@ -1,4 +1,4 @@
-"""Millions of rows of history for measurements: made up by PostgreSQL from pieces that go together at random."""
+"""Millions of rows of history for measurements: PostgreSQL generates them from random combinations."""
 
 import asyncio
 import random
@@ -106,7 +106,7 @@ async def build_history(url: str, rows: int, days: int = DAYS, connections: int 
 
 
 def sender(number: int) -> tuple[str, str, str]:
-    """Return the address, the domain and the network address of a sender."""
+    """Return the address, the domain and the client IP of a sender."""
     domain = f"mail.company{number % 9_000}.example"
     return f"person{number}@{domain}", domain, f"10.{number % 199}.{number % 251}.{number % 241}"
 

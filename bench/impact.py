@@ -1,4 +1,4 @@
-"""`python -m bench.impact`: what an entry would have done to 30 days of five million messages, list by list."""
+"""`python -m bench.impact`: the estimated impact of an entry on 30 days of five million messages, list by list."""
 
 import argparse
 import random
@@ -26,7 +26,7 @@ Draw = Callable[[random.Random], str]
 
 
 def entries() -> Mapping[str, tuple[str, Draw]]:
-    """Return what is tried, by a name for it: the list and a random entry."""
+    """Return the cases by name: the list and a random entry."""
     seldom = rare(made.SENDERS)
     return {
         "sender, frequent": ("sender-block", lambda chosen: made.sender(frequent(chosen))[0]),
@@ -47,7 +47,7 @@ def entries() -> Mapping[str, tuple[str, Draw]]:
 async def measure(
     estimator: ImpactEstimator, scope: ListScope, name: str, draw: Draw, runs: int
 ) -> tuple[list[float], str]:
-    """Return the milliseconds of each run, and what the last one looked at."""
+    """Return the milliseconds of each run, and the number of messages that the last one read."""
     chosen = random.Random(1)
     times, note = [], ""
     for _ in range(runs):

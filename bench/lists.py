@@ -1,4 +1,4 @@
-"""`make bench-lists`: streaming and adding entries over the List API, against the same PostgreSQL asked bare."""
+"""`make bench-lists`: streaming and adding entries over the List API, compared with direct PostgreSQL statements."""
 
 import argparse
 import asyncio
@@ -38,7 +38,7 @@ SELECT (SELECT list_id FROM lists WHERE tenant IS NULL AND name = '{name}'),
 FROM generate_series(1, {count}) AS n;
 COMMIT;
 """
-# Lists may not grow beyond what they were filled to, so that adding needs some room.
+# The maximum size of a list is a little above its entries, so that adding has room.
 _MAKE_ROOM = """
 DELETE FROM list_entries WHERE list_id = (SELECT list_id FROM lists WHERE tenant IS NULL AND name = '{name}')
     AND entry >= (SELECT entry FROM list_entries JOIN lists USING (list_id) WHERE name = '{name}'
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def psql(engines: Engines) -> list[str]:
-    """Return the command that runs a statement as the superuser, whom row-level security does not touch."""
+    """Return the command that runs a statement as the superuser, who bypasses row-level security."""
     options = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(engines.postgresql.port)]
     return ["psql", *options, "-U", "postgres", "-d", "bench", "-c"]
 
@@ -90,7 +90,7 @@ def make_key(product: Product, database: str) -> str:
 
 
 def compare_streams(engines: Engines, product: Product, key: str, name: str, rounds: int) -> float:
-    """Return how fast the API streams a list, as a part of the speed of a bare ordered COPY of its columns."""
+    """Return the API's streaming speed of a list as a fraction of a direct ordered COPY of its columns."""
     ratios = []
     query = f"SELECT {COLUMNS} FROM list_entries JOIN lists USING (list_id) WHERE name = '{name}' ORDER BY entry"
     bare = [*psql(engines), f"COPY ({query}) TO STDOUT"]
@@ -117,7 +117,7 @@ def count_lines(command: list[str]) -> tuple[int, float]:
 
 
 async def compare_adds(product: Product, database: str, key: str, rounds: int) -> tuple[float, float]:
-    """Return the speed of addEntries against the bare upsert, and what adding to the large list costs more."""
+    """Return the speed of addEntries compared with the direct upsert, and the extra cost in the large list."""
     connection = await asyncpg.connect(database)
     await connection.execute("SELECT set_config('mailwarden.scope', 'all', false)")
     ids = {row["name"]: row["list_id"] for row in await connection.fetch("SELECT name, list_id FROM lists")}
@@ -140,7 +140,7 @@ async def compare_adds(product: Product, database: str, key: str, rounds: int) -
 
 
 def fresh_entries() -> Iterator[list[str]]:
-    """Yield 500 names at a time that are in no list, spread over the whole range of keys."""
+    """Yield 500 new names at a time, spread over the whole range of keys."""
     number = 0
     while True:
         batch = [f"h{(n * 7_919_993) % 1_000_000_007:09d}x{n}.bench.example" for n in range(number, number + 500)]
@@ -149,7 +149,7 @@ def fresh_entries() -> Iterator[list[str]]:
 
 
 async def timed_bare(connection: asyncpg.Connection, list_id: int, fresh: Iterator[list[str]]) -> float:
-    """Send what the store sends, without anything around it."""
+    """Send the store's statement without anything around it."""
     times = []
     for _ in range(CALLS):
         entries = sorted(next(fresh))
@@ -189,7 +189,7 @@ async def timed_adds(caller: "ApiCaller", name: str, fresh: Iterator[list[str]])
 
 
 class ApiCaller:
-    """Keeps one TLS connection to abby and makes one call after the other over it."""
+    """Makes one call after the other over one TLS connection to abby."""
 
     def __init__(self, port: int, context: ssl.SSLContext, key: str) -> None:
         self._port = port
@@ -214,7 +214,7 @@ class ApiCaller:
 
 
 def memory_of(pid: int, *, reset: bool = False) -> float:
-    """Return the most memory a process has held, in MiB, since the last reset."""
+    """Return the peak memory of a process since the last reset, in MiB."""
     if reset:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""Keeps a number of questions in the air, and remembers how long each took."""
+"""Keeps a number of requests in flight, and records the duration of each."""
 
 import asyncio
 import statistics
@@ -11,7 +11,7 @@ Ask = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one round brought."""
+    """The result of one round."""
 
     seconds: float
     latencies: tuple[float, ...]
@@ -30,7 +30,7 @@ class Load:
 
 
 async def run_load(askers: Sequence[Ask], messages: Sequence[bytes], count: int) -> Load:
-    """Ask `count` questions; every asker has one in the air at any time."""
+    """Make `count` requests; each client has one in flight at any time."""
     latencies: list[float] = []
     turns = iter(range(count))
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own with a history of many messages, for as long as a measurement takes."""
+"""A PostgreSQL server with a history of many messages, for one measurement."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def made_database(rows: int) -> Iterator[str]:
 
 
 def _build(postgresql: Postgresql, url: str, rows: int) -> None:
-    """Make the rows; what is written meanwhile need not outlive the machine."""
+    """Generate the rows without durable commits: the data need not survive a crash."""
     began = time.perf_counter()
     for setting in ("fsync = off", "max_wal_size = '4GB'"):
         postgresql.execute(f"ALTER SYSTEM SET {setting}")

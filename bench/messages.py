@@ -1,4 +1,4 @@
-"""Messages to measure with: those of a folder, or ones that we make of the same sizes."""
+"""Messages to measure with: those of a folder, or generated ones of the same sizes."""
 
 import random
 from datetime import UTC, datetime
@@ -65,7 +65,7 @@ _WORDS = [
 
 
 def read_messages(folder: Path | None) -> dict[str, list[bytes]]:
-    """Return the messages of about 5 KB and of about 50 KB, under the names the result line uses."""
+    """Return the messages of about 5 KB and of about 50 KB, by their names in the result line."""
     if folder is None:
         return {"5k": [make_message(n, 5_000) for n in range(20)], "50k": [make_message(n, 50_000) for n in range(20)]}
     found = {name: [path.read_bytes() for path in sorted(folder.glob(f"{name}_*.eml"))] for name in ("5k", "50k")}

@@ -1,7 +1,7 @@
 """Measures guard's replica: matching one message's candidates against millions of global entries and 100 of a tenant.
 
-`python -m bench.replica --entries 10000000`: builds the file as a whole copy does, changes it as the feed does, then
-asks 360 keys a message (six lists, 60 candidates each), most of which are in no list, as in real mail.
+`python -m bench.replica --entries 10000000` builds the file as a full copy, changes it as the feed does, then looks up
+360 keys per message (six lists, 60 candidates each). Most of them are in no list, as in real mail.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def _ip(number: int) -> str:
     return f"{11 + number // 65_536 % 200}.{number // 256 % 256}.{number % 256}.{number // 13_107_200}"
 
 
-# List, how its entries are made, its share of all global entries in percent; six lists are asked.
+# List, the function that makes its entries, and its percentage of all global entries; six lists are looked up.
 LISTS: tuple[tuple[str, Callable[[int], str], int], ...] = (
     ("sender-block", _sender, 9),
     ("sender-allow", _sender, 1),
@@ -82,7 +82,7 @@ def measure(folder: Path, entries: int, messages: int) -> None:
     laden = memory_mib()
     for filtered in (True, False):
         if not filtered:
-            replica._view.filter = None  # as after a reboot, before the field of bits was made again
+            replica._view.filter = None  # as after a reboot, before the bit filter was rebuilt
         walls, cpu = [], []
         for each in wanted:
             cpu_began, wall_began = time.thread_time(), time.perf_counter()
@@ -140,7 +140,7 @@ def change(folder: Path, count: int) -> None:
 
 
 def candidates(generator: random.Random, sizes: dict[str, int]) -> dict[str, list[str]]:
-    """Return what one message asks for: one global sender and one of the tenant are met, all else is not."""
+    """Return the candidates of one message: one global sender and one of the tenant match, all others do not."""
     wanted: dict[str, list[str]] = {}
     for name, make, _ in LISTS:
         beyond = [sizes[name] + generator.randrange(100_000_000) for _ in range(CANDIDATES)]
@@ -151,7 +151,7 @@ def candidates(generator: random.Random, sizes: dict[str, int]) -> dict[str, lis
 
 
 def memory_mib() -> tuple[float, float]:
-    """Return what belongs to this process alone, and what it maps of files, which all processes share."""
+    """Return the private memory of this process, and its mapped files, which all processes share."""
     lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
     found = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines[1:]}
     return found["Anonymous"], found["Rss"] - found["Anonymous"]

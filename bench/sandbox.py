@@ -1,4 +1,4 @@
-"""Measures what the worker sandbox costs: time to start a worker, and processor time a message, with and without it."""
+"""Measures the cost of the worker sandbox: start time of a worker, and processor time per message."""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ print((time.perf_counter() - began) * 1000)
 
 
 def time_entering() -> float:
-    """Return the milliseconds that a process takes to enter the sandbox, its imports left out."""
+    """Return the milliseconds that a process needs to enter the sandbox, without its imports."""
     return float(subprocess.run([sys.executable, "-c", ENTER], capture_output=True, check=True, text=True).stdout)
 
 
@@ -43,7 +43,7 @@ async def time_start(mode: SandboxMode) -> float:
 
 
 async def measure_cpu(pool: WorkerPool, pid: int, messages: list[bytes]) -> float:
-    """Return the processor milliseconds that the worker took for each message."""
+    """Return the processor milliseconds of the worker for each message."""
     before = cpu_seconds({"worker": pid})["worker"]
     for raw in messages:
         await pool.examine(Spooled.of(raw), lambda _: None)

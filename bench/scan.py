@@ -1,4 +1,4 @@
-"""`make bench-scan`: scanning through abby and guard, against the same engines asked bare, alternating in one run."""
+"""`make bench-scan`: scanning through abby and guard, compared with direct engine calls, alternating in one run."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ class Series:
 
     @property
     def ratio(self) -> float:
-        """Compare neighbours in time, so that what else the machine does hits both."""
+        """Compare adjacent rounds, so that other load of the machine affects both."""
         return statistics.median(scan.rate / bare.rate for bare, scan in zip(self.bare, self.scan, strict=True))
 
     @property

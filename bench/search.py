@@ -36,7 +36,7 @@ def frequent(chosen: random.Random) -> int:
 
 
 def operators() -> Mapping[str, Draw]:
-    """Return what is asked, by a name for it: a frequent value, a rare one and one that is not there, of each."""
+    """Return the searches by name: a frequent value, a rare one and a missing one of each operator."""
     seldom, subject, site = rare(made.SENDERS), rare(made.SUBJECTS), rare(made.HOSTS)
     return {
         "nothing": lambda _: "",
@@ -94,7 +94,7 @@ def _recipient_domain(chosen: random.Random) -> str:
 
 
 async def measure(store: HistoryStore, scope: Scope, draw: Draw, runs: int) -> tuple[Sequence[float], float, float]:
-    """Return the milliseconds of each run, the rows that a page had on average, and the part of complete pages."""
+    """Return the milliseconds of each run, the average rows of a page, and the fraction of complete pages."""
     chosen = random.Random(1)
     times, rows, complete = [], 0, 0
     for _ in range(runs):
@@ -150,7 +150,7 @@ async def _measure_counts(store: HistoryStore) -> None:
 
 
 async def _measure_dashboard(database: Database) -> float:
-    """Return the p95 of reading what a dashboard shows, asked of the database every time."""
+    """Return the p95 of reading the dashboard's figures from the database, without a cache."""
     began = time.perf_counter()
     await open_history(database).update_rollups(ALL)
     print(f"counting eight days of messages took {time.perf_counter() - began:.1f} s", flush=True)

@@ -1,4 +1,4 @@
-"""`make bench-smtp`: Postfix with guard before its queue, against Postfix with Rspamd's own milter, in one run."""
+"""`make bench-smtp`: Postfix with guard before its queue, compared with Postfix with Rspamd's milter, in one run."""
 
 import argparse
 import asyncio
@@ -27,7 +27,7 @@ DOMAINS = ("corp.example",)
 
 
 class SmtpClient:
-    """Sends every message in a session of its own, as strangers do; any answer to the data will do."""
+    """Sends every message in its own session, as unknown senders do; any reply to the data counts."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -73,7 +73,7 @@ class Series:
 
     @property
     def ratio(self) -> float:
-        """Compare neighbours in time, so that what else the machine does hits both."""
+        """Compare adjacent rounds, so that other load of the machine affects both."""
         return statistics.median(self.each)
 
     @property
@@ -161,7 +161,7 @@ def _p50(loads: Sequence[Load]) -> float:
 
 
 def _stuffed(message: bytes) -> bytes:
-    """Return a message as it is sent: lines end with CR LF, and a dot that begins one is doubled."""
+    """Return a message as it is sent: lines end with CR LF, and a dot at the start of a line is doubled."""
     lines = message.replace(b"\r\n", b"\n").replace(b"\r", b"").rstrip(b"\n").split(b"\n")
     return b"".join((b"." if line.startswith(b".") else b"") + line + b"\r\n" for line in lines)
 

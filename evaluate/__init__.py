@@ -1,1 +1,1 @@
-"""Measures detection on a labelled corpus: what is caught, what is caught wrongly, and which findings do the work."""
+"""Measures detection on a labelled corpus: true and false positives, and the findings that separate the classes."""

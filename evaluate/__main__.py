@@ -1,4 +1,4 @@
-"""`make evaluate`: scans a labelled corpus through guard's own pipeline, and prints what is caught and what is not."""
+"""`make evaluate`: scans a labelled corpus through guard's own pipeline, and prints the detection rates."""
 
 import argparse
 import sys
@@ -36,7 +36,7 @@ from mailwarden.settings.reader import Mistakes
 from rig.engines import Engines
 
 UNPACKED, RESULTS = Path("run/corpus"), Path("run/evaluate")
-TIMED = 1_000  # so many messages of the corpus are timed in this process, one after the other
+TIMED = 1_000  # messages of the corpus that are timed in this process, one after the other
 BENCH_ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.5", "mail.sender.example")
 
 
@@ -46,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     corpus = Corpus(arguments.corpus, arguments.unpacked)
     try:
         policy = load_policy()
-    except Mistakes as mistakes:  # the rules are what is being worked on
+    except Mistakes as mistakes:  # work on the rules needs no new scan
         raise SystemExit(str(mistakes)) from None
     file, records = _stored(corpus, arguments) if arguments.rejudge or arguments.refresh else _scan(corpus, arguments)
     judged = try_all(records, policy)
@@ -68,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _print(lines: Iterable[str]) -> list[str]:
-    """Print each line as it comes, and return them all."""
+    """Print each line as it comes, and return all lines."""
     printed = []
     for line in lines:
         print(line, flush=True)
@@ -77,7 +77,7 @@ def _print(lines: Iterable[str]) -> list[str]:
 
 
 def _stored(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, list[Scanned]]:
-    """Return what the last scan of the split brought, looked at again by the local analyzers where that is wanted."""
+    """Return the results of the last scan of the split; `--refresh` runs the local analyzers again."""
     file = newest(arguments.results, arguments.split, arguments.sample)
     records = file.read()
     if arguments.refresh:

@@ -1,6 +1,6 @@
-"""The labelled corpus: its manifest, its messages without the traces of how they were collected, and its classes.
+"""The labelled corpus: its manifest, its messages without traces of their collection, and its classes.
 
-Security: the messages are hostile and stay in a folder outside of the repository; nothing of them is run.
+Security: the messages are hostile and stay in a folder outside of the repository; nothing of them is executed.
 """
 
 import csv
@@ -21,7 +21,7 @@ MANIFEST, MESSAGES, NORMALIZER = "MANIFEST.csv", "messages.tar.xz", "normalize.p
 
 Split = Literal["dev", "test"]
 
-# What is measured apart. Simulated messages are few and made by us, so that they never stand for phishing at large.
+# Classes that are measured separately. Simulated messages are few and our own, so they never count as phishing.
 HAM, FIXTURE, PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED = (
     "ham",
     "fixture",
@@ -33,7 +33,7 @@ HAM, FIXTURE, PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED = (
 )
 CLASSES = (PHISHING, SPAM, BEC_QR, MALWARE, MALFORMED, HAM, FIXTURE)
 _SIMULATED = frozenset({"bec-simulated", "qr-simulated"})
-# Mail arrives with one kind of line ends; files of one collection hold two, which would tell where they come from.
+# Delivered mail has one kind of line ends; files of one collection have two, which would reveal their source.
 _HONEYPOT = re.compile(rb"phishing@pot\b", re.IGNORECASE)
 _LINE_END = re.compile(rb"\r?\n")
 _MEMBER = re.compile(r"(?:\./)?(?:dev|test)/[a-z-]+/[\w.-]+\.eml", re.ASCII)
@@ -49,7 +49,7 @@ class Sample(Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Return the class that it is counted in; ham that is a test mail of some project is counted apart."""
+        """Return the class that it counts in; ham that is a test mail of a project is a separate class."""
         if self.label == "ham" and self.subset == "fixture":
             return FIXTURE
         if self.label == "phishing" and self.subset in _SIMULATED:
@@ -58,7 +58,7 @@ class Sample(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """A sample as it is handed in: its bytes and the envelope that goes with them."""
+    """A sample as it is submitted: its bytes and its envelope."""
 
     sample: Sample
     raw: bytes
@@ -66,7 +66,7 @@ class Posted(Struct, frozen=True):
 
 
 class Corpus:
-    """A corpus folder, and the folder that its messages are unpacked into."""
+    """A corpus folder, and the folder for its unpacked messages."""
 
     def __init__(self, folder: Path, unpacked: Path) -> None:
         for name in (MANIFEST, NORMALIZER):
@@ -77,7 +77,7 @@ class Corpus:
         self._normalizer = _load(folder / NORMALIZER)
 
     def samples(self, split: Split, limit: int | None = None) -> list[Sample]:
-        """Return the samples of one split; `limit` takes so many of them, spread evenly over the manifest."""
+        """Return the samples of one split; `limit` selects so many of them, spread evenly over the manifest."""
         with (self._folder / MANIFEST).open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["path"].startswith(f"{split}/")]
         if limit is not None and limit < len(rows):
@@ -85,7 +85,7 @@ class Corpus:
         return [Sample(row["path"], row["label"], row["subset"], row["source"]) for row in rows]
 
     def unpack(self) -> None:
-        """Unpack the messages once; a folder that was left half done is done again."""
+        """Unpack the messages once; an incomplete folder is unpacked again."""
         mark = self._unpacked / ".unpacked"
         if mark.exists():
             return
@@ -100,14 +100,14 @@ class Corpus:
         mark.touch()
 
     def post(self, sample: Sample, now: float) -> Posted:
-        """Return the message without the traces of its collection; malformed ones are taken as they are."""
+        """Return the message without the traces of its collection; malformed ones stay as they are."""
         raw = (self._unpacked / sample.path).read_bytes()
         if sample.kind == MALFORMED:
             told = self._normalizer.raw_envelope(raw)
             return Posted(sample, raw, Envelope(_printable(told["mail_from"]), ("user@corp.example",), told["ip"]))
         normal, told = self._normalizer.normalize(raw, now)
         envelope = Envelope(_printable(told["mail_from"]), (told["rcpt"],), told["ip"], told["helo"])
-        # The normaliser leaves the honeypot's own address in From and Subject, where it would give the label away.
+        # The normaliser leaves the honeypot's own address in From and Subject, where it would reveal the label.
         unmasked = _HONEYPOT.sub(str(told["rcpt"]).encode(), normal)
         return Posted(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
 
@@ -117,13 +117,13 @@ class Corpus:
 
     @property
     def key(self) -> bytes:
-        """Return what tells this corpus from another: its manifest and its normaliser."""
+        """Return a key that identifies this corpus: its manifest and its normaliser."""
         files = (self._folder / MANIFEST, self._folder / NORMALIZER)
         return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
 
 
 def _printable(address: str) -> str:
-    """Return the address without what an SMTP session would never have let through."""
+    """Return the address without characters that an SMTP session would reject."""
     return "".join(letter for letter in address if letter.isascii() and letter.isprintable())[:320]
 
 

@@ -1,4 +1,4 @@
-"""What our own analyzers cost: processor time in one process, and the wall time that the workers reported."""
+"""The cost of our analyzers: processor time in one process, and the wall time that the workers reported."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ Costs = dict[str, float]
 
 
 def processor_time(raw: bytes, envelope: Envelope) -> Costs:
-    """Return the processor milliseconds of each local analyzer; structure and parse are in front of them all."""
+    """Return the processor milliseconds of each local analyzer; all of them need structure and parse."""
     costs: Costs = {}
     before = time.process_time()
     for frame in examine(Job(raw, envelope=envelope)):
@@ -31,7 +31,7 @@ def own(costs: Costs) -> float:
 
 
 def reported(records: Iterable[Scanned]) -> list[float]:
-    """Return the wall milliseconds of our analyzers for each message, as their reports tell them."""
+    """Return the wall milliseconds of our analyzers for each message, from their reports."""
     return [
         sum(report.milliseconds for report in record.evidence.reports if report.analyzer in OWN)
         for record in records
@@ -45,7 +45,7 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def cost_table(title: str, measured: Sequence[Costs]) -> Iterator[str]:
-    """Yield the cost of all our analyzers together, and of each that costs something."""
+    """Yield the cost of all our analyzers together, and of each with a measurable cost."""
     if not measured:
         return
     totals = [own(costs) for costs in measured]

@@ -1,4 +1,4 @@
-"""The figures: how much of each class is caught at a false positive rate, and which source of ham suffers most."""
+"""The figures: the detection rate of each class at a false positive rate, and the worst source of ham."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ Score = Callable[[Judged], float | None]
 
 
 class Worst(Struct, frozen=True):
-    """The source of ham with the largest part taken for bad."""
+    """The source of ham with the highest false positive rate."""
 
     subset: str = ""
     wrong: int = 0
@@ -29,7 +29,7 @@ class Worst(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """What one threshold brings; a class that the split does not hold is None."""
+    """The result of one threshold; a class that the split lacks is None."""
 
     threshold: float
     caught: dict[str, float | None]
@@ -51,7 +51,7 @@ def spamassassin_score(one: Judged) -> float | None:
 
 
 def figures_at(rate: float, judged: Sequence[Judged], score: Score = our_score, *, fixtures: bool = False) -> Figures:
-    """Return the figures at the threshold that lets at most `rate` of the ham be taken for bad."""
+    """Return the figures at the threshold with a false positive rate of at most `rate`."""
     return figures_above(_threshold(rate, judged, score, fixtures=fixtures), judged, score)
 
 
@@ -68,19 +68,19 @@ def figures_above(threshold: float, judged: Sequence[Judged], score: Score = our
 
 
 def figures_shipped(judged: Sequence[Judged]) -> Figures:
-    """Return the figures of the decision as it is shipped: what the balanced profile quarantines."""
+    """Return the figures of the shipped decision: the messages that the balanced profile quarantines."""
     return figures_above(0.5, judged, lambda one: float(one.held))
 
 
 def worst_ham(threshold: float, judged: Sequence[Judged], score: Score = our_score) -> Worst:
-    """Return the worst source of ham, fixtures apart."""
+    """Return the worst source of ham, without fixtures."""
     subsets = scores_by((one for one in judged if one.sample.kind == HAM), lambda one: one.sample.subset, score)
     worst = [Worst(name, sum(each > threshold for each in scores), len(scores)) for name, scores in subsets.items()]
     return max(worst, key=lambda each: (each.rate, each.wrong), default=Worst())
 
 
 def scores_by(judged: Iterable[Judged], key: Callable[[Judged], str], score: Score) -> Mapping[str, list[float]]:
-    """Return the scores under each key; a message that got none counts as the most harmless."""
+    """Return the scores by key; a message without a score counts as the most harmless."""
     found: dict[str, list[float]] = defaultdict(list)
     for one in judged:
         value = score(one)
@@ -89,7 +89,7 @@ def scores_by(judged: Iterable[Judged], key: Callable[[Judged], str], score: Sco
 
 
 def is_measured(judged: Iterable[Judged], score: Score) -> bool:
-    """Say whether this score was taken at all."""
+    """Return whether this score was measured."""
     return any(score(one) is not None for one in judged if one.sample.kind != MALFORMED)
 
 

@@ -1,7 +1,7 @@
-"""`make evaluate-ham`: good mail of several collections through guard's own pipeline; what is held, and why.
+"""`make evaluate-ham`: good mail of several collections through guard's own pipeline; prints held messages and rules.
 
 Run it on the code before a change with `--out`, and on the code after it with `--before`: it prints both and the
-difference in percentage points, and every message that is newly held by its rules, never by its text.
+difference in percentage points, and every message that is newly held, by its rules, never by its text.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from mailwarden.policy.rules import load_policy
 UNPACKED = Path("run/ham")
 GOOD_MAIL = Path("tests/good_mail")
 RECIPIENT = "bob@company.example"
-# Labelled ham by their collection, and not ham by their own content.
+# Labelled ham by their collection, but not ham by their content.
 MISLABELLED = {
     "fixture-329d44deb384": "its subject says [SPAM], its text is a lottery",
     "fixture-738611b46e28": "a test of address spoofing, by its subject",
@@ -36,7 +36,7 @@ MISLABELLED = {
 
 
 class Result(Struct, frozen=True):
-    """What became of one good message."""
+    """The result of one good message."""
 
     collection: str
     path: str
@@ -47,7 +47,7 @@ class Result(Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """The collection; test messages of parsers are a group of their own, since many are broken on purpose."""
+        """The collection; test messages of parsers are a separate group, since many are broken on purpose."""
         return f"{self.collection}-fixture" if "fixture" in self.path else self.collection
 
 
@@ -130,7 +130,7 @@ def _result(judged: Judged) -> Result:
 
 
 def _collection(folder: Path) -> Iterator[Posted]:
-    """Yield the ham of a corpus: without its traces where it brings a normaliser, else as it was delivered."""
+    """Yield the ham of a corpus: without its traces if it has a normaliser, else as delivered."""
     if (folder / "normalize.py").is_file():
         corpus = Corpus(folder, UNPACKED / folder.name)
         corpus.unpack()

@@ -1,8 +1,8 @@
-"""What a tenant's learning adds: Rspamd is taught from the dev split as guard teaches it, and asked what it thinks.
+"""The effect of a tenant's learning: Rspamd is trained with the dev split as guard trains it, and then queried.
 
-Each message is asked about with all that was taught and, if it is ham, once more with all but its own source. What is
-learned are counts, so a source is left out by taking away what it alone brought, instead of learning all the rest
-anew. On the dev split itself each half is judged by what the other half taught.
+Each message is queried with all training data and, if it is ham, again without its own source. The statistics are
+counts, so a source is left out by subtracting its counts, instead of training all others again. On the dev split, each
+half is judged by the training of the other half.
 """
 
 import time
@@ -33,7 +33,7 @@ LEARNED = LearnedAnalyzer.name
 
 
 class Learner(Struct, frozen=True):
-    """One set of statistics: what it was taught, and the name of what each source of ham brought to it."""
+    """One set of statistics: its training data, and the name of the counts of each source of ham."""
 
     name: str
     lessons: tuple[Sample, ...]
@@ -45,7 +45,7 @@ class Learner(Struct, frozen=True):
 
 
 def learners_for(split: Split, lessons: Sequence[Sample]) -> tuple[Learner, ...]:
-    """Return one learner for the test split, and two halves of lessons where the lessons are judged themselves."""
+    """Return one learner for the test split; for the dev split, two halves that judge each other."""
     useful = [sample for sample in lessons if sample.kind in (HAM, PHISHING, SPAM)]
     if split == "test":
         return (Learner("evaluate.0", tuple(useful)),)
@@ -55,7 +55,7 @@ def learners_for(split: Split, lessons: Sequence[Sample]) -> tuple[Learner, ...]
 async def ask_learners(
     engines: Engines, corpus: Corpus, split: Split, lessons: Sequence[Sample], records: Sequence[Scanned]
 ) -> list[Scanned]:
-    """Teach, ask about each record, and return the records with what was learned about them."""
+    """Train, query each record, and return the records with the learned findings."""
     school = School(engines, corpus)
     learners = learners_for(split, lessons)
     try:
@@ -110,7 +110,7 @@ class School:
     async def ask(
         self, records: Sequence[Scanned], learners: Sequence[Learner], meter: Meter | None = None
     ) -> list[tuple[Finding, ...]]:
-        """Return what each message is found to be by a learner that it was not taught to."""
+        """Return the result of each message from a learner that was not trained with it."""
         taught = {sample.path: learner for learner in learners for sample in learner.lessons}
         strangers = {learner: next((other for other in learners if other != learner), learner) for learner in learners}
 
@@ -128,12 +128,12 @@ class School:
         try:
             answer = await self._rspamd.examine(Content(posted.raw), posted.envelope, learner)
         except EngineFailed:
-            return ()  # the scan itself has counted it
+            return ()  # the scan already counted it
         known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})
         return tuple(LearnedAnalyzer().conclude(known))
 
     async def take_apart(self, learners: Iterable[Learner]) -> None:
-        """Read what each source brought, all in one pass over the keys, and remove it."""
+        """Read the counts of each source in one pass over the keys, and remove them."""
         parts = {part for learner in learners for part in learner.sources.values()}
         batch: list[bytes] = []
         async for key in self._redis.scan_iter(match=f"{NAMESPACE}*", count=BATCH):
@@ -158,7 +158,7 @@ class School:
 
     @asynccontextmanager
     async def left_out(self, subset: str, learners: Iterable[Learner]) -> AsyncIterator[None]:
-        """Let the learners know nothing of one source of ham for a while."""
+        """Leave one source of ham out of the learners inside the block."""
         names = [(learner.name, learner.sources[subset]) for learner in learners if subset in learner.sources]
         for name, part in names:
             await self._add(name, part, -1)
@@ -169,7 +169,7 @@ class School:
                 await self._add(name, part, 1)
 
     async def _add(self, learner: str, part: str, times: int) -> None:
-        """Add the counts of a part to those of the learner, or take them away."""
+        """Add the counts of a part to those of the learner, or subtract them."""
         counts = self._parts[part]
         for start in range(0, len(counts), BATCH):
             writing = self._redis.pipeline(transaction=False)
@@ -181,12 +181,12 @@ class School:
 
 
 def with_learned(records: Iterable[Scanned]) -> list[Scanned]:
-    """Return the records with what the tenant's learning says of them among the evidence."""
+    """Return the records with the findings of the tenant's learning among the evidence."""
     return [_with(record, record.learned) for record in records]
 
 
 def with_learned_elsewhere(records: Iterable[Scanned]) -> list[Scanned]:
-    """Return the ham with what a learner says of it that knows nothing of its source."""
+    """Return the ham with the findings of a learner that was not trained with its source."""
     return [_with(record, record.learned_elsewhere) for record in records if record.learned_elsewhere is not None]
 
 

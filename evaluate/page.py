@@ -1,4 +1,4 @@
-"""The page with the plots and the misses; it shows subjects of the corpus, and stays outside of the repository.
+"""The page with the plots and the errors; it shows subjects of the corpus, and stays outside of the repository.
 
 Security: everything of a message is escaped, and the page loads and runs nothing.
 """
@@ -36,7 +36,7 @@ _STYLE = (
 
 
 def write_page(path: Path, judged: Sequence[Judged], lines: Sequence[str]) -> None:
-    """Write the page; `lines` is what was printed."""
+    """Write the page; `lines` is the printed output."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(_page(judged, lines)), encoding="utf-8")
 
@@ -84,7 +84,7 @@ def _bars(subsets: Mapping[str, Sequence[float]], threshold: float) -> Iterator[
 
 
 def _messages(title: str, some: Sequence[Judged]) -> Iterator[str]:
-    """Yield the messages that were decided wrongly, those that came nearest to the right decision first."""
+    """Yield the messages with a wrong decision, those nearest to the right decision first."""
     ordered = sorted(some, key=lambda one: -one.score)
     more = f", the first {SHOWN} of them" if len(ordered) > SHOWN else ""
     yield f"<h2>{escape(title)}: {len(ordered):,}{more}</h2>"

@@ -1,7 +1,7 @@
-"""`make parity`: the same messages by SMTP, by the scanning API and by `/checkv2`; is each judged the same?
+"""`make parity`: submits the same messages by SMTP, by the scanning API and by `/checkv2`, and compares the results.
 
-Every way leads into one running guard. Verdict, decision and tags are read back by the id that each way tells. SMTP
-carries whole lines and no NUL, so a message goes all three ways as SMTP can carry it.
+All three go to one running guard. Verdict, decision and tags are read from history by the returned id. SMTP needs whole
+lines and no NUL, so all three get the message in the form that SMTP can carry.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Doors:
     check_port: int
 
     async def judge(self, posted: Posted) -> tuple[Judged, ...]:
-        """Return what each way says of a message, in the order of WAYS."""
+        """Return the result of each source for a message, in the order of WAYS."""
         message = _LINE_END.sub(b"\r\n", posted.raw).replace(b"\0", b"")
         message = message if message.endswith(b"\r\n") else message + b"\r\n"
         ids = (
@@ -62,7 +62,7 @@ class Doors:
         return tuple([await self._explained(told) for told in ids])
 
     def _send(self, message: bytes, envelope: Envelope) -> str:
-        """Send a message as Postfix hands it over, and return the answer to it."""
+        """Send a message as Postfix does, and return the reply."""
         with smtplib.SMTP(HOST, self.smtp_port, timeout=SECONDS) as session:
             session.ehlo()
             words = f"ADDR={envelope.remote_address or '[UNAVAILABLE]'} HELO={envelope.helo or '[UNAVAILABLE]'}"
@@ -105,7 +105,7 @@ class Doors:
         found = _GGRID.search(told)
         if found is None:
             return ("not judged", told[:80])
-        for _ in range(200):  # what was judged is written a moment later
+        for _ in range(200):  # history is written a moment after the reply
             url = f"{self.product.url}/v1/messages/{found[0]}"
             async with self.session.get(url, headers=self._key) as answer:
                 if answer.status == 200:
@@ -154,7 +154,7 @@ async def _judge_all(product: Product, smtp: int, check: int, posts: Sequence[Po
 
 
 def tell(posts: Sequence[Posted], judged: Sequence[tuple[Judged, ...]]) -> int:
-    """Print what differs, and the count; return 1 where anything does."""
+    """Print the differences and their number; return 1 if there are any."""
     different = 0
     for posted, ways in zip(posts, judged, strict=True):
         if len(set(ways)) > 1 or ways[0][0].startswith("not "):

@@ -5,14 +5,14 @@ from html import escape
 from math import log10
 
 WIDTH, HEIGHT, MARGIN = 460, 300, 44
-LEAST = 0.0003  # the leftmost false positive rate that is drawn
+LEAST = 0.0003  # the lowest false positive rate on the axis
 COLOURS = ("#0b6e4f", "#b3541e", "#6a4c93")
 
 Curve = Sequence[tuple[float, float]]
 
 
 def roc_plot(title: str, curves: Mapping[str, Curve]) -> str:
-    """Draw the catch rate over the false positive rate, as steps."""
+    """Draw the detection rate over the false positive rate, as steps."""
     drawn = [_axes(title)]
     for position, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[position % len(COLOURS)]
@@ -23,7 +23,7 @@ def roc_plot(title: str, curves: Mapping[str, Curve]) -> str:
 
 
 def bar_plot(rows: Iterable[tuple[str, float, str]]) -> str:
-    """Draw one bar a row: its name, its part of one, and what stands beside it."""
+    """Draw one bar per row: its name, its fraction, and the text beside it."""
     some = list(rows)
     drawn = []
     for position, (name, part, text) in enumerate(some):

@@ -1,4 +1,4 @@
-"""Long work: much of it side by side, and how far it has come."""
+"""Runs long work in parallel, and shows its progress."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 async def side_by_side(
     items: Iterable[Item], work: Callable[[Item], Awaitable[Result]], done: Callable[[], None]
 ) -> list[Result]:
-    """Do the work for so many items at once, and return what came of each in their order."""
+    """Process so many items at once, and return the results in the order of the items."""
     waiting = enumerate(items)
     results: dict[int, Result] = {}
 
@@ -32,7 +32,7 @@ async def side_by_side(
 
 
 class Meter:
-    """Shows how far it has come: over and over on one line at a terminal, seldom elsewhere."""
+    """Shows the progress: on one line of a terminal, otherwise with few lines."""
 
     def __init__(self, total: int, what: str = "messages") -> None:
         self._total = total
@@ -42,7 +42,7 @@ class Meter:
         self._done = 0
 
     def step(self) -> None:
-        """One more is done."""
+        """Count one more item."""
         self._done += 1
         done = self._done
         now = time.monotonic()

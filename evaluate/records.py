@@ -1,4 +1,4 @@
-"""What is kept of a scanned message, one JSON line each, so that it can be judged again without scanning it."""
+"""Stores scanned messages, one JSON line each, so that they can be judged again without a scan."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,26 +11,26 @@ from evaluate.corpus import Sample
 from mailwarden.model.evidence import Evidence, Finding
 
 SOURCES = Path(__file__).parents[1] / "src" / "mailwarden"
-# The rooms whose code makes evidence; policy is not among them, because it is applied anew each time.
+# The packages whose code makes evidence; policy is not one of them, because it is applied again each time.
 _ROOMS = ("analysis", "message", "guard", "lists", "learning")
 KEY_LENGTH = 12
 
 
 class Scanned(Struct, frozen=True):
-    """One message, everything that was noticed about it, and what others think of it."""
+    """One message, its evidence, and the scores of other products."""
 
     sample: Sample
     evidence: Evidence
     subject: str = ""
-    problem: str = ""  # where guard itself broke: what it said
+    problem: str = ""  # the error, if guard itself failed
     rspamd: float | None = None
     spamassassin: float | None = None
-    learned: tuple[Finding, ...] = ()  # what a tenant's learning finds in it, taught from the dev split
-    learned_elsewhere: tuple[Finding, ...] | None = None  # of ham: the same, taught without its own source
+    learned: tuple[Finding, ...] = ()  # the findings of a tenant's learning, trained with the dev split
+    learned_elsewhere: tuple[Finding, ...] | None = None  # of ham: the same, trained without its own source
 
 
 def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:
-    """Return a short name for what the evidence rests on: these messages, and the code that looks at them."""
+    """Return a short key of the inputs of the evidence: these messages, and the code of the analyzers."""
     digest = hashlib.sha256(corpus)
     for room in _ROOMS:
         for file in sorted((SOURCES / room).rglob("*")):
@@ -42,7 +42,7 @@ def key_of(corpus: bytes, samples: Iterable[Sample]) -> str:
 
 
 class RecordFile:
-    """A file of scanned messages; it appears under its name only when it is whole."""
+    """A file of scanned messages; it gets its name only when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class RecordFile:
 
 
 def named(split: str, sample: int | None, key: str) -> str:
-    """Return the name of a scan's file: a sample never passes for the whole split."""
+    """Return the name of a scan's file; a sample and the whole split have different names."""
     return f"{split}-{key}.jsonl" if sample is None else f"{split}-{sample}-{key}.jsonl"
 
 

@@ -1,7 +1,7 @@
-"""Looks at scanned messages once more with the local analyzers of now, and leaves the engines' word as it was.
+"""Runs the current local analyzers on scanned messages again, and keeps the engines' reports.
 
-Between two changes of an analyzer this takes seconds where a scan takes minutes. It is for building: the analyzers run
-in plain processes without deadlines, and what concludes from the engines is not asked again.
+After a change of an analyzer this takes seconds where a scan takes minutes. It is for development: the analyzers run in
+plain processes without deadlines, and analyzers that need the engines are not run again.
 """
 
 import multiprocessing
@@ -16,14 +16,14 @@ from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence, Report
 
 _CHUNK = 20
-_corpus: list[Corpus] = []  # in each process: the corpus that it reads from
+_corpus: list[Corpus] = []  # the corpus, in each process
 
 
 def refresh(corpus: Corpus, records: Sequence[Scanned]) -> Iterator[Scanned]:
-    """Yield the records in their order, with the reports of the local analyzers made anew."""
+    """Yield the records in their order, with new reports of the local analyzers."""
     now = time.time()
     work = ((record, now) for record in records)
-    context = multiprocessing.get_context("fork")  # the corpus's normaliser is a file, not a module to import
+    context = multiprocessing.get_context("fork")  # the corpus's normaliser is a file, not an importable module
     with context.Pool(os.cpu_count(), _corpus.append, (corpus,)) as pool:
         yield from pool.imap(_refresh_one, work, _CHUNK)
 
@@ -36,7 +36,7 @@ def _refresh_one(work: tuple[Scanned, float]) -> Scanned:
 
 
 def with_reports(record: Scanned, reports: Sequence[Report]) -> Scanned:
-    """Return the record with these reports in the place of what the worker said before."""
+    """Return the record with these reports in place of the worker's earlier ones."""
     local = {STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), *(report.analyzer for report in reports)}
     kept = tuple(report for report in record.evidence.reports if report.analyzer not in local)
     return Scanned(

@@ -1,4 +1,4 @@
-"""The yardsticks: what bare Rspamd and, where it is installed, SpamAssassin think of the same message."""
+"""The products to compare with: scores of plain Rspamd and, if installed, SpamAssassin for the same message."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ _SPAMD_SCORE = re.compile(rb"^Spam: \w+ ; (-?[\d.]+) / ", re.MULTILINE)
 
 
 class BareRspamd:
-    """Asks Rspamd as an MTA with the stock configuration does: the whole envelope, and none of our settings."""
+    """Calls Rspamd as an MTA with the stock configuration does: the whole envelope, and none of our settings."""
 
     def __init__(self, address: str) -> None:
         self._path = address.removeprefix("unix:")
@@ -41,7 +41,7 @@ class BareRspamd:
 
 
 class SpamAssassin(ServerProcess):
-    """spamd with its own rules alone: no network, no learning, nobody's preferences."""
+    """spamd with its own rules: no network, no learning, no user preferences."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()

@@ -1,8 +1,8 @@
-"""Sends messages through guard's own processing, put together as guard puts itself together, with the rig's engines.
+"""Sends messages through guard's own processing with the rig's engines.
 
-guard is built by its own `open_context` from the configuration that `mailwarden init` writes: engines, killable
-workers, lists, database. Left out are only the doors (abby, HTTPS and admission), which see no message's content;
-in return every finding comes back whole. Nothing is stored, so that no message changes what is thought of the next.
+guard's own `open_context` builds it from the configuration that `mailwarden init` writes: engines, killable workers,
+lists, database. Only the front (abby, HTTPS and admission) is left out; it does not see the content of messages. In
+return every finding is complete. Nothing is stored, so that no message changes the result of the next.
 """
 
 import os
@@ -41,17 +41,17 @@ Ask = Callable[[Posted], Awaitable[float | None]]
 
 
 def leave(_: Engines, records: list[Scanned]) -> list[Scanned]:
-    """Do nothing more with what was scanned."""
+    """Do nothing with the scanned messages."""
     return records
 
 
 async def no_score(_: Posted) -> float | None:
-    """Answer for a rival that is not there."""
+    """Return no score, for a product that is not installed."""
     return None
 
 
 def scan_all(posts: Iterable[Posted], total: int, go_on: GoOn = leave) -> list[Scanned]:
-    """Start everything, scan the messages, go on with them while the engines run, stop everything."""
+    """Start everything, scan the messages, process them while the engines run, stop everything."""
     start_logging("evaluate", "error")
     with start_engines() as engines:
         return go_on(engines, scan_with(engines, posts, total))
@@ -90,7 +90,7 @@ async def _scan_one(context: GuardContext, posted: Posted, rivals: tuple[Ask, As
     try:
         finished = await context.processing.process(request)
         evidence, subject = finished.evidence, finished.summary.subject
-    except Exception as error:  # whatever it is would be a 500 at the door, and is counted as one
+    except Exception as error:  # any exception would be a 500 in the product, and counts as one
         problem = f"{type(error).__name__}: {error}"[:300]
     rspamd, spamassassin = [await _ask(rival, posted) for rival in rivals]
     return Scanned(posted.sample, evidence, subject[:200], problem, rspamd, spamassassin)

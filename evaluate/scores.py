@@ -1,4 +1,4 @@
-"""One number for a message, so that thresholds can be moved, and the threshold that a false positive rate buys."""
+"""One score per message for variable thresholds, and the threshold of a false positive rate."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -8,17 +8,17 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import CONVICTIONS
 from mailwarden.policy.rules import CONVICTION
 
-# What argues for another verdict than the weightiest one counts by this part, so that ties are told apart.
+# Points for other verdicts than the strongest count by this fraction, to break ties.
 SHARE = 0.25
 _COUNTED = (*CONVICTIONS, Verdict.SUSPICIOUS)
 _JUST_BELOW = CONVICTION - 0.01
 
 
 def score_of(judgement: Judgement) -> float:
-    """Return the points of the weightiest verdict that quarantines, and a part of those of the others.
+    """Return the points of the strongest verdict that quarantines, and a fraction of those of the others.
 
-    100 and more means exactly that the shipped policy quarantines: a sum of parts alone never reaches it, and what
-    forces quarantine never stays below it. Bulk counts for nothing, because newsletters are delivered.
+    100 and more means exactly that the shipped policy quarantines: the fractions alone never reach it, and a rule that
+    forces quarantine is never below it. Bulk counts for nothing, because newsletters are delivered.
     """
     points = judgement.points
     best = max((points.get(verdict, 0) for verdict in CONVICTIONS), default=0)
@@ -32,7 +32,7 @@ def score_of(judgement: Judgement) -> float:
 def threshold_at(rate: float, ham: Iterable[float]) -> float:
     """Return the score that a message must EXCEED, so that at most `rate` of the ham does.
 
-    Equal scores stand together: where the next ham would make it too many, all that are like it are let through.
+    Equal scores belong together: if the next ham would exceed the rate, all ham with its score passes.
     """
     ordered = sorted(ham, reverse=True)
     allowed = int(rate * len(ordered))
@@ -40,12 +40,12 @@ def threshold_at(rate: float, ham: Iterable[float]) -> float:
 
 
 def share_above(threshold: float, scores: Sequence[float]) -> float | None:
-    """Return which part of the scores exceeds the threshold, or None where there are none."""
+    """Return the fraction of the scores above the threshold, or None if there are none."""
     return sum(score > threshold for score in scores) / len(scores) if scores else None
 
 
 def curve(ham: Sequence[float], bad: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the points of the ROC curve, false positive rate and catch rate, from the strictest threshold on."""
+    """Return the points of the ROC curve, false positive rate and detection rate, from the strictest threshold on."""
     if not ham or not bad:
         return []
     good, caught = sorted(ham, reverse=True), sorted(bad, reverse=True)

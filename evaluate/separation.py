@@ -1,4 +1,4 @@
-"""What does the work: the findings that tell bad from good, and what the missed and the wronged have in common."""
+"""The findings that separate bad from good, and the common rules of false negatives and false positives."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _NAMED = 3
 
 
 class FindingRow(Struct, frozen=True):
-    """How often one finding is met in each class, and how many bits it tells about good or bad."""
+    """The frequency of one finding in each class, and its information about good or bad in bits."""
 
     name: str
     ham: float
@@ -27,7 +27,7 @@ class FindingRow(Struct, frozen=True):
 
 
 class Cause(Struct, frozen=True):
-    """Messages that were decided wrongly with the same weightiest rule, and the score in the middle of them."""
+    """Messages with a wrong decision and the same strongest rule, and their median score."""
 
     rule: str
     count: int
@@ -36,7 +36,7 @@ class Cause(Struct, frozen=True):
 
 
 def separating(judged: Sequence[Judged]) -> list[FindingRow]:
-    """Return every finding, the one that separates best first; one that speaks for good mail has a negative gain."""
+    """Return every finding, the best separating one first; a finding of good mail has a negative gain."""
     sizes: Counter[str] = Counter()
     subset_sizes: Counter[str] = Counter()
     met: dict[str, Counter[str]] = defaultdict(Counter)
@@ -62,7 +62,7 @@ def separating(judged: Sequence[Judged]) -> list[FindingRow]:
 
 
 def information(good: int, all_good: int, bad: int, all_bad: int) -> float:
-    """Return the mutual information of a finding and badness in bits, both classes taken as equally likely."""
+    """Return the mutual information of a finding and badness in bits, for equally likely classes."""
     if not all_good or not all_bad:
         return 0.0
     with_good, with_bad = good / all_good / 2, bad / all_bad / 2
@@ -75,7 +75,7 @@ def information(good: int, all_good: int, bad: int, all_bad: int) -> float:
 
 
 def causes(wrong: Iterable[Judged]) -> list[Cause]:
-    """Group messages by the rule that weighed most, the largest group first."""
+    """Group messages by their strongest rule, the largest group first."""
     groups: dict[str, list[Judged]] = defaultdict(list)
     for one in wrong:
         weights = _weights(one)
@@ -95,7 +95,7 @@ def causes(wrong: Iterable[Judged]) -> list[Cause]:
 
 
 def _weights(one: Judged) -> Counter[str]:
-    """Return what each rule weighs against this message."""
+    """Return the weight of each rule against this message."""
     weights: Counter[str] = Counter()
     for reason in one.judgement.reasons:
         weights[reason.rule] += reason.weight
@@ -103,7 +103,7 @@ def _weights(one: Judged) -> Counter[str]:
 
 
 def reasons_of(one: Judged) -> str:
-    """Name the rules that weighed most in this message, with their weights."""
+    """Return the strongest rules of this message, with their weights."""
     if one.scanned.problem:
         return one.scanned.problem
     named = [f"{rule} {weight}" for rule, weight in _weights(one).most_common(_NAMED)]

@@ -1,4 +1,4 @@
-"""The tables that are printed, and the last line that sums them up."""
+"""The printed tables, and the summary line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -20,7 +20,7 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.policy.rules import Policy
 
 BEST = 10
-ENOUGH = 5  # false positives that a rate must allow before one message more or less stops deciding it
+ENOUGH = 5  # false positives that a rate must allow, so that a single message does not decide it
 _HEAD = f"{'':28}" + "".join(f"{kind:>10}" for kind in CAUGHT) + f"{'ham FPR':>10}{'+fixture':>10}  worst source of ham"
 
 
@@ -29,7 +29,7 @@ def percent(part: float | None) -> str:
 
 
 def result_table(judged: Sequence[Judged]) -> Iterator[str]:
-    """Yield what is caught by whom at each threshold."""
+    """Yield the detection rate of each product at each threshold."""
     ham = sum(one.sample.kind == HAM for one in judged)
     if ham * GOAL_RATE < ENOUGH:
         allowed = int(ham * GOAL_RATE)
@@ -57,7 +57,7 @@ def percent_fine(part: float | None) -> str:
 
 
 def source_table(judged: Sequence[Judged]) -> Iterator[str]:
-    """Yield each source of each class: how it is judged as shipped, and what exceeds the threshold of the goal."""
+    """Yield each source of each class: its shipped decisions, and the fraction above the threshold of the goal."""
     threshold = figures_at(GOAL_RATE, judged).threshold
     verdicts = [Verdict.SUSPICIOUS, Verdict.BULK, Verdict.UNKNOWN]
     names = "".join(f"{verdict:>12}" for verdict in verdicts)
@@ -76,7 +76,7 @@ def source_table(judged: Sequence[Judged]) -> Iterator[str]:
 
 
 def robustness(judged: Iterable[Judged]) -> Iterator[str]:
-    """Yield what got no answer worth the name: malformed messages must not be among them."""
+    """Yield the messages without a usable result: malformed messages must not be among them."""
     some = list(judged)
     broken = [one for one in some if one.crashed]
     malformed = [one for one in some if one.sample.kind == MALFORMED]
@@ -88,7 +88,7 @@ def robustness(judged: Iterable[Judged]) -> Iterator[str]:
 
 
 def learned_table(learned: Sequence[Judged]) -> Iterator[str]:
-    """Yield what is caught with a tenant's learning."""
+    """Yield the detection rates with a tenant's learning."""
     yield _HEAD
     yield _row("mailwarden as shipped", figures_shipped(learned))
     for rate in RATES:
@@ -96,7 +96,7 @@ def learned_table(learned: Sequence[Judged]) -> Iterator[str]:
 
 
 def elsewhere_table(learned: Sequence[Judged], elsewhere: Sequence[Judged]) -> Iterator[str]:
-    """Yield, for each source of ham, what is held back with it taught, and with all but it taught."""
+    """Yield, for each source of ham, the held messages with it trained, and with all others trained."""
     yield f"{'source of ham':26}{'messages':>9}{'taught':>9}{'left out':>10}{'said bad':>10}"
     for subset in sorted({one.sample.subset for one in elsewhere}):
         some = [one for one in elsewhere if one.sample.subset == subset]
@@ -108,7 +108,7 @@ def elsewhere_table(learned: Sequence[Judged], elsewhere: Sequence[Judged]) -> I
 
 
 def left_out_table(judged: Sequence[Judged], policy: Policy) -> Iterator[str]:
-    """Yield the figures with each analyzer left out: what an analyzer does is what is missing without it."""
+    """Yield the figures without each analyzer: the difference shows its contribution."""
     yield f"{'left out':20}{'phishing':>10}{'spam':>8}{'bec-qr':>8}{'malware':>9}{'worst ham':>11}   as shipped"
     for name in ("", *analyzers_of(judged)):
         rest = try_without(name, judged, policy) if name else judged
@@ -132,13 +132,13 @@ def best_findings(judged: Sequence[Judged]) -> list[FindingRow]:
 
 
 def missed(judged: Iterable[Judged], kinds: Iterable[str]) -> list[Judged]:
-    """Return what should have been quarantined and is not, as shipped."""
+    """Return the false negatives of the shipped policy."""
     wanted = set(kinds)
     return [one for one in judged if one.sample.kind in wanted and not one.held]
 
 
 def wronged(judged: Iterable[Judged]) -> list[Judged]:
-    """Return the good mail that is quarantined, as shipped."""
+    """Return the false positives of the shipped policy."""
     return [one for one in judged if one.sample.kind in (HAM, FIXTURE) and one.held]
 
 

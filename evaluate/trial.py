@@ -1,4 +1,4 @@
-"""Judges stored evidence by the rules of now: the whole of it, or without what one analyzer brought."""
+"""Judges stored evidence by the current rules, with all analyzers or without one."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -22,7 +22,7 @@ HELD = (Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
 
 
 class Judged(Struct, frozen=True):
-    """A message with what the policy says of it."""
+    """A message with its judgement."""
 
     scanned: Scanned
     judgement: Judgement
@@ -39,7 +39,7 @@ class Judged(Struct, frozen=True):
 
     @property
     def crashed(self) -> bool:
-        """Whether there was no answer worth the name: an error, or a verdict that says so."""
+        """Return whether there was no usable result: an error, or a verdict that says so."""
         return bool(self.scanned.problem) or self.judgement.verdict is Verdict.UNKNOWN
 
     @property
@@ -52,7 +52,7 @@ def try_all(records: Iterable[Scanned], policy: Policy) -> list[Judged]:
 
 
 def try_without(analyzer: str, judged: Sequence[Judged], policy: Policy) -> list[Judged]:
-    """Judge again as if the analyzer had looked and noticed nothing; only those it noticed something in change."""
+    """Judge again as if the analyzer had found nothing; only messages with its findings change."""
     return [
         _try(one.scanned, without(one.scanned.evidence, analyzer), policy) if _spoke(one, analyzer) else one
         for one in judged
@@ -60,7 +60,7 @@ def try_without(analyzer: str, judged: Sequence[Judged], policy: Policy) -> list
 
 
 def analyzers_of(judged: Iterable[Judged]) -> list[str]:
-    """Return the analyzers that brought a finding anywhere, by name."""
+    """Return the analyzers with at least one finding, by name."""
     return sorted({name for one in judged for name, _ in one.scanned.evidence.findings})
 
 

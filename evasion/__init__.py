@@ -1,1 +1,1 @@
-"""Evasion: the same payloads in every wrapper and encoding that we know, through the real product."""
+"""Evasion: the same payloads in every known wrapper and encoding, through the real product."""

@@ -46,7 +46,7 @@ def tar(files: Files, form: int = tarfile.PAX_FORMAT) -> bytes:
 
 
 def tar_v7(files: Files) -> bytes:
-    """Write the oldest tar: no magic behind the header fields."""
+    """Write the oldest tar format: no magic behind the header fields."""
     out = b""
     for name, content in files.items():
         block = name.encode()[:100].ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2
@@ -140,7 +140,7 @@ def _crc16(data: bytes) -> int:
 
 
 def arj(files: Files) -> bytes:
-    """Write what begins as an ARJ archive and stores its files."""
+    """Write the header of an ARJ archive with stored files."""
     return (
         b"\x60\xea"
         + struct.pack("<H", 30)
@@ -151,12 +151,12 @@ def arj(files: Files) -> bytes:
 
 
 def ace(files: Files) -> bytes:
-    """Write what begins as an ACE archive."""
+    """Write the header of an ACE archive."""
     return b"\x7c\x5c\x31\x00\x00\x00\x90**ACE**\x14\x14\x02\0" + b"\0" * 20 + b"".join(files.values())
 
 
 def udf(files: Files) -> bytes:
-    """Write the recognition area of a disk image that has UDF alone, and the files somewhere behind it."""
+    """Write the recognition area of a disk image with UDF only, and the files behind it."""
     image = bytearray(b"\0" * 2048 * 257)
     for number, mark in enumerate((b"BEA01", b"NSR02", b"TEA01")):
         image[2048 * (16 + number) : 2048 * (16 + number) + 7] = b"\0" + mark + b"\x01"
@@ -254,7 +254,7 @@ def _crc_step(crc: int, byte: int) -> int:
 
 
 def zip_with_method(files: Files, method: int) -> bytes:
-    """Write a zip that names a compression method; the content is stored as it is."""
+    """Write a zip that names a compression method; the content is stored uncompressed."""
     raw = zip_of(dict(files), zipfile.ZIP_STORED)
     out = bytearray(raw)
     for mark, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
@@ -266,7 +266,7 @@ def zip_with_method(files: Files, method: int) -> bytes:
 
 
 def zip_local_name(files: Files) -> bytes:
-    """Write a zip whose local headers name the file, while its directory calls it a text."""
+    """Write a zip whose local headers have the file's name, while its directory has the name of a text file."""
     name, content = first(files)
     shown = ("readme.txt" * 20)[: len(name)]
     raw = zip_of({name: content})

@@ -14,7 +14,7 @@ from evasion.pictures import picture_cases
 from evasion.senders import sender_cases
 from evasion.wrappers import MIXED, WRAPPERS, Wrapper
 
-# These keep no file name, so that only a page, which is told by its content, still does harm.
+# These keep no file name, so only a page, which is recognised by its content, is still harmful.
 NAMELESS = frozenset({"tnef with a body", "base64 saved"})
 ORDINARY = (
     "zip", "zip stored", "zip with folders", "tar", "tar.gz", "gz", "7z", "rar4", "rar5", "eml", "mht", "msg", "tnef",
@@ -48,7 +48,7 @@ def _files() -> Iterator[Case]:
 
 
 def _bodies() -> Iterator[Case]:
-    """Yield files that stand in the text of a message, as old mail programs sent them."""
+    """Yield files inside the text of a message, as old mail programs sent them."""
     for name in ("uuencode", "uuencode behind 21 files", "uuencode by base64", "yenc", "yenc behind files"):
         for payload in PAYLOADS:
             _, content = WRAPPERS[name]({payload.name: payload.content})
@@ -56,7 +56,7 @@ def _bodies() -> Iterator[Case]:
 
 
 def attacks() -> Iterator[Case]:
-    """Yield every attack, each made when it is asked for."""
+    """Yield every attack; each is built on demand."""
     yield from (Case(f"plain: {payload.kind}", with_file(payload.name, payload.content)) for payload in PAYLOADS)
     yield from _files()
     yield from _bodies()
@@ -65,7 +65,7 @@ def attacks() -> Iterator[Case]:
 
 
 def harmless() -> Iterator[Case]:
-    """Yield ordinary wrappers around a harmless file: these must stay clean, or the others prove nothing."""
+    """Yield ordinary wrappers around a harmless file: they must stay clean, or the other cases prove nothing."""
     wrappers = ARCHIVES | DEEP | WRAPPERS
     for name in ORDINARY:
         yield _wrapped("harmless", name, wrappers[name], HARMLESS)

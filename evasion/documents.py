@@ -1,4 +1,4 @@
-"""The listed link, a script or a macro inside of PDF and Office documents, in every spelling that viewers resolve."""
+"""The listed link, a script or a macro inside PDF and Office documents, in every form that viewers resolve."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ _PADDING = 9 * 1024 * 1024
 
 
 class Pdf:
-    """A PDF written object by object; the cross-reference table is right, so that every viewer opens it."""
+    """A PDF written object by object; the cross-reference table is valid, so that every viewer opens it."""
 
     def __init__(self, header: bytes = b"%PDF-1.7\n") -> None:
         self.out = bytearray(header)
@@ -41,7 +41,7 @@ class Pdf:
 
 
 def pdf(annotation: bytes = b"", root: bytes = b"", more: dict[int, bytes] | None = None, pages: int = 1) -> bytes:
-    """Return a PDF whose last page has this annotation; `root` goes into the catalogue, `more` are further objects."""
+    """Return a PDF with this annotation on its last page; `root` goes into the catalogue, `more` are objects."""
     document = Pdf()
     kids = b" ".join(b"%d 0 R" % (100 + number) for number in range(pages))
     document.add(1, b"<< /Type /Catalog /Pages 2 0 R " + root + b" >>")
@@ -67,7 +67,7 @@ def _streamed(content: bytes, entries: bytes) -> bytes:
 
 
 def object_stream(body: bytes, pad: int = 0, filters: bytes = b"/FlateDecode", name: bytes = b"/ObjStm") -> bytes:
-    """Return a PDF 1.5 with a cross-reference stream, whose annotation lies in an object stream."""
+    """Return a PDF 1.5 with a cross-reference stream and the annotation in an object stream."""
     padding = b"(" + b"x" * pad + b")" if pad else b"null"
     inner = padding + b" " + body
     index = b"21 0 22 %d " % (len(padding) + 1)
@@ -116,7 +116,7 @@ def _rc4(key: bytes, data: bytes) -> bytes:
 
 
 def encrypted_pdf(user: bytes = b"") -> bytes:
-    """Return a PDF in 40-bit encryption (ISO 32000-1, 7.6.3); with no user password every viewer opens it."""
+    """Return a PDF in 40-bit encryption (ISO 32000-1, 7.6.3); without a user password every viewer opens it."""
     import hashlib  # noqa: PLC0415
 
     padded = (user + _PASSWORD_PADDING)[:32]
@@ -293,7 +293,7 @@ def office_documents() -> dict[str, tuple[str, bytes]]:
 
 
 def document_cases() -> Iterator[tuple[str, bytes]]:
-    """Yield the documents as attachments, and some of them in an archive as well."""
+    """Yield the documents as attachments, and some of them in an archive too."""
     for number, (name, content) in enumerate(pdf_documents().items()):
         yield f"pdf: {name}", with_file("minutes.pdf", content, "application/pdf")
         if len(content) < 100_000 and number % 3 == 0:

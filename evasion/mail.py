@@ -1,4 +1,4 @@
-"""Puts a message together from parts, byte by byte, so that nothing is made better than the attacker wrote it."""
+"""Assembles a message from parts, byte by byte, so that no library corrects the attacker's input."""
 
 import base64
 import itertools
@@ -54,11 +54,11 @@ def with_file(name: str, content: bytes, media_type: str = "application/octet-st
 
 
 def with_page(page: bytes, kind: str = "text/html; charset=utf-8", *more: str) -> bytes:
-    """Return a message whose body is this page, as it is."""
+    """Return a message with this page as its body, unchanged."""
     return message(Part((f"Content-Type: {kind}", *(more or ("Content-Transfer-Encoding: 8bit",))), page))
 
 
 def encoded_page(page: bytes, kind: str) -> bytes:
-    """Return a message whose body is this page in base64, for encodings that are not text on the wire."""
+    """Return a message with this page as its base64 body, for encodings that are not text."""
     body = base64.encodebytes(page).replace(b"\n", b"\r\n")
     return message(Part((f"Content-Type: {kind}", "Content-Transfer-Encoding: base64"), body))

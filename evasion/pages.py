@@ -1,4 +1,4 @@
-"""One link or one phishing page, written in every way that a mail client still shows, loads or follows."""
+"""One link or one phishing page, in every form that a mail client still shows, loads or follows."""
 
 import base64
 import html
@@ -14,7 +14,7 @@ _INTRO = "<p>Hello Bob, the minutes of Thursday are ready.</p>"
 _ENTITIES = "".join(f"&#{ord(letter)};" for letter in URL)
 _SENTENCE = "The minutes of the meeting were read and agreed. "
 
-MAIL_ONLY = frozenset({"bare host as text"})  # browsers make no link of it
+MAIL_ONLY = frozenset({"bare host as text"})  # browsers do not make a link of it
 LINKS: dict[str, str] = {
     "anchor": f'<a href="{URL}">minutes</a>',
     "anchor unquoted": f"<a href={URL}>minutes</a>",
@@ -252,7 +252,7 @@ def _utf7(text: str, every: bool) -> bytes:
 
 
 def charset_cases() -> Iterator[tuple[str, bytes]]:
-    """Yield a page with the listed link in charsets that clients decode, labelled rightly, wrongly or not at all."""
+    """Yield a page with the listed link in charsets that clients decode, with a right, a wrong or no label."""
     text = f'<html><body><p>Hello</p><a href="{URL}">minutes</a></body></html>'
     for label in ("utf-7", "UTF7", "unicode-1-1-utf-7", "x-unicode-2-0-utf-7"):
         yield f"charset: {label}", with_page(_utf7(text, every=False), f"text/html; charset={label}")

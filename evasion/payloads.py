@@ -1,7 +1,7 @@
-"""What an attacker wants delivered: five payloads as files, and a harmless file as their control.
+"""The payloads of an attacker: five files, and a harmless file as their control.
 
-Every payload is a stand-in: the program does nothing, the macro is empty, the script only looks like one, and the
-page sends nothing to anybody.
+Every payload is a stand-in: the program does nothing, the macro is empty, the script only looks like one, and the page
+sends nothing.
 """
 
 import io
@@ -16,7 +16,7 @@ BLOCKED_ENDING = ".xyz"  # on the tenant's attachment-block list
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A file: its kind, its name, its content and the media type that a sender would declare."""
+    """A file: its kind, its name, its content and its declared media type."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""A QR code with the listed link, in pictures that a person still scans with a telephone."""
+"""A QR code with the listed link, in pictures that a person can still scan with a phone."""
 
 import io
 import zipfile

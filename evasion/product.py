@@ -1,4 +1,4 @@
-"""The cases through the front door: lists are set, each message is submitted, and what came back is kept."""
+"""Runs the cases through the product: sets the lists, submits each message, and keeps the result."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Tell whether the payload came through as if everything had been inspected and found good."""
+        """Return whether the payload passed as fully inspected and clean."""
         return self.status == 200 and self.verdict in {"clean", "bulk"}
 
     @property
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def block(product: Product) -> None:
-    """Put the listed link and the listed file ending on the global lists."""
+    """Add the listed link and the listed file extension to the global lists."""
     folder = str(product.abby.folder)
     scopes = ("--scope", "lists:read", "--scope", "lists:write")
     made = json.loads(_run("keys", "create", "evasion", "--global", *scopes, "-o", "json", "--config", folder))
@@ -72,7 +72,7 @@ def _run(*words: str, key: str = "") -> str:
 
 
 async def scan_all(product: Product, cases: Iterable[Case]) -> list[Outcome]:
-    """Submit the cases, a few at once; the outcomes stand in the order of the cases."""
+    """Submit the cases, a few at once; the outcomes are in the order of the cases."""
     waiting = enumerate(cases)
     outcomes: dict[int, Outcome] = {}
 

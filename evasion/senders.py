@@ -1,4 +1,4 @@
-"""Forged senders: the From that a person reads is of company.example, while pass.example is what authenticates."""
+"""Forged senders: the visible From is of company.example, while pass.example authenticates."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Wrappers that are no archives: messages inside, TNEF, uuencode, yEnc, calendars, signatures, compound files."""
+"""Wrappers other than archives: messages inside, TNEF, uuencode, yEnc, calendars, signatures, compound files."""
 
 import base64
 import binascii
@@ -20,7 +20,7 @@ def eml(files: Files, before: tuple[Part, ...] = ()) -> bytes:
 
 
 def eml_page(files: Files) -> bytes:
-    """Return a message whose body is the file itself, where it is a page."""
+    """Return a message whose body is the file itself, if it is a page."""
     name, content = first(files)
     if not name.endswith((".html", ".htm")):
         return eml(files)
@@ -58,7 +58,7 @@ def _property(tag: int, value: bytes) -> bytes:
 
 
 def tnef(files: Files, fillers: int = 0, fields: int = 0, body: bytes = b"", *, long_names: bool = False) -> bytes:
-    """Write winmail.dat; the long name of a file stands in its properties, the short one may say anything."""
+    """Write winmail.dat; the long name of a file is in its properties, the short one is arbitrary."""
     out = struct.pack("<IH", 0x223E9F78, 1) + _attribute(1, 0x00089006, struct.pack("<I", 0x10000))
     out += b"".join(_attribute(1, 0x00068008, b"x\0") for _ in range(fields))
     if body:
@@ -135,12 +135,12 @@ def _der(tag: int, body: bytes) -> bytes:
 
 _SIGNED_OID = bytes.fromhex("06092a864886f70d010702")
 _DATA_OID = bytes.fromhex("06092a864886f70d010701")
-_OTHER_OID = bytes.fromhex("06092a864886f70d01070a")  # an object identifier that stands for no kind of content
+_OTHER_OID = bytes.fromhex("06092a864886f70d01070a")  # an object identifier of no known content type
 _PGP = b"-----BEGIN PGP MESSAGE-----\r\n\r\n"
 
 
 def _lengthened(der: bytes) -> bytes:
-    """Write the length of the outermost element with zeros before it, which BER allows."""
+    """Write the length of the outermost element with leading zeros, which BER allows."""
     size = der[1] & 0x7F
     return der[:1] + b"\x85" + b"\0" * (5 - size) + der[2:]
 
@@ -237,7 +237,7 @@ def msg(files: Files) -> bytes:
 
 
 def msg_page(files: Files) -> bytes:
-    """Write a saved message whose HTML body is the file, where it is a page."""
+    """Write a saved message whose HTML body is the file, if it is a page."""
     name, content = first(files)
     if not name.endswith((".html", ".htm")):
         return msg(files)

@@ -88,7 +88,7 @@ def print_table(columns: Sequence[tuple[str, Structure]]) -> None:
 
 
 def of_commit(commit: str) -> Structure:
-    """Return the figures of a commit, measured in a fresh process on the files that git holds for it."""
+    """Return the figures of a commit, measured in a new process on the files that git has for it."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", commit, "src"], check=True, stdout=subprocess.PIPE)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)

@@ -17,7 +17,7 @@ from mailwarden.cli.main import COMMANDS, build_parser
 TABLE = Path(__file__).with_name("style.toml")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/extend/*.md")
 CODE = ("src/**/*.py", "measure/*.py")
-# Jinja's tags and the markup of a page are no text.
+# Tags of Jinja and markup of a page are not text.
 _MARKUP = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", re.DOTALL)
 _CODE_SPAN = re.compile(r"``.+?``|`[^`\n]+`|\]\([^)\s]+\)|<!--.*?-->")
 _COMMENT = re.compile(r"(?:^\s*|  )# (?P<text>.*)$")
@@ -39,7 +39,7 @@ class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of words, and the scopes that have no finding left."""
+    """The table of words, and the scopes without findings."""
 
     enforced: tuple[str, ...]
     words: tuple[Word, ...]
@@ -189,7 +189,7 @@ def _help_of(command: str, parser: argparse.ArgumentParser) -> Iterator[Text]:
 
 
 def python(root: Path, file: Path) -> Iterator[Text]:
-    """Yield the docstrings, the strings that hold text, and the comments of a file."""
+    """Yield the docstrings, the strings with text, and the comments of a file."""
     source = file.read_text("utf-8")
     name = _name(root, file)
     tree = ast.parse(source)

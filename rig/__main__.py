@@ -84,7 +84,7 @@ def _show_product(folder: Path, engines: Engines, product: Product) -> None:
 
 
 def _break_off(_number: int, _frame: FrameType | None) -> None:
-    """Unwind, so that everything is stopped in order; an impatient second Ctrl-C must not disturb that."""
+    """Unwind, so that everything is stopped in order; a second Ctrl-C must not interrupt that."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise KeyboardInterrupt
@@ -98,7 +98,7 @@ def _wait() -> None:
 
 @contextlib.contextmanager
 def _sole_use(folder: Path) -> Iterator[None]:
-    """Refuse to empty a folder that another rig is working in."""
+    """Refuse to empty a folder that another rig uses."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w", encoding="ascii") as lock:
         try:

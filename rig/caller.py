@@ -1,4 +1,4 @@
-"""A caller of the product: one TLS connection, one request after the other, and no byte that nobody asked for."""
+"""A client of the product: one TLS connection, one request after the other; unexpected bytes are an error."""
 
 import asyncio
 import json
@@ -17,16 +17,16 @@ _BOUNDARY = "caller-5d1f6f1a2b"
 
 
 class NoAnswerError(Exception):
-    """The connection ended, or the patience did, before a whole answer came."""
+    """The connection ended, or the timeout passed, before a whole response arrived."""
 
 
 class SurplusAnswerError(Exception):
-    """More bytes came than the answers to what was asked."""
+    """More bytes arrived than the responses to the requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One HTTP answer, read whole."""
+    """One complete HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """Return the error code, or nothing where the body holds none."""
+        """Return the error code, or "" if the body has none."""
         try:
             return str(self.record.get("error", ""))
         except (ValueError, AssertionError):
@@ -52,7 +52,7 @@ class Answer:
 
 
 class _Pipe(asyncio.Protocol):
-    """Gathers what comes and wakes the one who waits for it."""
+    """Collects received bytes and wakes the waiting reader."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -77,7 +77,7 @@ class _Pipe(asyncio.Protocol):
         self._room.set()
 
     async def write(self, transport: asyncio.Transport, request: bytes) -> None:
-        """Send the request piece by piece; an answer that comes before its end ends the sending."""
+        """Send the request in pieces; a response before its end stops the sending."""
         for place in range(0, len(request), PIECE):
             await self._room.wait()
             if self.closed or (self.received and place):
@@ -107,7 +107,7 @@ class _Pipe(asyncio.Protocol):
 
 
 class Caller:
-    """Used for one request at a time; connects by itself, and again where the other side closed."""
+    """For one request at a time; connects when needed, also after the other side closed the connection."""
 
     def __init__(self, port: int, context: ssl.SSLContext, token: str, *, patience: float = 30.0) -> None:
         self._port = port
@@ -126,7 +126,7 @@ class Caller:
         return await self.ask(f"{method} {path} HTTP/1.1\r\n{_common(self._token)}{length}\r\n".encode("ascii"))
 
     async def ask(self, request: bytes) -> Answer:
-        """Send these bytes and return the one answer to them."""
+        """Send these bytes and return the one response to them."""
         try:
             async with asyncio.timeout(self._patience):
                 transport, pipe = await self._connected()
@@ -208,7 +208,7 @@ def submission(message: bytes, token: str, headers: str = "") -> bytes:
 
 
 def caller_context(ca: Path, identity: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS context of a caller; `identity` is a folder with abby's own certificate, which guards ask for."""
+    """Return the TLS context of a client; `identity` is a folder with abby's certificate, which guards require."""
     context = ssl.create_default_context(cafile=ca)
     if identity is not None:
         context.load_cert_chain(identity / "abby.crt", identity / "abby.key")

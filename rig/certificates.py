@@ -1,4 +1,4 @@
-"""Certificates that tests need beside those of `mailwarden init`: other names, other authorities."""
+"""Certificates for tests besides those of `mailwarden init`: other names, other CAs."""
 
 import datetime
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 def sign(authority: Path, target: Path, names: Sequence[str], *, common: str = "test") -> tuple[str, str]:
-    """Sign a certificate for these DNS names with `ca.crt` and `ca.key` of the authority's folder.
+    """Sign a certificate for these DNS names with `ca.crt` and `ca.key` of the CA's folder.
 
-    It may be used by clients and servers. Return the paths of the certificate and of its key.
+    Clients and servers may use it. Return the paths of the certificate and of its key.
     """
     issuer = x509.load_pem_x509_certificate((authority / "ca.crt").read_bytes())
     signer = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)

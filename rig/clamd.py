@@ -1,4 +1,4 @@
-"""clamd: ClamAV's server on a unix socket, with one signature of our own for the antivirus test file."""
+"""clamd: ClamAV's server on a unix socket, with our own signature for the antivirus test file."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ from rig.programs import find_program
 from rig.samples import EICAR
 
 SIGNATURE = "Rig.Eicar.Test"
-# The limits are above what the product lets in, and whatever exceeds them is reported, never passed over in silence.
+# The limits are above those of the product, and clamd reports whatever exceeds them.
 SETTINGS = """\
 Foreground yes
 LocalSocketMode 666
@@ -28,7 +28,7 @@ AlertBrokenExecutables yes
 
 class Clamd(ServerProcess):
     def __init__(self, folder: Path, settings: str = SETTINGS, signatures: str | None = None) -> None:
-        """Take other settings, or other signatures than the one for the test file, where a test needs them wrong."""
+        """Take other settings, or other signatures than the one for the test file, for tests that need wrong ones."""
         user = servant("clamav")
         make_folder(folder, user)
         self.socket = socket_path(folder / "clamd.sock")
@@ -48,7 +48,7 @@ class Clamd(ServerProcess):
         return self._ask(b"zPING\0", timeout=1.0) == "PONG"
 
     def scan(self, data: bytes) -> str:
-        """Ask what clamd thinks of these bytes: `stream: OK`, or `stream: NAME FOUND`."""
+        """Scan these bytes: `stream: OK`, or `stream: NAME FOUND`."""
         return self._ask(b"zINSTREAM\0" + len(data).to_bytes(4) + data + bytes(4), timeout=60.0)
 
     def _ask(self, command: bytes, timeout: float) -> str:

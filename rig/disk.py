@@ -1,6 +1,6 @@
-"""A small disk of its own for a server, which can be filled to its last byte and emptied again.
+"""A small file system for a server, which a test can fill to its last byte and empty again.
 
-It is a tmpfs, so it takes root and the right to mount; where that is not given, `mount` says why.
+It is a tmpfs, so it needs root and the right to mount; without them `mount` raises an error with the reason.
 """
 
 import os
@@ -13,12 +13,12 @@ from rig.process import RigError
 
 FILLER = ".filler"
 MEBIBYTE = 1_048_576
-_STEPS = (MEBIBYTE, 65_536, 4_096)  # a full tmpfs refuses a large piece where a small one still fits
+_STEPS = (MEBIBYTE, 65_536, 4_096)  # a full tmpfs rejects a large piece but may accept a small one
 _TOP_UP_SECONDS = 0.02
 
 
 class SmallDisk:
-    """A folder with a file system of its own of so many mebibytes."""
+    """A folder with its own file system of so many mebibytes."""
 
     def __init__(self, folder: Path, mebibytes: int) -> None:
         self.folder = make_folder(folder)
@@ -33,13 +33,13 @@ class SmallDisk:
         self._mounted = True
 
     def unmount(self) -> None:
-        """Take the disk away, whoever still has a file open on it."""
+        """Unmount the file system, even if a process still has a file open on it."""
         if self._mounted:
             subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True, timeout=30)
             self._mounted = False
 
     def keep_full(self, until: threading.Event) -> None:
-        """Leave no room until the event: what others give back meanwhile is taken at once."""
+        """Keep the file system full until the event: space that other processes free is filled at once."""
         if not self._mounted:
             raise RigError(f"{self.folder} is no disk of its own, and is not filled")
         path = self.folder / FILLER

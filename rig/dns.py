@@ -1,4 +1,4 @@
-"""DNS: unbound with the test domains; about every other name it says at once that there is none."""
+"""DNS: unbound with the test domains; about almost every other name it answers at once that it does not exist."""
 
 import base64
 from pathlib import Path
@@ -58,7 +58,7 @@ class Dns(ServerProcess):
         return signature + message
 
     def look_up(self, name: str, kind: str, timeout: float = 5.0) -> list[str]:
-        """Ask for the records of a name; none where it does not exist."""
+        """Query the records of a name; none if it does not exist."""
         answer = dns.query.udp(dns.message.make_query(name, kind), HOST, timeout=timeout, port=self.port)
         return [record.to_text() for rrset in answer.answer for record in rrset]
 
@@ -113,5 +113,5 @@ def _zone_lines(zone: Zone, public_key: str) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Write a text record; its pieces hold 255 characters at most."""
+    """Write a text record; its pieces have at most 255 characters."""
     return " ".join(f'"{text[start : start + TEXT_PIECE]}"' for start in range(0, len(text), TEXT_PIECE))

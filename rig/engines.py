@@ -1,4 +1,4 @@
-"""All five servers together: started side by side, stopped together."""
+"""All five servers: started in parallel, stopped together."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from rig.rspamd import Rspamd
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The servers that Mailwarden needs, in a folder that is theirs alone; leaving the context stops them."""
+    """The servers that Mailwarden needs, in their own folder; leaving the context stops them."""
 
     folder: Path
     temporary: bool
@@ -36,7 +36,7 @@ class Engines:
         return (self.postgresql, self.redis, self.dns, self.clamd, self.rspamd)
 
     def stop(self) -> None:
-        """Stop them all; what one of them does wrong does not keep the others running."""
+        """Stop all servers; a failure of one does not keep the others running."""
         with ThreadPoolExecutor(len(self.servers)) as threads, contextlib.ExitStack() as stack:
             if self.temporary:
                 stack.callback(remove_folder, self.folder)
@@ -57,8 +57,8 @@ def start_engines(
 ) -> Engines:
     """Start all servers and return when every one of them answers.
 
-    The folder is emptied first and stays afterwards, for its logs. Without one, or where the users that root runs
-    servers as cannot get to it, the servers work in a temporary folder that goes when they stop.
+    The folder is emptied first and stays afterwards, for its logs. Without a folder, or if the users that root runs
+    servers as cannot access it, the servers use a temporary folder, which is removed when they stop.
     """
     usable = folder is not None and servants_can_enter(folder)
     place = empty_folder(folder) if folder is not None and usable else temporary_folder()
@@ -87,7 +87,7 @@ def start_engines(
 
 
 def start_together(starts: Sequence[Callable[[], None]], servers: Sequence[ServerProcess]) -> None:
-    """Run the starts side by side; the first that fails, or Ctrl-C, breaks off the others at once."""
+    """Run the starts in parallel; the first failure, or Ctrl-C, cancels the others at once."""
     with ThreadPoolExecutor(max(1, len(starts))) as threads:
         try:
             for starting in as_completed([threads.submit(start) for start in starts]):

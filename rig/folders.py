@@ -1,4 +1,4 @@
-"""Folders that servers can work in, whichever user they run as."""
+"""Folders that servers can use, under any user."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ def user_exists(name: str) -> bool:
 
 
 def servant(name: str) -> str | None:
-    """Name the user that a server runs as: root hands over to it, anyone else stays who they are."""
+    """Return the user that a server runs as: root switches to it, any other user stays the same."""
     if os.geteuid() != 0:
         return None
     if not user_exists(name):
@@ -38,7 +38,7 @@ def make_folder(path: Path, owner: str | None = None, mode: int = 0o755) -> Path
 
 
 def servants_can_enter(path: Path) -> bool:
-    """Tell whether the users that root runs servers as can get to this path; not so below /root, for one."""
+    """Return whether the users that root runs servers as can access this path; paths below /root, for example, fail."""
     ways = (each for each in path.absolute().parents if each.exists())
     return os.geteuid() != 0 or all(each.stat().st_mode & stat.S_IXOTH for each in ways)
 
@@ -50,7 +50,7 @@ def empty_folder(path: Path) -> Path:
 
 
 def temporary_folder() -> Path:
-    """Make a folder that is removed with `remove_folder`, or by the watcher should the rig die."""
+    """Make a folder; `remove_folder` removes it, or the watcher if the rig dies."""
     path = Path(tempfile.mkdtemp(prefix="mailwarden-rig-"))
     path.chmod(0o755)
     tell_watcher(f"remove {path}")
@@ -63,7 +63,7 @@ def remove_folder(path: Path) -> None:
 
 
 def socket_path(path: Path) -> Path:
-    """Check that a unix socket fits at this path, and clear away one that a killed server left."""
+    """Check that a unix socket fits at this path, and remove one that a killed server left."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise RigError(f"{path} is too long for a unix socket: use a folder with a shorter path")
     path.unlink(missing_ok=True)

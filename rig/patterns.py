@@ -1,4 +1,4 @@
-"""Keeps the patterns that Rspamd compiles between runs, as compiling them takes most of its first start."""
+"""Caches the patterns that Rspamd compiles: compiling takes most of its first start."""
 
 import contextlib
 import functools
@@ -11,27 +11,27 @@ from pathlib import Path
 
 from rig.programs import find_program
 
-# Rspamd writes these under another name and renames them, so a file with such a name is complete; the name is a
-# digest of the patterns and of the processor, so it never holds anything else.
+# Rspamd writes these under another name and renames them, so a file with such a name is complete. The name is a digest
+# of the patterns and of the processor, so the content is always right.
 COMPLETE = re.compile(r"^[0-9a-f]{64}\.hs(mp|mc)?$")
 
 
 def restore_patterns(state: Path, owner: str | None) -> None:
-    """Copy the kept patterns into Rspamd's folder."""
+    """Copy the cached patterns into Rspamd's folder."""
     for path in _patterns(_cache()):
         target = state / path.name
         if not target.exists():
-            with contextlib.suppress(FileNotFoundError):  # Somebody may clear the cache at any time.
+            with contextlib.suppress(FileNotFoundError):  # A user may clear the cache at any time.
                 _copy(path, target, owner)
 
 
 def save_patterns(state: Path) -> None:
-    """Copy what Rspamd has compiled into the cache; rigs that do so at once do not disturb each other."""
+    """Copy the compiled patterns into the cache; several rigs can do so at once."""
     cache = _cache()
     for path in _patterns(state):
         target = cache / path.name
         if not target.exists():
-            with contextlib.suppress(FileNotFoundError):  # Rspamd clears away patterns that it no longer uses.
+            with contextlib.suppress(FileNotFoundError):  # Rspamd deletes patterns that it no longer uses.
                 _copy(path, target, None)
 
 
@@ -40,7 +40,7 @@ def _patterns(folder: Path) -> list[Path]:
 
 
 def _copy(source: Path, target: Path, owner: str | None) -> None:
-    """Copy under a name of its own and rename, so that no reader ever sees half a file."""
+    """Copy under another name and rename, so that no reader sees a partial file."""
     handle, name = tempfile.mkstemp(prefix="copy-", dir=target.parent)
     os.close(handle)
     try:

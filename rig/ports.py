@@ -13,9 +13,9 @@ _given: set[int] = set()
 
 
 def free_port(preferred: int | None = None) -> int:
-    """Find a port that is free for TCP and UDP, below those the kernel hands to outgoing connections.
+    """Find a port that is free for TCP and UDP, below the kernel's range for outgoing connections.
 
-    A client that knocks at a dead server's port could otherwise be given that very port and reach itself.
+    Otherwise a client that connects to a stopped server's port could get that port as its own and reach itself.
     """
     if preferred is not None and _is_free(preferred):
         _given.add(preferred)
@@ -30,7 +30,7 @@ def free_port(preferred: int | None = None) -> int:
 
 @functools.cache
 def _stretch() -> range:
-    """Claim ports for as long as this process lives, so that no rig beside it takes those of a server that is down."""
+    """Reserve ports while this process lives, so that no other rig takes those of a server that is down."""
     highest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
     candidates = range(LOWEST, highest) if highest > LOWEST + 1_000 else range(61_000, 65_536)
     starts = list(candidates[: 1 - STRETCH : STRETCH])
@@ -43,7 +43,7 @@ def _stretch() -> range:
             continue
         atexit.register(claim.close)
         return range(start, start + STRETCH)
-    return candidates  # so many rigs run that they have to share
+    return candidates  # there are too many rigs: they share ports
 
 
 def _is_free(port: int) -> bool:

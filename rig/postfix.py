@@ -1,6 +1,6 @@
-"""Postfix beside guard, either way: the shipped configuration on loopback ports, and a sink behind it.
+"""Postfix beside guard, before or after its queue: the shipped configuration on loopback ports, and a sink behind it.
 
-Everything lies in a folder of its own: configuration, queue and data. The master process is the rig's own child.
+Everything is in its own folder: configuration, queue and data. The master process is a child of the rig.
 """
 
 import os
@@ -18,11 +18,11 @@ from rig.programs import find_program
 HOST = "127.0.0.1"
 SHIPPED = Path(__file__).parents[1] / "deploy" / "postfix"
 DAEMONS = Path("/usr/lib/postfix/sbin")
-GUARD, BACK = f"{HOST}:10025", f"{HOST}:10026"  # as the shipped files have them
-Way = Literal["before-queue", "after-queue", "milter"]  # the last asks somebody else's milter, to compare
+GUARD, BACK = f"{HOST}:10025", f"{HOST}:10026"  # as in the shipped files
+Way = Literal["before-queue", "after-queue", "milter"]  # the last uses another milter, for comparison
 _MILTER = "smtp      inet  n       -       n       -       -       smtpd\n"
 
-# What every Postfix has, without the jail that Debian puts around most of it.
+# The services of every Postfix, without the chroot that Debian sets for most of them.
 _MASTER = """\
 pickup    unix  n       -       n       60      1       pickup
 cleanup   unix  n       -       n       -       0       cleanup
@@ -49,10 +49,10 @@ postlog   unix-dgram n  -       n       -       1       postlogd
 
 
 class Postfix(ServerProcess):
-    """Takes mail for the domains at `port`, has guard look at it, and brings what comes back to the sink.
+    """Accepts mail for the domains at `port`, has guard scan it, and delivers the result to the sink.
 
-    guard listens at `guard_port` and hands back to `back_port`; both are chosen here, because Postfix is told them
-    by its configuration. Any client may say by XCLIENT who it pretends to be. Without a sink all is thrown away.
+    guard listens at `guard_port` and returns mail to `back_port`; both are chosen here, because Postfix has them in its
+    configuration. Any client may claim another identity by XCLIENT. Without a sink all mail is discarded.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class Postfix(ServerProcess):
             "alias_maps": "",
             "local_recipient_maps": "",
             "smtputf8_enable": "yes",
-            # Senders are strangers here, whatever address they come from: their header fields are left as they are.
+            # No sender is trusted, from any address: their header fields stay unchanged.
             "local_header_rewrite_clients": "",
-            # What is put off comes again within seconds, as no test waits for minutes.
+            # Deferred mail is retried within seconds, because no test waits for minutes.
             "queue_run_delay": f"{retry}s",
             "minimal_backoff_time": f"{retry}s",
             "maximal_backoff_time": f"{retry}s",
-            # A daemon that gave up for want of room is tried again as soon.
+            # A daemon that stopped for lack of space is retried as quickly.
             "service_throttle_time": f"{retry}s",
             "notify_classes": "",
         }
@@ -117,7 +117,7 @@ class Postfix(ServerProcess):
         )
 
     def start(self) -> None:
-        """Have Postfix make what is missing in its queue's folder, and start it."""
+        """Let Postfix create its queue folders, and start it."""
         check = [find_program("postfix"), "-c", str(self.configuration), "check"]
         done = subprocess.run(check, check=False, capture_output=True, text=True, timeout=30)
         if done.returncode != 0:
@@ -134,7 +134,7 @@ class Postfix(ServerProcess):
         return len(listed.splitlines())
 
     def flush(self) -> None:
-        """Try all that was put off again, now."""
+        """Retry all deferred messages now."""
         self._run("postqueue", "-f")
 
     def forget_all(self) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL: a cluster of its own on a loopback port, and databases in it."""
+"""PostgreSQL: a separate cluster on a loopback port, and its databases."""
 
 import signal
 import subprocess
@@ -13,14 +13,14 @@ HOST = "127.0.0.1"
 SUPERUSER = "postgres"
 OWNER = "mailwarden"
 COMMAND_SECONDS = 60.0
-# fsync and synchronous_commit stay on, as tests that kill the server count what it promised to keep.
+# fsync and synchronous_commit stay on: tests that kill the server check the durability of commits.
 SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "max_connections": "200",
     "wal_compression": "lz4",
     "log_min_messages": "warning",
-    # Shared memory lives in the cluster's folder, so that a killed server leaves nothing elsewhere.
+    # Shared memory is in the cluster's folder, so that a killed server leaves nothing elsewhere.
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -42,14 +42,14 @@ class Postgresql(ServerProcess):
             folder / "postgresql.log",
             self._answers,
             user=self._servant,
-            stop_signal=signal.SIGINT,  # Fast shutdown: does not wait for clients to leave.
+            stop_signal=signal.SIGINT,  # Fast shutdown: does not wait for clients to disconnect.
         )
 
     def url(self, name: str) -> str:
         return f"postgresql://{OWNER}@{HOST}:{self.port}/{name}"
 
     def start(self) -> None:
-        """Start the server, and make the cluster and the role first where they are missing."""
+        """Start the server; create the cluster and the role first if they are missing."""
         fresh = not self.data.exists()
         if fresh:
             self._initialise()
@@ -58,13 +58,13 @@ class Postgresql(ServerProcess):
             self.execute(f"CREATE ROLE {OWNER} LOGIN CREATEDB")
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, as a copy of another where one is named, and return its address."""
+        """Create a database, optionally as a copy of another, and return its URL."""
         copied = f" TEMPLATE {_quote(template)}" if template is not None else ""
         self.execute(f"CREATE DATABASE {_quote(name)} OWNER {OWNER}{copied}")
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it exists, along with the connections to it."""
+        """Drop a database if it exists, and its connections."""
         self.execute(f"DROP DATABASE IF EXISTS {_quote(name)} WITH (FORCE)")
 
     def execute(self, statement: str, database: str = "postgres") -> str:
@@ -82,7 +82,7 @@ class Postgresql(ServerProcess):
         return done.stdout.strip()
 
     def _initialise(self) -> None:
-        # The cluster's files are synchronised by the server's first checkpoint; doing it twice costs a second.
+        # The server's first checkpoint synchronises the cluster's files; doing it twice costs a second.
         options = ["--auth=trust", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8"]
         done = subprocess.run(
             [str(self._programs / "initdb"), "-D", str(self.data), "-U", SUPERUSER, *options],

@@ -1,4 +1,4 @@
-"""A server process: started in its own session, waited for, paused, killed and stopped by its process id."""
+"""A server process: started in its own session, awaited, paused, killed and stopped by its process id."""
 
 import contextlib
 import functools
@@ -21,13 +21,13 @@ _lock = threading.Lock()
 
 
 class RigError(Exception):
-    """A server could not be started, or did not do what the rig asked of it."""
+    """A server could not be started, or failed at a request of the rig."""
 
 
 class ServerProcess:
-    """One program with its log file; `ready` is asked again and again until it says yes or the deadline passes."""
+    """One program with its log file; `ready` is polled until it returns true or the deadline passes."""
 
-    address: str  # Where clients find it; every kind of server sets its own.
+    address: str  # The address for clients; each kind of server sets its own.
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Tell how the program ended by itself; None while it runs, and after the rig has stopped it."""
+        """Return the exit code of a program that ended by itself; None while it runs or after `stop`."""
         return None if self._process is None else self._process.poll()
 
     def launch(self) -> None:
@@ -103,7 +103,7 @@ class ServerProcess:
             time.sleep(POLL_SECONDS)
 
     def start(self) -> None:
-        """Start the program and wait until it is ready; one that does not get ready is ended."""
+        """Start the program and wait until it is ready; if it does not become ready, end it."""
         self.launch()
         try:
             self.wait_until_ready()
@@ -112,13 +112,13 @@ class ServerProcess:
             raise
 
     def stop(self) -> None:
-        """Ask the program to end, and kill what is left of it and its workers after the grace period."""
+        """Ask the program to end, and kill it and its workers after the grace period."""
         if self._process is None:
             return
         pids = watcher.tree(self.pid)
         if self.running:
             watcher.send(self.pid, self._stop_signal)
-            # A paused process would take its signal only when it goes on.
+            # A paused process handles its signal only after it continues.
             for pid in pids:
                 watcher.send(pid, signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,13 +126,13 @@ class ServerProcess:
         self._end(pids)
 
     def kill(self) -> None:
-        """End the program and all its workers at once, as a power failure would."""
+        """Kill the program and all its workers at once, as a power failure would."""
         if self._process is None:
             return
         self._end(watcher.signal_tree(self.pid, signal.SIGKILL) if self.running else watcher.tree(self.pid))
 
     def pause(self) -> None:
-        """Stop the program and its workers in their tracks; they keep their connections and answer nothing."""
+        """Pause the program and its workers; they keep their connections and answer nothing."""
         watcher.signal_tree(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -144,7 +144,7 @@ class ServerProcess:
         self.start()
 
     def log_tail(self) -> str:
-        """Return the last lines of the log, for a person to read."""
+        """Return the last lines of the log."""
         try:
             lines = self.log.read_text("utf-8", "replace").splitlines()[-TAIL_LINES:]
         except FileNotFoundError:
@@ -152,15 +152,15 @@ class ServerProcess:
         return "\n".join([f"--- the end of {self.log}", *lines])
 
     def _end(self, pids: Sequence[int]) -> None:
-        """Make sure that the program and the workers it had are gone, and forget them."""
+        """Make sure that the program and its workers are gone, and forget them."""
         process = self._process
-        if process is None:  # Another thread was faster, as when a start is broken off.
+        if process is None:  # Another thread was faster, for example when a start is cancelled.
             return
         if process.poll() is None:
             pids = [*pids, *watcher.signal_tree(process.pid, signal.SIGKILL)]
         process.wait(KILL_SECONDS)
         end = time.monotonic() + KILL_SECONDS
-        # Workers end by themselves after their parent did; the ones that are slow are helped along.
+        # Workers end by themselves after their parent; slow ones are killed.
         while left := [pid for pid in pids if pid != process.pid and watcher.is_running(pid)]:
             for pid in left:
                 watcher.send(pid, signal.SIGKILL)
@@ -172,7 +172,7 @@ class ServerProcess:
 
 
 def tell_watcher(order: str) -> None:
-    """Give an order to the process that cleans up should this one die."""
+    """Send a command to the watcher process, which cleans up if this process dies."""
     with _lock:
         pipe = _watcher_of(os.getpid())
         os.write(pipe, order.encode("utf-8", "surrogateescape") + b"\n")
@@ -180,7 +180,7 @@ def tell_watcher(order: str) -> None:
 
 @functools.cache
 def _watcher_of(_rig: int) -> int:
-    """Start the watcher of this process and return the pipe to it; a forked rig has another pid, and gets its own."""
+    """Start the watcher of this process and return the pipe to it; a forked rig gets its own watcher."""
     read, write = os.pipe()
     os.posix_spawn(
         sys.executable,

@@ -1,4 +1,4 @@
-"""The product itself: abby and any number of guards as processes, set up by `mailwarden init`."""
+"""The product: abby and any number of guards as processes, set up by `mailwarden init`."""
 
 import http.client
 import os
@@ -23,18 +23,18 @@ from rig.zones import ZONES
 
 HOST = "127.0.0.1"
 INIT_SECONDS = 60.0
-# Alone it takes two seconds; a machine that is busy with tests takes ten.
+# Alone it takes two seconds; on a machine that is busy with tests, ten.
 READY_SECONDS = 120.0
-# A little more than the product's own shutdownGracePeriod.
+# A little more than the product's shutdownGracePeriod.
 GRACE_SECONDS = 35.0
 CONFIGURATION_FILES = {"abby": Path("abby/abby/abby.yml"), "guard": Path("guard/core/guard.yml")}
 
-# Keys and values as the YAML file has them, nested.
+# Keys and values of the YAML file, nested.
 Overrides = Mapping[str, object]
 
 
 class Service(ServerProcess):
-    """abby or a guard with a configuration folder of its own, which may be changed between two starts."""
+    """abby or a guard with its own configuration folder, which may be changed between two starts."""
 
     def __init__(self, name: str, kind: str, folder: Path, port: int) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Service(ServerProcess):
         )
 
     def configure(self, overrides: Overrides) -> None:
-        """Merge these keys into the configuration file; a running process takes them up at its restart."""
+        """Merge these keys into the configuration file; a running process reads them at its restart."""
         path = self.folder / CONFIGURATION_FILES[self._kind]
         yaml = YAML()
         configuration = yaml.load(path.read_text("utf-8")) or {}
@@ -60,7 +60,7 @@ class Service(ServerProcess):
             yaml.dump(configuration, file)
 
     def is_healthy(self) -> bool:
-        """Ask /healthz, showing abby's certificate as guard demands."""
+        """Call /healthz with abby's certificate, which guard requires."""
         tls = self.folder / "tls"
         context = ssl.create_default_context(cafile=tls / "ca.crt")
         context.load_cert_chain(tls / "abby.crt", tls / "abby.key")
@@ -81,7 +81,7 @@ class Product:
     folder: Path
     abby: Service
     guards: list[Service] = field(default_factory=list)
-    setup_link: str = ""  # where the first person of the console gets in, once
+    setup_link: str = ""  # the setup link of the first user of the console
 
     @property
     def services(self) -> list[Service]:
@@ -97,16 +97,16 @@ class Product:
 
     @property
     def token(self) -> str:
-        """A static token that may do everything."""
+        """A static token with all permissions."""
         return (self.abby.folder / "token").read_text("ascii").strip()
 
     def start(self) -> None:
-        """Start what is not running yet, side by side."""
+        """Start the services that are not running yet, in parallel."""
         waiting = [service for service in self.services if not service.running]
         start_together([service.start for service in waiting], waiting)
 
     def stop(self) -> None:
-        """Stop abby first, so that no guard loses a request that abby has already taken."""
+        """Stop abby first, so that no guard loses a request that abby has already accepted."""
         self.abby.stop()
         with ThreadPoolExecutor(max(1, len(self.guards))) as threads:
             for stopping in [threads.submit(guard.stop) for guard in self.guards]:
@@ -137,7 +137,7 @@ def install_product(
 ) -> Product:
     """Set the product up without starting it, in FOLDER/config and FOLDER/config-N for the guards after the first.
 
-    `guards` has one mapping a guard, merged into its guard.yml; `abby` is merged into abby.yml.
+    `guards` has one mapping per guard, merged into its guard.yml; `abby` is merged into abby.yml.
     """
     folder = folder.absolute()
     for stale in (*folder.glob("config"), *folder.glob("config-*")):
@@ -165,12 +165,12 @@ def install_product(
 
 
 def dns_of(engines: Engines) -> Overrides:
-    """Return the resolver that guard probes: the rig's, by a name that it serves."""
+    """Return the resolver that guard probes: the rig's, with a name that it serves."""
     return {"servers": [engines.dns.address], "probe": ZONES[0].name}
 
 
 def training_of(engines: Engines) -> Overrides:
-    """Return how guard trains the rig's Rspamd."""
+    """Return guard's settings to train the rig's Rspamd."""
     return {"controller": engines.rspamd.controller_address, "password": PASSWORD, "redis": engines.redis.url}
 
 
@@ -193,7 +193,7 @@ def start_product(
 
 
 def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port: int, guard_port: int) -> str:
-    """Run `mailwarden init` and return what it printed."""
+    """Run `mailwarden init` and return its output."""
     options = {
         "--database-url": database_url,
         "--rspamd": engines.rspamd.address,
@@ -218,7 +218,7 @@ def _initialise(folder: Path, engines: Engines, database_url: str, *, abby_port:
 
 
 def _merge(configuration: dict[str, object], overrides: Overrides) -> None:
-    """Merge mappings key by key; anything else, lists among them, replaces what was there."""
+    """Merge mappings key by key; any other value, such as a list, replaces the old one."""
     for key, value in overrides.items():
         present = configuration.get(key)
         if isinstance(value, Mapping) and isinstance(present, dict):

@@ -1,4 +1,4 @@
-"""Where the servers' programs are on this machine."""
+"""Finds the servers' programs on this machine."""
 
 import shutil
 from pathlib import Path

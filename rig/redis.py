@@ -1,4 +1,4 @@
-"""Redis: keeps what Rspamd learns, in memory only."""
+"""Redis: stores Rspamd's statistics, in memory only."""
 
 import socket
 from pathlib import Path

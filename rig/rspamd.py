@@ -14,7 +14,7 @@ from rig.programs import find_program
 
 HOST = "127.0.0.1"
 STOCK = Path("/etc/rspamd/rspamd.conf")
-SHIPPED = Path(__file__).parents[1] / "deploy" / "rspamd"  # what Mailwarden asks of any Rspamd
+SHIPPED = Path(__file__).parents[1] / "deploy" / "rspamd"  # the settings that Mailwarden requires of any Rspamd
 PASSWORD = "rig"
 OFF = "enabled = false;\n"
 # Without compiled patterns the start takes 15 s of one core, and several times that on a busy machine.
@@ -32,7 +32,7 @@ class Rspamd(ServerProcess):
         milter: bool = False,
         changes: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the text of configuration files that are to differ, by name, where a test needs them wrong."""
+        """Take the text of changed configuration files by name, for tests that need wrong ones."""
         user = servant("_rspamd")
         self._user_name = user
         make_folder(folder)
@@ -44,12 +44,13 @@ class Rspamd(ServerProcess):
         self.url = f"http://{HOST}:{self.port}"
         self.controller_url = f"http://{HOST}:{controller_port}"
         self.controller_address = f"tcp:{HOST}:{controller_port}"
-        self.milter_port = free_port() if milter else None  # where an MTA may ask it without us, to compare
+        # for an MTA that calls Rspamd without Mailwarden, for comparison
+        self.milter_port = free_port() if milter else None
         settings = make_folder(make_folder(folder / "configuration") / "local.d")
         for name, text in {**self._settings(redis, dns, workers, controller_port), **(changes or {})}.items():
             (settings / name).write_text(text, "ascii")
         places = {"LOCAL_CONFDIR": settings.parent, "DBDIR": self._state, "RUNDIR": runtime, "LOGDIR": runtime}
-        # It refuses to run as root: its main process hands the workers over to this user.
+        # It refuses to run as root: its main process switches the workers to this user.
         identity = [] if user is None else ["-u", user, "-g", user]
         super().__init__(
             "rspamd",
@@ -64,7 +65,7 @@ class Rspamd(ServerProcess):
         )
 
     def start(self) -> None:
-        """Start it with the patterns that an earlier run compiled, and keep the ones this run compiles."""
+        """Start it with the cached patterns, and cache those that this run compiles."""
         restore_patterns(self._state, self._user_name)
         super().start()
         save_patterns(self._state)
@@ -77,7 +78,7 @@ class Rspamd(ServerProcess):
         return all(self._ask(port, "GET", "/ping", timeout=1.0).strip() == b"pong" for port in (None, self.port))
 
     def scan(self, message: bytes, headers: Mapping[str, str] | None = None) -> dict[str, object]:
-        """Ask what Rspamd thinks of a message; the headers carry the envelope (From, Rcpt, IP, Helo)."""
+        """Scan a message; the headers carry the envelope (From, Rcpt, IP, Helo)."""
         answer = json.loads(self._ask(None, "POST", "/checkv2", body=message, headers=headers, timeout=60.0))
         if not isinstance(answer, dict):
             raise RigError("Rspamd did not answer with an object")
@@ -93,7 +94,7 @@ class Rspamd(ServerProcess):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send a request to the port, or to the unix socket where none is given."""
+        """Send a request to the port, or to the unix socket if none is given."""
         connection = http.client.HTTPConnection(HOST, port, timeout=timeout)
         if port is None:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -113,10 +114,10 @@ class Rspamd(ServerProcess):
         return f'bind_socket = "{HOST}:{self.milter_port}";\nmilter = yes;\ncount = {workers};\n{scan}\n'
 
     def _settings(self, redis: str, dns: str, workers: int, controller_port: int) -> dict[str, str]:
-        """Write what differs from the stock configuration, by file."""
+        """Return the differences from the stock configuration, by file."""
         sockets = f'["{self.socket} mode=0666", "{HOST}:{self.port}"]'
         return {
-            # A dead name server must not cost seconds a message.
+            # A dead name server must not cost seconds per message.
             "options.inc": (
                 f'dns {{ nameserver = ["{dns}"]; timeout = 0.5s; retransmits = 1; }}\n'
                 + (SHIPPED / "options.inc").read_text("ascii")

@@ -1,8 +1,8 @@
-"""Harmless messages that every engine knows: a plain one, the antivirus test file and the spam test text."""
+"""Harmless messages that every engine detects: a plain one, the antivirus test file and the spam test text."""
 
 from email.utils import formatdate
 
-# Put together here, so that no scanner takes this file for what it describes.
+# Assembled here, so that no scanner detects this file.
 EICAR = b"X5O!P%@AP[4\\PZX54(P^)7CC)7}$" + b"EICAR-STANDARD-" + b"ANTIVIRUS-TEST-FILE!$H+H*"
 GTUBE = b"XJS*C4JDBQADN1.NSBN3*2IDNEN*" + b"GTUBE-STANDARD-ANTI-UBE-TEST-" + b"EMAIL*C.34X"
 
@@ -14,12 +14,12 @@ def plain_message(sender: str = "alice@pass.example", subject: str = "Minutes of
 
 
 def spam_message(sender: str = "alice@pass.example") -> bytes:
-    """Make a message with the text that every spam filter takes for spam."""
+    """Return a message with the text that every spam filter detects."""
     return _head(sender, "A test of the spam filter") + b"Content-Type: text/plain\r\n\r\n" + GTUBE + b"\r\n"
 
 
 def malware_message(sender: str = "alice@pass.example") -> bytes:
-    """Make a message with the file that every antivirus takes for malware as its attachment."""
+    """Return a message with the file that every antivirus detects as its attachment."""
     lines = [
         b"Content-Type: multipart/mixed; boundary=rig",
         b"",

@@ -1,4 +1,4 @@
-"""A resolver that misbehaves on demand: it hands questions on to the rig's, or fails them in a chosen way."""
+"""A resolver that fails on demand: it forwards queries to the rig's, or fails them in a chosen way."""
 
 import socket
 import threading
@@ -19,7 +19,7 @@ Mood = Literal["steady", "silent", "servfail", "slow", "nxdomain"]
 
 
 class UnsteadyDns:
-    """Answers UDP questions in threads of its own; `mood` may be changed at any time."""
+    """Answers UDP queries in its own threads; `mood` may be changed at any time."""
 
     def __init__(self, behind: str) -> None:
         host, _, port = behind.rpartition(":")
@@ -57,7 +57,7 @@ class UnsteadyDns:
             reply = _failure(question, mood) if mood in ("servfail", "nxdomain") else self._ask(question)
             self._socket.sendto(reply, caller)
         except (OSError, dns.exception.DNSException):
-            return  # the caller asks again, or gives up
+            return  # the client retries, or gives up
 
     def _ask(self, question: bytes) -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:

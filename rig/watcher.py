@@ -1,7 +1,7 @@
-"""Ends what a rig started when the rig itself dies: a small process of its own that reads what to end from a pipe.
+"""Ends the processes of a rig when the rig itself dies: a small process that reads commands from a pipe.
 
-It is run as a plain script, so that it starts in milliseconds and does not depend on the rig's own imports.
-A parent-death signal would not do: it fires when the thread that started a server ends, and it reaches no workers.
+It runs as a plain script, so that it starts in milliseconds and does not depend on the rig's imports. A parent-death
+signal is no alternative: it fires when the thread that started a server ends, and it does not reach workers.
 """
 
 import contextlib
@@ -15,21 +15,21 @@ POLL_SECONDS = 1.0
 
 
 def start_time(pid: int) -> str | None:
-    """Tell when a process began, in clock ticks since boot; with the pid it names one process for good."""
+    """Return the start time of a process, in clock ticks since boot; pid and start time identify a process."""
     status = _status(pid)
     return None if status is None else status[19]
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process exists and has not ended; one that only waits to be reaped has ended."""
+    """Return whether a process exists and has not ended; a zombie has ended."""
     status = _status(pid)
     return status is not None and status[0] not in {"Z", "X"}
 
 
 def tree(pid: int) -> list[int]:
-    """List a process, its process group and all below them.
+    """Return a process, its process group and all their descendants.
 
-    The group finds workers that a killed parent left behind, the tree finds PostgreSQL's, which leave the group.
+    The group has workers that a killed parent left behind, the tree has PostgreSQL's, which leave the group.
     """
     children: dict[int, list[int]] = {}
     found = [pid]
@@ -66,12 +66,12 @@ def _status(pid: int) -> list[str] | None:
 
 
 def _watch() -> None:
-    """Follow the rig's orders until its end: `watch PID TIME`, `forget PID TIME`, `remove FOLDER`, `keep FOLDER`."""
+    """Follow the rig's commands until its end: `watch PID TIME`, `forget PID TIME`, `remove FOLDER`, `keep FOLDER`."""
     rig = os.getppid()
     watched: dict[str, None] = {}
     folders: dict[str, None] = {}
     rest = b""
-    # A child that the rig forked may hold the pipe open after the rig's death, so its parent is looked at as well.
+    # A child that the rig forked may hold the pipe open after the rig's death, so the parent is checked as well.
     while os.getppid() == rig:
         if not select.select([0], [], [], POLL_SECONDS)[0]:
             continue
@@ -88,7 +88,7 @@ def _watch() -> None:
                 kept.pop(subject, None)
     for subject in watched:
         pid, _, began = subject.partition(" ")
-        if start_time(int(pid)) in {began, None}:  # Any other time is that of a stranger who got the same pid.
+        if start_time(int(pid)) in {began, None}:  # With any other start time the pid belongs to another process.
             signal_tree(int(pid), signal.SIGKILL)
     for folder in folders:
         _unmount_below(folder)
@@ -96,7 +96,7 @@ def _watch() -> None:
 
 
 def _unmount_below(folder: str) -> None:
-    """Take away the small disks that the rig had mounted in a folder of its own."""
+    """Unmount the small file systems of the rig in a folder."""
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - see tree
         places = [line.split(" ")[1] for line in file]
     for place in places:

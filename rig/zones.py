@@ -1,4 +1,4 @@
-"""The test domains as data: what the name server says about each of them."""
+"""The test domains as data: the records of each."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,7 +24,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class DeadZone:
-    """A domain about which no answer can be had: `deny` never answers a query, `refuse` refuses it."""
+    """A domain without an answer: `deny` never answers a query, `refuse` rejects it."""
 
     name: str
     kind: Literal["deny", "refuse"]
@@ -40,14 +40,14 @@ ZONES = (
     Zone("strict.example", "192.0.2.40", "v=spf1 mx -all", "v=DMARC1; p=reject; adkim=s; aspf=s", dkim=True),
     Zone("softfail.example", "192.0.2.50", "v=spf1 mx ~all", "v=DMARC1; p=none"),
     Zone("neutral.example", "192.0.2.60", "v=spf1 mx ?all"),
-    # No host at all may send mail for this one.
+    # No host may send mail for this one.
     Zone("fail.example", "192.0.2.70", "v=spf1 -all", "v=DMARC1; p=reject"),
     Zone("redirect.example", "192.0.2.11", "v=spf1 redirect=pass.example"),
-    # A record that includes itself without end, and one that is no record.
+    # A record that includes itself without end, and an invalid record.
     Zone("loop.example", "192.0.2.80", "v=spf1 include:loop.example -all"),
     Zone("broken.example", "192.0.2.90", "v=spf1 ip4:not-an-address -all", "v=DMARC1; p=nonsense"),
     Zone("bare.example", "192.0.2.100"),
-    # Where the mail goes to.
+    # The destination of mail.
     Zone("company.example", "192.0.2.200", "v=spf1 mx -all", "v=DMARC1; p=reject", dkim=True),
 )
 

@@ -1,1 +1,1 @@
-"""Hostile input made on purpose, and what the product must answer to it."""
+"""Hostile input, and the responses that the product must give."""

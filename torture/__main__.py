@@ -1,4 +1,4 @@
-"""`make torture`: everything that is made to break a mail scanner, sent through the front door of the real product."""
+"""`make torture`: sends input that breaks mail scanners through the real product."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 async def run(product: Product, kinds: Sequence[str], phases: int) -> Results:
-    """Run the kinds in order and print what they brought."""
+    """Run the kinds in order and print their results."""
     results = Results()
     for kind in kinds:
         began = time.monotonic()

@@ -1,7 +1,6 @@
-"""Ambiguous messages that carry the EICAR test file: mail readers disagree on where, or whether, it is there.
+"""Ambiguous messages with the EICAR test file: mail clients disagree on its place, or whether it is there.
 
-Of each, our parser must show a part that holds the file, or the message must be reported as ambiguous or beyond a
-limit: none may pass in silence.
+For each, our parser must show a part with the file, or the message must be reported as ambiguous or beyond a limit.
 """
 
 from base64 import encodebytes
@@ -29,7 +28,7 @@ def ambiguous() -> Iterator[Ambiguous]:
 
 
 def _encodings() -> Iterator[tuple[str, bytes]]:
-    """Transfer encodings written as no reader expects."""
+    """Transfer encodings in unexpected spellings."""
     spellings = {
         "upper case": b"BASE64", "trailing space": b"base64   ", "tab before": b"\tbase64", "folded": b"\r\n base64",
         "folded twice": b"\r\n \r\n base64", "comment after": b"base64 (really)", "comment before": b"(really) base64",
@@ -47,7 +46,7 @@ def _encodings() -> Iterator[tuple[str, bytes]]:
 
 
 def _encoding_names() -> Iterator[tuple[str, bytes]]:
-    """The name of the encoding's header, and how often it comes."""
+    """The name of the encoding's header, and its repetition."""
     heads = {
         "space before colon": b"Content-Transfer-Encoding : base64\r\n",
         "tab before colon": b"Content-Transfer-Encoding\t: base64\r\n",
@@ -73,7 +72,7 @@ def _encoding_names() -> Iterator[tuple[str, bytes]]:
 
 
 def _types() -> Iterator[tuple[str, bytes]]:
-    """Content types in two minds."""
+    """Contradictory content types."""
     body = b"--b\r\n" + FILE + b"--b--\r\n"
     heads = {
         "twice, multipart first": MIXED + b"Content-Type: text/plain\r\n",
@@ -113,7 +112,7 @@ def _types() -> Iterator[tuple[str, bytes]]:
 
 
 def _boundaries() -> Iterator[tuple[str, bytes]]:
-    """The boundary parameter, written in many ways; the body uses `b`, or what the second column says."""
+    """The boundary parameter in many spellings; the body uses `b`, or the value of the second column."""
     forms: dict[str, tuple[bytes, bytes]] = {
         "two, the first used": (b"boundary=b; boundary=c", b"b"),
         "two, the last used": (b"boundary=c; boundary=b", b"b"),

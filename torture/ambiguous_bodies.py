@@ -21,7 +21,7 @@ def line_ends() -> Iterator[tuple[str, bytes]]:
 
 
 def places() -> Iterator[tuple[str, bytes]]:
-    """Places where some readers do not look."""
+    """Places that some parsers skip."""
     end = b"--b\r\n\r\nhi\r\n--b--\r\n"
     yield "place, preamble", multi(MIXED, EICAR + b"\r\n" + end)
     yield "place, preamble as a part", multi(MIXED, FILE + b"\r\n" + end)

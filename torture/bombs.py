@@ -1,7 +1,7 @@
-"""Structural bombs: messages that cost a careless reader seconds or gigabytes, made here and nowhere stored.
+"""Structural bombs: messages that cost a careless parser seconds or gigabytes, generated and never stored.
 
-Each bomb is a name, a function that makes its bytes, and whether the structure guard must trip on it. Those that
-need not trip must be parsed within the time of an ordinary message.
+Each bomb is a name, a function that makes its bytes, and whether the structure check must trip on it. The others must
+be parsed within the time of an ordinary message.
 """
 
 import io
@@ -27,7 +27,7 @@ class Bomb(NamedTuple):
 
 
 def bombs() -> Iterator[Bomb]:
-    """Yield every bomb; the bytes are made when `make` is called, for some of them are 50 MiB."""
+    """Yield every bomb; the bytes are made when `make` is called, because some are 50 MiB."""
     for name, make, trips in (*_NESTING, *_WIDTH, *_HEADERS, *_FIELDS, *_LINES, *_CONTENT):
         yield Bomb(name, make, trips)
 

@@ -1,4 +1,4 @@
-"""What a torture case is, and how one is sent: raw bytes over a connection, the answer read to its end."""
+"""A torture case, and the function that sends it: raw bytes over a connection, the response read to its end."""
 
 import asyncio
 import json
@@ -7,14 +7,14 @@ import ssl
 from dataclasses import dataclass
 
 SUBMIT = "/v1/messageQueue/submitEmail"
-CLOSED = 0  # the expected status of a connection that is closed without an answer
+CLOSED = 0  # the expected status of a connection that is closed without a response
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One status, the error code in its body, and how many answers may come (100 Continue is none)."""
+    """One status, the error code in its body, and the permitted number of responses (100 Continue does not count)."""
 
     status: int
     error: str = ""
@@ -23,7 +23,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Bytes to send; `{TOKEN}` in them becomes a usable token. `pauses` are seconds to wait between the pieces."""
+    """Bytes to send; `{TOKEN}` in them becomes a valid token. `pauses` are seconds to wait between the pieces."""
 
     name: str
     pieces: tuple[bytes, ...]
@@ -33,7 +33,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came back."""
+    """The response to a case."""
 
     case: Case
     status: int
@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Return whether this is one of the answers the case allows, in our own form."""
+        """Return whether the case allows this response, and it is in our format."""
         form = self.status in (CLOSED, 200) or (bool(self.error) and self.request_id)
         return form and Expected(self.status, self.error, self.answers) in self.case.expected
 
@@ -51,7 +51,7 @@ class Outcome:
 async def run_http_case(
     host: str, port: int, ssl_context: ssl.SSLContext | None, token: str, case: Case, *, timeout: float = 60.0
 ) -> Outcome:
-    """Send the case on a connection of its own and return what came back."""
+    """Send the case on its own connection and return the outcome."""
     reader, writer = await asyncio.open_connection(host, port, ssl=ssl_context, limit=2**24)
     try:
         sending = asyncio.create_task(_send(writer, token, case))
@@ -63,7 +63,7 @@ async def run_http_case(
 
 
 def read_outcome(case: Case, raw: bytes) -> Outcome:
-    """Take the raw answer apart."""
+    """Parse the raw response."""
     finals = [int(status) for status in _STATUS.findall(raw) if not status.startswith(b"1")]
     if not finals:
         return Outcome(case, CLOSED, "", 0, request_id=False)
@@ -83,11 +83,11 @@ async def _send(writer: asyncio.StreamWriter, token: str, case: Case) -> None:
             writer.write(piece.replace(b"{TOKEN}", token.encode()))
             await writer.drain()
     except OSError:
-        pass  # the server hung up in the middle, which some cases are meant to bring about
+        pass  # the server closed the connection early, as some cases intend
 
 
 async def _read_answer(reader: asyncio.StreamReader, timeout: float) -> bytes:
-    """Read until the server hangs up, or is quiet for half a second after a final answer."""
+    """Read until the server closes the connection, or is quiet for half a second after a final response."""
     loop = asyncio.get_running_loop()
     end, raw = loop.time() + timeout, b""
     while (left := end - loop.time()) > 0:

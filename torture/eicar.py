@@ -1,6 +1,6 @@
-"""The EICAR test file and the pieces of which ambiguous messages are made.
+"""The EICAR test file and the pieces of ambiguous messages.
 
-The test file is put together at run time, so that no file of ours holds it.
+The test file is assembled at run time, so that no file of ours contains it.
 """
 
 from base64 import b64encode, encodebytes
@@ -17,7 +17,7 @@ FILE = BINARY + CTE + NAMED + b"\r\n" + LINES
 
 
 def part(head: bytes, body: bytes = LINES) -> bytes:
-    """Put one part into a sound multipart, behind a harmless text."""
+    """Put one part into a valid multipart, behind a harmless text."""
     text = b"--b\r\nContent-Type: text/plain\r\n\r\nhello\r\n"
     return TOP + MIXED + b"\r\n" + text + b"--b\r\n" + head + b"\r\n" + body + b"\r\n--b--\r\n"
 

@@ -1,4 +1,4 @@
-"""Raw HTTP byte streams that break the rules, or bend them, and what must be answered to each: never two answers."""
+"""Raw HTTP byte streams that violate or stretch the rules, with the expected response: never two responses."""
 
 from collections.abc import Iterator
 
@@ -238,7 +238,7 @@ def _expectations() -> Iterator[Case]:
 
 
 def _paces() -> Iterator[Case]:
-    """Yield the cases that wait: run them with short deadlines, or leave them out by their name."""
+    """Yield the cases that wait: run them with short deadlines, or skip them by their name."""
     yield _case("slow: nothing at all", b"", GONE)
     yield _case("slow: half a request line", b"GET /heal", SLOW)
     yield _case("slow: half a head", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-", SLOW)

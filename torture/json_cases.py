@@ -1,4 +1,4 @@
-"""`parameters` records that are no JSON, or JSON of another shape, and the code each must get."""
+"""`parameters` records that are invalid JSON or have another shape, and the expected error code."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ Row = tuple[str, bytes, Expected]
 
 
 def record(border: Fields | None = None, **more: object) -> bytes:
-    """Return a record with some fields of the border data replaced, and more beside it."""
+    """Return a record with some fields of the border data replaced, and additional ones."""
     return json.dumps({"borderMtaData": {**_BORDER, **(border or {})}, **more}).encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Bombs and ambiguous messages through the front door: what is answered, and what history says it took."""
+"""Sends bombs and ambiguous messages to the product, and checks the response and the duration in history."""
 
 import asyncio
 import time
@@ -10,10 +10,10 @@ from torture.bombs import Bomb
 from torture.results import Result
 
 STRUCTURE_MILLISECONDS = 250.0
-# A structure check that was late because the machine was busy elsewhere is not late again and again.
+# A structure check that was late because of other load is not late again and again.
 TRIES = 3
 HISTORY_SECONDS = 5.0
-# What the front door takes, less the envelope and the frame of the upload.
+# The product's size limit, less the envelope and the frame of the upload.
 LARGEST = 52_428_800 - 1_024
 CONSPICUOUS = {"analysis.mime-ambiguous", "analysis.structure-limit"}
 
@@ -25,7 +25,8 @@ def caller_of(product: Product) -> Caller:
 async def run_bomb(caller: Caller, bomb: Bomb, limit: float = STRUCTURE_MILLISECONDS) -> Result:
     """Submit a bomb; its structure check may take `limit` milliseconds.
 
-    One that need not trip may still cost an engine its deadline: the message is then undecided, and harms no other.
+    A bomb that need not trip may still cost an engine its deadline: the message is then undecided, and affects no
+    other.
     """
     message = (await asyncio.to_thread(bomb.make))[:LARGEST]
     wrong, took, answered = "", 0.0, 0.0
@@ -67,7 +68,7 @@ def _misjudged(answer: Answer, *, trips: bool) -> str:
 
 
 async def run_ambiguous(caller: Caller, message: Ambiguous) -> Result:
-    """Submit an ambiguous message with malware in it: the malware is found, or the ambiguity is told."""
+    """Submit an ambiguous message with malware in it: the malware or the ambiguity must be reported."""
     began = time.monotonic()
     try:
         answer = await caller.submit(message.raw)
@@ -83,7 +84,7 @@ async def run_ambiguous(caller: Caller, message: Ambiguous) -> Result:
 
 
 async def structure_milliseconds(caller: Caller, ggrid: str) -> float | None:
-    """Return what the structure check took by history's account, or None where it was not finished."""
+    """Return the duration of the structure check from history, or None if it did not finish."""
     end = time.monotonic() + HISTORY_SECONDS
     answer = await caller.call("GET", f"/v1/messages/{ggrid}")
     while answer.status == 404 and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Multipart bodies that are broken, truncated or read differently by different readers, and the code each must get."""
+"""Multipart bodies that are broken, truncated or ambiguous, and the expected error code."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What became of each case, the table at the end, and the one line that sums the run up."""
+"""The result of each case, the table at the end, and the summary line."""
 
 import sys
 import time
@@ -10,18 +10,18 @@ QUIET_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case that was run; `wrong` says what came instead of what was expected, and is empty where all was right."""
+    """One case that was run; `wrong` has the unexpected result, and is empty if all was right."""
 
     kind: str
     name: str
     wrong: str
-    milliseconds: float  # until the answer was there
-    structure: float = 0.0  # what the structure check took of them
+    milliseconds: float  # until the response arrived
+    structure: float = 0.0  # of them for the structure check
 
 
 @dataclass(slots=True)
 class Results:
-    """All results so far; each wrong one is printed as it comes."""
+    """All results so far; each wrong one is printed at once."""
 
     all: list[Result] = field(default_factory=list)
 
@@ -39,13 +39,13 @@ class Results:
         return [result for result in self.all if result.kind == kind]
 
     def summary(self) -> str:
-        """Return the last line; the slowest is the structure check that took longest."""
+        """Return the summary line; the slowest is the structure check that took longest."""
         slowest = max((result.structure for result in self.all), default=0.0)
         return f"torture {len(self.all)} cases {len(self.wrong)} wrong slowest {slowest:.0f} ms"
 
 
 class Progress:
-    """Writes over its last line at a terminal; elsewhere it writes a line now and then."""
+    """Overwrites its last line on a terminal; otherwise it prints a line now and then."""
 
     def __init__(self) -> None:
         self._shown = 0.0

@@ -1,4 +1,4 @@
-"""One run for each kind of torture, over the same product, with progress while it goes."""
+"""One run for each kind of torture, over the same product, with progress output."""
 
 import asyncio
 import time
@@ -66,7 +66,7 @@ RUNS: dict[str, Run] = {
 
 
 async def run_cases(kind: str, product: Product, results: Results, cases: Sequence[Case]) -> None:
-    """Run raw cases, each on a connection of its own."""
+    """Run raw cases, each on its own connection."""
     context, token = caller_context(product.ca), product.token
 
     async def run_one(_: Caller, case: Case) -> Result:

@@ -1,4 +1,4 @@
-"""Wraps multipart bodies and `parameters` records into whole requests, so that all cases go through the front door."""
+"""Wraps multipart bodies and `parameters` records into whole requests, so that all cases go through the product."""
 
 from torture.cases import SUBMIT, Case, Expected
 

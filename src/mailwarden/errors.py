@@ -1,11 +1,11 @@
-"""Every error of the product once, with the code that callers see."""
+"""Every error of the product, with the code that callers see."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 
 class MailwardenError(Exception):
-    """An error a caller may see: a code for machines, a sentence for people, details where they help."""
+    """An error for callers: a code for programs, a sentence for people, and details."""
 
     code: ClassVar[str] = "internal_error"
 
@@ -42,7 +42,7 @@ class MethodNotAllowed(MailwardenError):
 
 
 class BadRequest(MailwardenError):
-    """The bytes were not a request that the server can read."""
+    """The bytes are not a valid HTTP request."""
 
     code = "bad_request"
 
@@ -53,7 +53,7 @@ class RequestTimeout(MailwardenError):
     code = "request_timeout"
 
 
-# Who calls, and what they may do
+# Authentication and permissions
 
 
 class Unauthenticated(MailwardenError):
@@ -81,13 +81,13 @@ class GlobalScopeForbidden(MailwardenError):
 
 
 class LoginFailed(MailwardenError):
-    """A person could not be told from a stranger; the sentence never says which part was wrong."""
+    """The login failed; the sentence never shows which part was wrong."""
 
     code = "login_failed"
 
 
 class LinkSpent(MailwardenError):
-    """A setup link is unknown, used or too old."""
+    """A setup link is unknown, used or expired."""
 
     code = "link_spent"
 
@@ -96,7 +96,7 @@ class UnsuitablePassword(MailwardenError):
     code = "unsuitable_password"
 
 
-# The shape of what was sent
+# Syntax and shape of the input
 
 
 class UnsupportedMediaType(MailwardenError):
@@ -144,18 +144,18 @@ class PayloadTooLarge(MailwardenError):
 
 
 class InvalidQuery(MailwardenError):
-    """A search of history that cannot be read; the sentence says what and where."""
+    """A search of history is invalid; the sentence has the reason and the position."""
 
     code = "invalid_query"
 
 
 class SearchTooBroad(MailwardenError):
-    """A search of history that would take too long over its time range."""
+    """A search of history would take too long over its time range."""
 
     code = "search_too_broad"
 
 
-# What the request names
+# Objects that the request names
 
 
 class TenantNotFound(MailwardenError):
@@ -179,7 +179,7 @@ class LearningFull(MailwardenError):
 
 
 class OtherMessage(MailwardenError):
-    """The bytes that were given are not those of the message they were given for."""
+    """The uploaded bytes are not those of the named message."""
 
     code = "other_message"
 
@@ -209,12 +209,12 @@ class DomainTaken(MailwardenError):
 
 
 class LastAdministrator(MailwardenError):
-    """Without this person nobody could administer the deployment."""
+    """The change would leave the deployment without an administrator."""
 
     code = "last_administrator"
 
 
-# What may be in a list
+# List entries
 
 
 class TooManyEntries(MailwardenError):
@@ -226,7 +226,7 @@ class InvalidEntry(MailwardenError):
 
 
 class EntryTooBroad(MailwardenError):
-    """The entry is well written and would cover what belongs to many."""
+    """The entry is valid and would match the values of many owners."""
 
     code = "entry_too_broad"
 
@@ -235,7 +235,7 @@ class ListFull(MailwardenError):
     code = "list_full"
 
 
-# What the service cannot do now
+# Temporary failures of the service
 
 
 class RateLimited(MailwardenError):
@@ -249,13 +249,13 @@ class CoreUnreachable(MailwardenError):
 
 
 class CoreError(MailwardenError):
-    """A guard answered what no guard answers."""
+    """A guard sent an invalid response."""
 
     code = "core_error"
 
 
 class ProviderUnreachable(MailwardenError):
-    """The organisation's own login does not answer."""
+    """The OpenID provider does not answer."""
 
     code = "provider_unreachable"
 
@@ -290,16 +290,16 @@ class AnalysisTimeout(MailwardenError):
     code = "analysis_timeout"
 
 
-# What stops a process from starting, or a command from doing its work
+# Errors that stop a process or a command
 
 
 class ConfigurationError(MailwardenError):
-    """The configuration has mistakes; the message lists every one with its place."""
+    """The configuration has mistakes; the message lists each with its place."""
 
     code = "configuration_error"
 
 
 class CommandError(MailwardenError):
-    """A command cannot go on; the message says why and what to do."""
+    """A command cannot continue; the message has the reason and the remedy."""
 
     code = "command_error"

@@ -18,7 +18,7 @@ from mailwarden.serving.client_names import ABBY_NAME
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 825
 CERTIFICATE, KEY = "ca.crt", "ca.key"
-# What each certificate is for. abby listens, and calls guards, who know it by its name; guard listens alone.
+# The usage of each certificate. abby listens and calls guards, which check its name; guard only listens.
 PROGRAMS = {
     "abby": ((ABBY_NAME,), (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)),
     "guard": ((), (ExtendedKeyUsageOID.SERVER_AUTH,)),
@@ -36,7 +36,7 @@ class Authority:
 def make_certificates(folder: Path, names: Sequence[str], ca_folder: Path | None = None) -> None:
     """Write ca.crt and the certificates of abby and guard for these host names and addresses into the folder.
 
-    The authority's key is in `ca_folder`, or in the same folder; an authority that exists there signs, and is kept.
+    The CA's key is in `ca_folder`, or in the same folder; an existing CA is kept and signs.
     """
     ca_folder = ca_folder or folder
     for each in (folder, ca_folder):
@@ -66,7 +66,7 @@ def _make_authority(folder: Path) -> Authority:
 
 
 def renew_certificates(folder: Path, names: Sequence[str], ca_folder: Path | None = None) -> None:
-    """Sign abby's and guard's certificates anew, for the names that each has and for those given."""
+    """Renew the certificates of abby and guard, for their current names and those given."""
     authority = _read_authority(ca_folder or folder)
     try:
         trusted = x509.load_pem_x509_certificate((folder / CERTIFICATE).read_bytes())
@@ -176,7 +176,7 @@ def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Put a file in its place at once: who reads it meanwhile has the old one or the new one, whole."""
+    """Replace a file atomically: a reader gets the old or the new file, never a part."""
     beside = path.with_name(f"{path.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -1,4 +1,4 @@
-"""What a subcommand is: its example, its arguments, and what it does."""
+"""The definition of a subcommand, and options that several subcommands share."""
 
 import argparse
 import getpass
@@ -19,7 +19,7 @@ DEFAULT_CONFIG = "/etc/mailwarden"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand; `run` returns the exit code and raises CommandError where it cannot go on."""
+    """One subcommand; `run` returns the exit code, or raises CommandError."""
 
     example: str
     arguments: Callable[[argparse.ArgumentParser], None]
@@ -27,7 +27,7 @@ class Command:
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--config`, the folder that holds abby/, guard/ and tls/."""
+    """Add `--config`, the folder with abby/, guard/ and tls/."""
     parser.add_argument(
         "--config",
         type=Path,
@@ -38,7 +38,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
 
 
 def operator() -> Actor:
-    """Return who runs the command, as the audit names them."""
+    """Return the user of the command, as the audit log names it."""
     return Actor(f"cli:{getpass.getuser()}")
 
 
@@ -58,7 +58,7 @@ def abby_url(options: argparse.Namespace) -> str:
 
 
 def abby_authority(options: argparse.Namespace) -> Path | None:
-    """Return the authority that abby's certificate is verified against; None is those that the system trusts."""
+    """Return the CA file to verify abby's certificate; None uses the system's CAs."""
     if options.ca and not options.ca.is_file():
         raise CommandError(f"There is no certificate authority at {options.ca}.")
     ca: Path = options.ca or options.config / "tls/ca.crt"
@@ -72,7 +72,7 @@ def add_action(
     example: str,
     arguments: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.ArgumentParser:
-    """Add an action of a command, with its help and an example; `list` can also be called `ls`."""
+    """Add an action of a command, with its help and an example; `ls` is an alias of `list`."""
     action = actions.add_parser(
         name,
         aliases=["ls"] if name == "list" else [],
@@ -81,7 +81,7 @@ def add_action(
         epilog=f"Example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    action.set_defaults(action=name)  # also when the alias was used
+    action.set_defaults(action=name)  # also if the alias was used
     if arguments is not None:
         arguments(action)
     return action

@@ -1,4 +1,4 @@
-"""`mailwarden config check`: every mistake of the configuration at once, each with its file, line and key."""
+"""`mailwarden config check`: reports all mistakes of the configuration, each with its file, line and key."""
 
 import argparse
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from mailwarden.settings.reader import Mistake, Mistakes, NotADocument, line_of,
 
 
 def check(folder: Path) -> list[Mistake]:
-    """Return every mistake in the files of the configuration folder; a process whose file is absent is not here."""
+    """Return every mistake in the files of the configuration folder; files of absent processes are skipped."""
     mistakes: list[Mistake] = []
     found = False
     for path, kind in ((guard.PATH, guard.GuardConfig), (abby.PATH, abby.AbbyConfig)):
         try:
             if not (folder / path).exists():
                 continue
-        except OSError as error:  # a folder that this user may not look into
+        except OSError as error:  # a folder that this user may not read
             return [Mistake(str(folder), 1, "", f"cannot be read: {error.strerror}")]
         found = True
         try:
@@ -36,7 +36,7 @@ def check(folder: Path) -> list[Mistake]:
 
 
 def ignored_entries(folder: Path) -> list[Mistake]:
-    """Return the entries of the configuration that are permitted and have no effect."""
+    """Return the configured entries that are valid and have no effect."""
     path = folder / abby.PATH
     try:
         document = load(path) if path.exists() else None

@@ -1,4 +1,4 @@
-"""`mailwarden database`: brings the database to this version's tables."""
+"""`mailwarden database`: brings the database to the schema of this version."""
 
 import argparse
 import asyncio
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 def add_database_options(parser: argparse.ArgumentParser) -> None:
-    """Add what tells which database to use: its address, or the configuration that holds it."""
+    """Add the options that select the database: its URL, or the configuration folder."""
     add_config_option(parser)
     parser.add_argument("--database-url", metavar="URL", help="PostgreSQL address (default: from abby.yml)")
 
 
 def database_url(options: argparse.Namespace) -> str:
-    """Return the address that was given, or the one in abby's configuration."""
+    """Return the URL of the database from the option, or from abby's configuration."""
     if getattr(options, "database_url", None):  # commands that call abby have no such option
         return str(options.database_url)
     folder: Path = options.config
@@ -35,7 +35,7 @@ def database_url(options: argparse.Namespace) -> str:
 
 
 def said_by_driver(error: StorageUnavailable) -> str:
-    """Return the sentence with what a person at the terminal needs besides: what the driver said."""
+    """Return the sentence with the driver's error, for the user at the terminal."""
     return f"{error.message} ({error.__cause__})" if error.__cause__ and str(error.__cause__) else error.message
 
 
@@ -44,7 +44,7 @@ def unreachable(error: StorageUnavailable) -> CommandError:
 
 
 def ask_database(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
-    """Return the answer of the database that the options name; one that is away is told to the person."""
+    """Run a query on the selected database; raise CommandError with the driver's error if it is unavailable."""
 
     async def ask() -> T:
         database = Database(database_url(options), pool_size=1)
@@ -60,7 +60,7 @@ def ask_database(options: argparse.Namespace, question: Callable[[Database], Awa
 
 
 async def find_tenant(database: Database, named: str) -> Tenant:
-    """Return the tenant of this name or uid; who names none is told where they are shown."""
+    """Return the tenant of this name or UUID; the error says how to list the tenants."""
     for tenant in await TenantStore(database).list(Scope.deployment()):
         if named.casefold() in (tenant.name.casefold(), str(tenant.uid)):
             return tenant

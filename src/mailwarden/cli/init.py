@@ -1,4 +1,4 @@
-"""`mailwarden init`: certificates, configuration, a first token and the database's tables."""
+"""`mailwarden init`: creates certificates, configuration, a first token and the database's tables."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ from mailwarden.serving.client_names import ABBY_NAME
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
 CONTENTS = "secrets/contents"
-# The engines whose address `templates/guard.yml` has.
+# The engines with an address in `templates/guard.yml`.
 _ADDRESSED = tuple(engine for engine in ENGINES if engine.shipped_address)
 
 
@@ -133,7 +133,7 @@ def _make(folder: Path, ca_folder: Path | None, arguments: argparse.Namespace) -
         _make_secrets(folder, token)
         _make_certificates(folder / "tls", ca_folder, _names(arguments))
     except (OSError, CommandError):
-        # What went wrong is mended, and the same command given again.
+        # The operator fixes the cause and runs the same command again.
         for path in (guard.PATH, abby.PATH):
             (folder / path).unlink(missing_ok=True)
         raise
@@ -161,7 +161,7 @@ def _make_certificates(folder: Path, ca_folder: Path | None, names: list[str]) -
 
 
 def _keep_or_make(path: Path) -> str:
-    """Make a secret, unless there is one: what was sealed with it would be lost."""
+    """Make a secret unless it exists: a new one would lose everything that was encrypted with the old one."""
     if path.exists():
         return f"{path} is there and is kept"
     write_ring(path, [new_key()])
@@ -182,7 +182,7 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def _print_setup_link(folder: Path, arguments: argparse.Namespace) -> None:
-    """Print the link by which the first person gets in, where there is none yet."""
+    """Print the setup link of the first user, if there is no user yet."""
     pepper = read_ring(folder / PEPPER, "apiKeyPepper")
 
     async def make() -> str | None:

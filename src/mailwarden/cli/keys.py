@@ -1,4 +1,4 @@
-"""`mailwarden keys`: makes API keys of the List API, shows them without their secret, rotates and revokes them."""
+"""`mailwarden keys`: creates, lists, rotates and revokes API keys of the List API."""
 
 import argparse
 import sys
@@ -94,7 +94,7 @@ def _show_once(options: argparse.Namespace, key: ApiKey, text: str) -> int:
     if options.output == "json":
         print_json({**_record(key), "key": text})
     else:
-        print(text)  # alone, so that `> file` keeps the key and nothing else
+        print(text)  # on its own line, so that `> file` stores only the key
         hint = f"This is shown once. Send it as `Authorization: apikey <key>`. Its id is {key.key_id}."
         print(hint, file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""`mailwarden lists`: shows and changes lists over the List API, in bulk from files as well."""
+"""`mailwarden lists`: shows and changes lists over the List API, also in bulk from files."""
 
 import argparse
 import hashlib
@@ -178,7 +178,7 @@ def _export(options: argparse.Namespace, client: ListsClient) -> int:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[TextIO]:
-    """Give where to write; a file appears under its name only when it is whole."""
+    """Yield the output stream; a file gets its name only when it is complete."""
     if path is None:
         yield sys.stdout
         return
@@ -212,7 +212,7 @@ def _client(options: argparse.Namespace) -> ListsClient:
     ca = abby_authority(options)
     try:
         return ListsClient(abby_url(options), _key(options), ca=ca)
-    except ValueError as error:  # an address or a key that cannot be one
+    except ValueError as error:  # an invalid address or key
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"Cannot read the certificate authority {ca}: {error.strerror}.") from None
@@ -301,7 +301,7 @@ STATE_SUFFIX = ".import-state"
 
 
 class ImportState(Struct, frozen=True):
-    """How far an import came: lines up to `line` of the content with this digest are in the list."""
+    """The progress of an import: lines up to `line` of the file with this digest are in the list."""
 
     digest: str
     target: str
@@ -329,7 +329,7 @@ def run_import(options: argparse.Namespace, client: ListsClient) -> int:
             rows = (row for row in _rows(path, form, definition, options) if isinstance(row, Row))
             total = seen.rows if plan.wanted is None else len(plan.wanted)
             wanted = (row for row in rows if plan.sends(row))
-            # What was compared needs no memory of an earlier run: the list itself tells what is missing in it.
+            # A comparison with the list needs no saved state: the list shows which entries are missing.
             sent, modified = _send(options, client, wanted, total, state if plan.wanted is None else None)
             deleted = client.delete(options.list, plan.gone, options.tenant) if plan.gone else 0
             state.forget()
@@ -338,7 +338,7 @@ def run_import(options: argparse.Namespace, client: ListsClient) -> int:
 
 
 def form_of(path: str, named: str | None) -> str:
-    """Return the form that was named, or the one that the file's name tells."""
+    """Return the given format, or the one of the file's extension."""
     form = named or form_of_name(path)
     if form is None:
         raise CommandError(f"The name {path} has no known extension; add --format {', '.join(FORMS)}.")
@@ -346,7 +346,7 @@ def form_of(path: str, named: str | None) -> str:
 
 
 class StateFile:
-    """Remembers beside the file how far it was sent; another content or another list starts anew."""
+    """Stores the progress of an import beside the file; another content or another list starts anew."""
 
     def __init__(self, path: Path | None, content: Path, target: str) -> None:
         self._path = path
@@ -380,7 +380,7 @@ class StateFile:
 
 
 def render_preview(list_name: str, seen: Survey, plan: Plan, resumed: int) -> str:
-    """Return what would be done, for a person."""
+    """Return the planned changes as text."""
     lines = [f"{list_name}: {_number(seen.rows, 'entry', 'entries')} in the file"]
     if plan.wanted is None:
         lines.append("  not compared with the list: all are sent")
@@ -442,7 +442,7 @@ def _confirmed(options: argparse.Namespace, seen: Survey, plan: Plan) -> bool:
 def _send(
     options: argparse.Namespace, client: ListsClient, rows: Iterable[Row], total: int, state: StateFile | None
 ) -> tuple[int, int]:
-    """Send the rows in calls of 500 and remember after each what is in the list; return how many, and the count."""
+    """Send the rows in calls of 500 and save the progress after each; return the number of rows and the count."""
     sent = modified = 0
     left = iter(rows)
     with Progress(options.list, total) as progress:
@@ -461,7 +461,7 @@ def _send(
 
 
 def _placed(error: ApiError, rows: list[Row], file: str) -> str:
-    """Return the error with the lines that it speaks of, and what to do."""
+    """Return the error with the affected lines and the remedy."""
     places = [_place(error, rows, detail) for detail in error.details[:SHOWN]]
     again = "" if file == "-" else " Say the same again to go on from there."
     return "\n".join([f"{error}{again}", *(place for place in places if place)])
@@ -500,7 +500,7 @@ def _report(options: argparse.Namespace, seen: Survey, plan: Plan, done: dict[st
 
 @contextmanager
 def _local(name: str) -> Iterator[Path]:
-    """Give the file itself; standard input is kept in a file, for it is read twice."""
+    """Yield the path of the file; standard input is copied to a file, because it is read twice."""
     if name != "-":
         path = Path(name)
         if not path.is_file():

@@ -10,7 +10,7 @@ from mailwarden import __version__
 from mailwarden.cli.command import Command
 from mailwarden.errors import MailwardenError
 
-# Each command is the module of its name in this folder, read only when it is asked for, so that every start is quick.
+# Each command is the module of its name in this folder, imported only when it is used, so that every start is quick.
 COMMANDS: Mapping[str, str] = {
     "init": "Create certificates, configuration, a first token and the database schema.",
     "serve": "Run abby or guard in the foreground until SIGTERM.",
@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one subcommand; an error is a sentence on standard error and exit code 2."""
+    """Run one subcommand; an error is printed as a sentence on standard error, with exit code 2."""
     given = list(sys.argv[1:] if words is None else words)
     arguments = build_parser(given).parse_args(given)
     try:
@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever reads us has enough, as `head` has. What is still buffered would raise again at the exit.
+        # The reader closed the pipe, as `head` does. Writing the buffered rest would raise again at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -53,7 +53,7 @@ def load_command(name: str) -> Command:
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser with the arguments of the command that the words name."""
+    """Return the parser with the arguments of the selected command."""
     parser = argparse.ArgumentParser(
         prog="mailwarden",
         description="Self-hosted email security: send a message, get a decision, a verdict and the reasons.",

@@ -1,4 +1,4 @@
-"""How commands print: records as JSON, rows as a table, and the text of strangers without harm."""
+"""Output of commands: records as JSON, rows as a table, and safe text of unknown senders."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text of strangers without what a terminal would take for a command."""
+    """Return a text without characters that a terminal could execute."""
     return "".join(each if each.isprintable() else " " for each in text) or "-"
 
 
@@ -69,7 +69,7 @@ class Progress:
         self._stream.flush()
 
     def line(self, now: float) -> str:
-        """Return the state as one line: bar, share, numbers, pace, and the time that is left."""
+        """Return the state as one line: bar, percentage, numbers, rate, and remaining time."""
         share = min(1.0, self._done / self._total) if self._total else 1.0
         pace = self._done / max(now - self._start, 0.001)
         words = f"{self._label}  {share:4.0%}  {self._done:,} of {self._total:,}  {pace:,.0f}/s"

@@ -1,4 +1,4 @@
-"""`mailwarden people`: invites people to the console, shows them, shuts them out and lets them in again."""
+"""`mailwarden people`: invites, lists, disables and enables users of the console."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,12 +24,12 @@ ALL = Scope.deployment()
 
 
 def setup_link(site: str, token: str) -> str:
-    """Return the link that a browser opens."""
+    """Return the setup link for a browser."""
     return f"{site}/console/setup/{token}"
 
 
 def by_name(site: str) -> str:
-    """Return the site by a name where it is this very host: browsers make passkeys for names alone."""
+    """Return the URL with a host name instead of a local address: browsers create passkeys only for names."""
     parts = urlsplit(site)
     return f"https://localhost:{parts.port}" if parts.hostname in ("127.0.0.1", "::1") else site
 

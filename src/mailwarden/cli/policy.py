@@ -1,9 +1,9 @@
 """`mailwarden policy`: compare a changed policy with stored evidence, and test a policy with sample messages.
 
-`test` without `--url` asks no engine: it judges what the local analyzers find, without lists and earlier contacts.
+`test` without `--url` calls no engine: it judges the findings of the local analyzers, without lists and sender history.
 
-Security: evidence and samples contain text of unknown senders. `diff` prints names of rules and messages, verdicts and
-decisions only, without control characters. `test` examines samples in a worker process under a deadline, as guard does.
+Security: evidence and samples contain text of unknown senders. `diff` prints only names of rules and messages, verdicts
+and decisions, without control characters. `test` examines samples in a worker process under a deadline, as guard does.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from mailwarden.settings.reader import Mistake, Mistakes, read
 
 
 class SampleEnvelope(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What the border MTA saw; without addresses, those of the headers are taken."""
+    """The envelope of a sample; the default addresses are those of the header."""
 
     sender: str | None = None
     recipients: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class SampleEnvelope(Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Expectation(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The verdict and the decision that are right, and the tags that must and must not be there."""
+    """The expected verdict and decision, and the tags that must and must not be present."""
 
     verdict: Verdict | tuple[Verdict, ...] = ()
     decision: Decision | tuple[Decision, ...] = ()
@@ -70,7 +70,7 @@ class Expectation(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
             yield "refuse", f"`{tag}` is expected and refused"
 
     def complaints(self, verdict: Verdict, decision: Decision, tags: Collection[str]) -> Iterator[str]:
-        """Say what is not as expected, each in a few words."""
+        """Yield each difference from the expectation."""
         if self.verdict and verdict not in _several(self.verdict):
             yield f"verdict {verdict}, not {' or '.join(_several(self.verdict))}"
         if self.decision and decision not in _several(self.decision):
@@ -127,7 +127,7 @@ def chosen_policy(options: argparse.Namespace) -> Policy:
 
 MAX_MESSAGES = 10_000
 MAX_LINE = 16 * 1024 * 1024
-MAX_SHOWN = 50  # in text; JSON has them all
+MAX_SHOWN = 50  # in the text output; JSON has all
 NAME_LENGTH = 120
 
 
@@ -136,7 +136,7 @@ class _Sample(Struct, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """One line of a file of evidence, as `make evaluate` writes it, or with a name or a ggrid of its own."""
+    """One line of an evidence file, as `make evaluate` writes it, or with its own name or ggrid."""
 
     evidence: Evidence
     name: str = ""
@@ -215,7 +215,7 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
 
 
 def render(difference: Difference) -> str:
-    """Return the difference for a person: the counts, and what changes."""
+    """Return the difference as text: the counts, and the messages that change."""
     lines = [f"{difference.looked_at:,} messages judged by both policies.", ""]
     lines += _count_lines("verdict", difference.verdicts)
     lines += _count_lines("decision", difference.decisions)
@@ -286,7 +286,7 @@ class Sample(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What came of a sample; without complaints it is as expected."""
+    """The result of a sample; it passes if there are no complaints."""
 
     sample: str
     verdict: Verdict
@@ -324,7 +324,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def find_samples(folder: Path) -> Sequence[Sample]:
-    """Return the samples of the folder and those below it, or raise Mistakes with all that is wrong with them."""
+    """Return the samples of the folder and its subfolders, or raise Mistakes with all errors in them."""
     messages = sorted(folder.rglob("*.eml"))[: MAX_SAMPLES + 1]
     if not messages:
         raise CommandError(f"{folder} holds no messages: put *.eml there, each with a .yml of the same name.")
@@ -347,7 +347,7 @@ def find_samples(folder: Path) -> Sequence[Sample]:
 
 
 async def _gather(options: argparse.Namespace, samples: Sequence[Sample], policy: Policy) -> list[Result]:
-    """Collect the results, and show each when it comes."""
+    """Collect the results, and print each when it is available."""
     results = []
     source = _scan(options, samples) if options.url else _judge(samples, policy, options.yara)
     async for result in source:
@@ -380,7 +380,7 @@ async def _judge(samples: Sequence[Sample], policy: Policy, yara: str) -> AsyncI
 
 
 async def _scan(options: argparse.Namespace, samples: Sequence[Sample]) -> AsyncIterator[Result]:
-    """Have a running abby judge each sample."""
+    """Scan each sample with a running abby."""
     for sample in samples:
         raw, given = _read_message(sample.message), sample.expectation.envelope
         asked = argparse.Namespace(

@@ -1,4 +1,4 @@
-"""`mailwarden quarantine`: shows held messages, has them released, deletes them, takes them out."""
+"""`mailwarden quarantine`: lists, releases, deletes and exports held messages."""
 
 import argparse
 import asyncio
@@ -41,7 +41,7 @@ from mailwarden.wire.quarantine import Listed
 
 T = TypeVar("T")
 ALL = Scope.deployment()
-PATIENCE = 15.0  # seconds in which a guard does what it is asked for
+PATIENCE = 15.0  # time for a guard to carry out a request
 LOOK = 0.5
 
 
@@ -185,7 +185,7 @@ def _release(options: argparse.Namespace) -> int:
     if any(each.in_state(State.RELEASING) for each in messages):
         print("mailwarden: no guard has done it yet; one does as soon as it can.", file=sys.stderr)
         return 1
-    # Who is not asked for may have been refused before.
+    # A recipient who was not requested may have been rejected before.
     asked = None if options.to is None else {fold(each) for each in options.to}
     recipients = (each for message in messages for each in message.recipients)
     return 1 if any(each.failure for each in recipients if asked is None or fold(each.address) in asked) else 0
@@ -247,7 +247,7 @@ def _days(options: argparse.Namespace) -> int:
 
 
 def _ask(options: argparse.Namespace, question: Callable[[QuarantineService, Database], Awaitable[T]]) -> T:
-    """Do something with what abby does it with as well: the same database, the same vault, the same key."""
+    """Run an operation with the same database, vault and key as abby."""
     config = read(options.config / ABBY_PATH, AbbyConfig)
     vault = open_vault(
         config.quarantine, options.config, read_ring(options.config / config.contents.key, "contents.key")
@@ -321,7 +321,7 @@ def run_digest(options: argparse.Namespace) -> int:
 
 
 def _is_sent_by_none(path: Path) -> bool:
-    """Tell whether this host has a guard, and that one sends no digests."""
+    """Return whether this host has a guard that sends no digests."""
     return path.exists() and read(path, GuardConfig).quarantine.digest is None
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages and files that are made from the code: `make docs`, and a house test that they are current."""
+"""Writes the generated pages and files: for `make docs`, and for the test that they are current."""
 
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ _MADE = "<!-- Made from the code by `make docs`; change the code, not this page.
 
 
 def pages() -> dict[str, str]:
-    """Return every made file by its path from the project's root."""
+    """Return every generated file by its path from the project's root."""
     shipped = shipped_values()
     return {
         "docs/configuration.md": _configuration(),

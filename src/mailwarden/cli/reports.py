@@ -1,4 +1,4 @@
-"""`mailwarden reports`: says what messages are for a tenant, shows and takes back what was said, and starts anew."""
+"""`mailwarden reports`: creates, lists and withdraws reports of messages, and resets a tenant's learning."""
 
 import argparse
 import re
@@ -38,21 +38,21 @@ _STAYS = {TrainingState.NOT_KEPT: "too large to be learned from"}
 
 
 BLOCK = 262_144
-ENDINGS = (".eml", ".mbox")  # of files that count in a folder
-_MAILBOX = b"From "  # how a mailbox begins, and no message
+ENDINGS = (".eml", ".mbox")  # of message files in a folder
+_MAILBOX = b"From "  # the start of a mailbox, never of a message
 _EMPTY_END = re.compile(rb"(?<=\n)\r?\n\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFile:
-    """One message: how people find it, and how it is read."""
+    """One message: its name for people, and the function that reads it."""
 
     name: str
     read: Callable[[], ReportedMessage]
 
 
 def find_messages(places: Sequence[Path]) -> Sequence[MessageFile]:
-    """Return every message in these files and folders, in the order of their names; nothing is held of them."""
+    """Return every message in these files and folders, ordered by name; none of them is kept in memory."""
     found: list[MessageFile] = []
     for place in places:
         files = sorted(_files_in(place)) if place.is_dir() else [place]
@@ -81,7 +81,7 @@ def _messages_of(file: Path) -> Iterator[MessageFile]:
 
 
 def _separations(file: Path) -> Sequence[int]:
-    """Return where the lines stand that separate messages (From, after an empty line), and where the file ends."""
+    """Return the positions of the lines that separate messages (From, after an empty line), and the end of the file."""
     found: list[int] = []
     position, after_empty, at_start = 0, True, True
     with file.open("rb") as stream:
@@ -95,7 +95,7 @@ def _separations(file: Path) -> Sequence[int]:
 
 
 def _read_letter(file: Path, start: int, end: int) -> ReportedMessage:
-    """Read one message of a mailbox, without the line that separates it and the empty one before the next."""
+    """Read one message of a mailbox, without its separator line and the empty line before the next one."""
     with file.open("rb") as stream:
         stream.seek(start)
         stream.readline()
@@ -192,7 +192,7 @@ def _add(options: argparse.Namespace) -> int:
 async def _report_all(
     teaching: ReportService, tenant: Tenant, kind: Kind, messages: Sequence[MessageFile], progress: Progress
 ) -> list[tuple[str, UserReport | None]]:
-    """Report one message after the other; an empty one holds up no other."""
+    """Report one message after the other; an empty one does not stop the others."""
     done: list[tuple[str, UserReport | None]] = []
     for message in messages:
         lesson: UserReport | None = None
@@ -290,7 +290,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _teach(options: argparse.Namespace, question: Callable[[ReportService, Database], Awaitable[T]]) -> T:
-    """Do something with what abby does it with as well: the same database, the same key."""
+    """Run an operation with the same database and key as abby."""
     config = read(options.config / PATH, AbbyConfig)
     seal = ContentsSeal(read_ring(options.config / config.contents.key, "contents.key"))
 

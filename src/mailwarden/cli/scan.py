@@ -1,4 +1,4 @@
-"""`mailwarden scan`: hand one message to abby, show the result and the reasons."""
+"""`mailwarden scan`: send one message to abby, show the result and the reasons."""
 
 import argparse
 import asyncio
@@ -61,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def render(result: MessageAnalysisResult, explanation: MessageExplanation | None) -> str:
-    """Return the result for a person: what happens, what it is, and why."""
+    """Return the result as text: decision, verdict and reasons."""
     took = (result.completed - result.created).total_seconds() * 1000
     lines = [
         f"decision  {result.decision}",
@@ -109,7 +109,7 @@ def make_parameters(arguments: argparse.Namespace, raw: bytes) -> bytes:
 
 
 def addresses_of(raw: bytes, name: bytes) -> list[str]:
-    """Return the addresses of the first header of that name, looking at the head of the message alone."""
+    """Return the addresses of the first header field of that name; only the header is read."""
     head = raw[:262_144].replace(b"\r\n", b"\n").split(b"\n\n", 1)[0].replace(b"\n ", b" ").replace(b"\n\t", b" ")
     for line in head.split(b"\n"):
         key, _, value = line.partition(b":")

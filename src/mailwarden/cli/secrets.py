@@ -1,6 +1,6 @@
-"""`mailwarden secrets`: shows the keys of `contents` and `pepper`, adds new ones, and drops those of no use.
+"""`mailwarden secrets`: lists the keys of `contents` and `pepper`, adds new ones, and removes unused ones.
 
-Nothing is lost by a rotation: the old key stays in the file and opens what it sealed, until nothing needs it.
+A rotation loses nothing: the old key stays in the file and decrypts its data until nothing needs it.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from mailwarden.settings.reader import read
 from mailwarden.settings.shared import Quarantine
 
 ALL = Scope.deployment()
-LINK_DAYS = 90  # the longest that quarantine.digest.linkDays can be
+LINK_DAYS = 90  # the maximum of quarantine.digest.linkDays
 NAMES = ("contents", "pepper")
-# For each key id: what needs it, and how many of that.
+# For each key id: the kind of data that needs it, and the number of items.
 Uses = Mapping[bytes, Mapping[str, int]]
 
 
 class Place(Struct, frozen=True):
-    """A secret of this host: its file, and where its ciphertexts are beside the database."""
+    """A secret of this host: its file, and the ciphertexts outside of the database."""
 
     name: str
     path: Path
@@ -164,9 +164,9 @@ def _drop(options: argparse.Namespace, place: Place) -> int:
 
 
 def _require_no_links(place: Place, key: Key) -> None:
-    """Refuse to drop a key whose signed links and passes may still be on their way."""
+    """Refuse to remove a key while links and release tokens that it signed may still be valid."""
     if not key.retired:
-        return  # it never signed anything: it was on standby
+        return  # it was on standby and never signed
     ends = date.fromisoformat(key.retired) + timedelta(days=max(place.link_days, -(-TOKEN_HOURS // 24)) + 1)
     if datetime.now(UTC).date() < ends:
         raise CommandError(
@@ -283,7 +283,7 @@ _REMEDIES = {
 
 
 def new_key() -> Key:
-    """Return a key of 256 random bits, made today."""
+    """Return a key of 256 random bits with the date of today."""
     return Key.of(secrets.token_hex(32).encode(), made=today())
 
 
@@ -292,7 +292,7 @@ def today() -> str:
 
 
 def write_ring(path: Path, keys: list[Key]) -> None:
-    """Put a key ring in the place of the one that is there, with the same owner and mode."""
+    """Replace a key ring file atomically, with the same owner and mode."""
     beside = path.with_name(f"{path.name}.new")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

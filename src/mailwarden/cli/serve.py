@@ -11,7 +11,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Each process reads only its own code: guard starts without abby's, and the other way round.
+    # Each process imports only its own code: guard starts without abby's modules, and abby without guard's.
     if arguments.process == "abby":
         from mailwarden.abby.app import run_abby  # noqa: PLC0415
 

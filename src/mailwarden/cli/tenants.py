@@ -1,4 +1,4 @@
-"""`mailwarden tenants`: makes tenants and shows them."""
+"""`mailwarden tenants`: creates, changes and lists tenants."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _weigh(options: argparse.Namespace) -> int:
-    """Change the weights and show all that the tenant has of its own."""
+    """Change the weights and print all weights of the tenant."""
     policy = load_policy()
     try:
         given = read_weights(options.weights)

@@ -1,4 +1,4 @@
-"""The client of the List API for Python: `ListsClient` waits, `AsyncListsClient` is awaited."""
+"""The Python client of the List API: `ListsClient` for synchronous code, `AsyncListsClient` for asyncio."""
 
 from mailwarden.client.asynchronous import AsyncEntryStream, AsyncListsClient
 from mailwarden.client.failures import (

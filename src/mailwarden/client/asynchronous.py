@@ -1,6 +1,7 @@
-"""The List API, awaited: calls are split, tried again where that helps, and entries come as a stream.
+"""The asyncio client of the List API: splits calls, retries them, and streams entries.
 
-Security: the API key is sent to the given address only: no redirect is followed, no proxy of the environment used.
+Security: the API key is sent to the given address only. The client follows no redirect and uses no proxy of the
+environment.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class AsyncEntryStream:
         self.count = _entry_count(response.headers.get("X-Entry-Count", ""))
 
     async def batches(self) -> AsyncIterator[list[PublicListsEntry]]:
-        """Yield the entries as they arrive, many at a time, and raise StreamCut unless all `count` of them came."""
+        """Yield the entries in batches as they arrive; raise StreamCut unless all `count` of them arrived."""
         came = 0
         rest = b""
         try:
@@ -78,7 +79,7 @@ class AsyncEntryStream:
 
 
 class AsyncListsClient:
-    """Reads and changes lists by an API key; to be closed, or used in `async with`."""
+    """Reads and changes lists with an API key; close it, or use `async with`."""
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class AsyncListsClient:
         _check_key(api_key)
         self._base_url = base_url.rstrip("/")
         self._headers = {"Authorization": f"apikey {api_key}", "User-Agent": f"mailwarden/{__version__}"}
-        # A file that is not there is told here, and not at the first call.
+        # A missing file is an error here, not at the first call.
         self._tls = ssl.create_default_context(cafile=ca)
         self._retries = retries
         self._call_time = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS)
-        # How long a stream takes is for the service to say; how long nothing comes is for us.
+        # The service limits the total time of a stream; the client limits the wait for the next bytes.
         self._stream_time = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=timeout)
         self._session: aiohttp.ClientSession | None = None
 
@@ -107,20 +108,20 @@ class AsyncListsClient:
         return _decode(raw, AvailableLists).list_file_infos
 
     async def add(self, list_name: str, entries: Iterable[NewEntry | str], tenant: Tenant = None) -> int:
-        """Add or update any number of entries, 500 a call; return how many were.
+        """Add or update any number of entries, 500 per call; return the number that was added or updated.
 
-        Each call is all or nothing, the calls together are not: where one fails, the error's `acknowledged` says how
-        many entries came before it. An entry that is in two calls counts twice.
+        Each call is atomic, but all calls together are not: if one fails, the error's `acknowledged` has the number of
+        entries before it. An entry in two calls counts twice.
         """
         return await self._change(ADD, add_requests(list_name, entries, tenant))
 
     async def delete(self, list_name: str, entries: Iterable[str], tenant: Tenant = None) -> int:
-        """Delete any number of entries, 500 a call; return how many existed. See `add` and `Retries`."""
+        """Delete any number of entries, 500 per call; return how many existed. See `add` and `Retries`."""
         return await self._change(DELETE, delete_requests(list_name, entries, tenant))
 
     @asynccontextmanager
     async def stream(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[AsyncEntryStream]:
-        """Open the stream of a list's entries; leaving the context closes it wherever it is."""
+        """Open the stream of a list's entries; leaving the context closes it at any point."""
         response = await self._ask(LIST_ENTRIES, plain_request(tenant, list_name), self._stream_time, _keep_open)
         try:
             yield AsyncEntryStream(response)
@@ -128,7 +129,7 @@ class AsyncListsClient:
             response.close()
 
     async def entries(self, list_name: str, tenant: Tenant = None) -> AsyncIterator[PublicListsEntry]:
-        """Yield every entry of a list; a stream that is cut raises StreamCut."""
+        """Yield every entry of a list; an incomplete stream raises StreamCut."""
         async with self.stream(list_name, tenant) as stream:
             async for entry in stream:
                 yield entry
@@ -145,7 +146,7 @@ class AsyncListsClient:
         await self.close()
 
     async def change(self, operation: str, request: Request) -> int:
-        """Make one call of addEntries or deleteEntries, for those who split for themselves."""
+        """Send one call of addEntries or deleteEntries, for callers that split the entries themselves."""
         raw = await self._ask(operation, request, self._call_time, _read_body)
         return _decode(raw, ModifiedEntries).modified_entries
 
@@ -167,7 +168,7 @@ class AsyncListsClient:
         limits: aiohttp.ClientTimeout,
         take: Callable[[aiohttp.ClientResponse], Awaitable[T]],
     ) -> T:
-        """Make one call, again where that may help, and return what `take` makes of the answer."""
+        """Send one call, with retries, and return the result of `take` for the response."""
         patience = Patience(self._retries)
         while True:
             try:
@@ -204,7 +205,7 @@ class AsyncListsClient:
             reason = str(error) or type(error).__name__
             raise Unreachable(f"No answer from {self._base_url}: {reason}", code="unreachable") from error
         finally:
-            # A stream that goes on is closed by whoever reads it.
+            # The reader of an open stream closes it.
             if response is not None and (response.status != 200 or take is not _keep_open):
                 response.release()
 

@@ -1,6 +1,6 @@
-"""What a call can fail with: one class for each thing a caller can do about it, with all that the answer told.
+"""The errors of a call: one class for each possible reaction of the caller, with all fields of the response.
 
-Security: answers may come from anything that stands at the address; what cannot be read becomes a failure.
+Security: any server may answer at the address; an unreadable response becomes an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ MAX_SHOWN = 200
 
 
 class ApiError(Exception):
-    """A call failed: `code` for machines, `message` for people, `details` and `request_id` where there are any.
+    """A call failed: `code` for programs, `message` for people, `details` and `request_id` if present.
 
-    `acknowledged` counts the entries of an `add` or `delete` that went through before the call that failed; in
-    `details` of `invalid_entry` and `entry_too_broad` the `index` counts from there.
+    `acknowledged` counts the entries of an `add` or `delete` in the calls that succeeded before the failed one; the
+    `index` in `details` of `invalid_entry` and `entry_too_broad` starts after them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ApiError(Exception):
 
 
 class CallRefused(ApiError):
-    """The call is wrong and stays wrong: invalid or too broad entries, a bad shape, too large."""
+    """The call is invalid and a retry does not help: invalid or too broad entries, a wrong shape, too large."""
 
 
 class KeyRefused(ApiError):
@@ -51,11 +51,11 @@ class KeyRefused(ApiError):
 
 
 class ScopeRefused(ApiError):
-    """The key may not do this, or not in this scope."""
+    """The key lacks the permission, or the permission for this scope."""
 
 
 class NotFound(ApiError):
-    """There is no such list, no such tenant, or no List API at this address."""
+    """The list, the tenant, or the List API at this address does not exist."""
 
 
 class ListFull(ApiError):
@@ -63,19 +63,19 @@ class ListFull(ApiError):
 
 
 class Unavailable(ApiError):
-    """The service could not do it now; it was tried again as often as allowed where that makes sense."""
+    """The service is unavailable; the call was retried if a retry is useful."""
 
 
 class Unreachable(ApiError):
-    """There was no whole answer: the address, the network, or the certificate."""
+    """There was no complete response: wrong address, network failure, or invalid certificate."""
 
 
 class StreamCut(ApiError):
-    """A stream of entries ended before its end; what was read of it is not the whole list."""
+    """A stream of entries ended early; the entries that were read are not the whole list."""
 
 
 class _Body(Struct, frozen=True):
-    """An error as the API writes it; what else stands at the address may write anything."""
+    """An error in the format of the API; another server may send anything."""
 
     error: str = ""
     message: str = ""
@@ -92,7 +92,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def read_failure(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Return what an answer other than 200 means."""
+    """Return the error of a response other than 200."""
     try:
         told = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -109,5 +109,5 @@ def read_failure(status: int, headers: Mapping[str, str], body: bytes) -> ApiErr
 
 
 def _seconds(text: str) -> float | None:
-    """Return the seconds of Retry-After; the service never sends a date, and another's date is left aside."""
+    """Return the seconds of Retry-After; a date is ignored, because the service never sends one."""
     return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None

@@ -1,4 +1,4 @@
-"""The bodies of calls: any number of entries becomes calls of at most 500, none larger than the API takes."""
+"""The bodies of calls: splits any number of entries into calls of at most 500, within the API's size limit."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -11,14 +11,14 @@ from mailwarden.wire.lists import MAX_ENTRIES
 
 PREFIX = "/api/public/lists/v1"
 ADD, DELETE, GET_LISTS, LIST_ENTRIES = "addEntries", "deleteEntries", "getLists", "listEntries"
-# The API takes 4 MiB. A call of 500 entries of full length with full comments could have more.
+# The API accepts 4 MiB. A call of 500 entries of full length with full comments could exceed it.
 MAX_BODY = 4_000_000
 
 Tenant = UUID | str | None
 
 
 class NewEntry(Struct, frozen=True):
-    """An entry to add or update: what is left out keeps the value it has; `""` and None clear it."""
+    """An entry to add or update: an omitted field keeps its value; `""` and None clear it."""
 
     entry: str
     comment: str | UnsetType = UNSET
@@ -26,7 +26,7 @@ class NewEntry(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """The body of one call, and how many entries are in it."""
+    """The body of one call, and its number of entries."""
 
     body: bytes
     entries: int = 0
@@ -48,7 +48,7 @@ def delete_requests(list_name: str, entries: Iterable[str], tenant: Tenant) -> I
 
 
 def _head(tenant: Tenant, list_name: str | None) -> dict[str, str]:
-    """Return the fields that say which list is meant; an empty tenant is a mistake, never the global scope."""
+    """Return the fields that select the list; an empty tenant is an error, never the global scope."""
     head = {} if list_name is None else {"listName": list_name}
     if tenant is not None:
         head["tenantUid"] = str(tenant)

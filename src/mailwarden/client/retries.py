@@ -1,4 +1,4 @@
-"""Which failures are tried again, how long is waited before, and when it is enough."""
+"""The retry policy: which failures are retried, with which delays, and for how long."""
 
 import random
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mailwarden.client.failures import ApiError, Unreachable
 
-# The answers that the API promises to be worth another try.
+# The errors that the API marks as worth a retry.
 RETRIED = frozenset({429, 502, 503, 504})
 
 
@@ -15,9 +15,9 @@ RETRIED = frozenset({429, 502, 503, 504})
 class Retries:
     """At most `attempts` tries of one call, the last begun at most `seconds` after the first.
 
-    Every call may be repeated. Adding sets entries to a state, so doing it twice is doing it once, and the count is
-    the same. Deleting what is gone changes nothing; but where the answer to a delete that was carried out got lost,
-    the repetition finds nothing left and counts 0.
+    Every call may be repeated. Adding sets entries to a state, so a second call changes nothing and returns the same
+    count. Deleting missing entries changes nothing; but if the response of a successful delete was lost, the retry
+    finds nothing left and counts 0.
     """
 
     attempts: int = 8
@@ -30,7 +30,7 @@ NO_RETRIES = Retries(attempts=1)
 
 
 class Patience:
-    """The tries of one call: says after each failure how long to wait, or that it was the last."""
+    """The tries of one call: returns after each failure the delay before the next, or None after the last."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Patience:
         self._failures = 0
 
     def wait_after(self, failure: ApiError) -> float | None:
-        """Return the seconds to wait before the next try, or None where there is none."""
+        """Return the seconds to wait before the next try, or None if there is none."""
         self._failures += 1
         if not may_retry(failure) or self._failures >= self._retries.attempts:
             return None
         longest = min(self._retries.first_wait * 2.0 ** (self._failures - 1), self._retries.longest_wait)
-        # Half of it by chance, so that callers who failed together do not come back together.
+        # Half of the delay is random, so that callers that failed together do not retry together.
         wait = longest * (1 + self._chance()) / 2
         if failure.retry_after is not None:
             wait = max(wait, failure.retry_after)

@@ -1,4 +1,4 @@
-"""The List API, waited for: the awaited client on an event loop of its own, in a thread of its own."""
+"""The synchronous client of the List API: runs the asyncio client on its own event loop in a thread."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _LoopThread:
-    """An event loop in a thread, so that it works wherever it is called, also where another loop is running."""
+    """An event loop in a thread; it works also while another loop runs in the calling thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -29,7 +29,7 @@ class _LoopThread:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C ends the waiting here and the work there
+            future.cancel()  # Ctrl-C cancels the call in the thread too
             raise
 
     def stop(self) -> None:
@@ -59,9 +59,9 @@ class EntryStream:
 
 
 class ListsClient:
-    """Reads and changes lists by an API key; to be closed, or used in `with`.
+    """Reads and changes lists with an API key; close it, or use `with`.
 
-    Each method is that of `AsyncListsClient`, waited for. One client may be used by several threads.
+    Each method is the synchronous form of the method of `AsyncListsClient`. Several threads may use one client.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class ListsClient:
         return self._thread.run(self._client.lists(tenant))
 
     def add(self, list_name: str, entries: Iterable[NewEntry | str], tenant: Tenant = None) -> int:
-        """Add or update any number of entries, 500 a call; return how many were. See `AsyncListsClient.add`."""
+        """Add or update any number of entries, 500 per call; return the number. See `AsyncListsClient.add`."""
         return self._change(ADD, add_requests(list_name, entries, tenant))
 
     def delete(self, list_name: str, entries: Iterable[str], tenant: Tenant = None) -> int:
-        """Delete any number of entries, 500 a call; return how many existed."""
+        """Delete any number of entries, 500 per call; return how many existed."""
         return self._change(DELETE, delete_requests(list_name, entries, tenant))
 
     @contextmanager
     def stream(self, list_name: str, tenant: Tenant = None) -> Iterator[EntryStream]:
-        """Open the stream of a list's entries; leaving the context closes it wherever it is."""
+        """Open the stream of a list's entries; leaving the context closes it at any point."""
         opening = self._client.stream(list_name, tenant)
         stream = self._thread.run(_enter(opening))
         try:
             yield EntryStream(stream, self._thread)
         finally:
-            if not self._closed:  # a generator that nobody finished may outlive the client, which closed it already
+            if not self._closed:  # an unfinished generator may outlive the client, which already closed the stream
                 self._thread.run(_leave(opening))
 
     def entries(self, list_name: str, tenant: Tenant = None) -> Iterator[PublicListsEntry]:
-        """Yield every entry of a list; a stream that is cut raises StreamCut."""
+        """Yield every entry of a list; an incomplete stream raises StreamCut."""
         with self.stream(list_name, tenant) as stream:
             yield from stream
 
@@ -112,7 +112,7 @@ class ListsClient:
             self._thread.stop()
 
     def _change(self, operation: str, requests: Iterable[Request]) -> int:
-        # The entries are taken here and not in the loop's thread: they may come from a stream of this very client.
+        # Iterate here, not in the loop's thread: the entries may come from a stream of this client.
         modified = acknowledged = 0
         for request in requests:
             try:

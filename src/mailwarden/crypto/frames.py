@@ -1,10 +1,10 @@
-"""Seals a message in frames of AES-256-GCM, so that none of it stands in memory whole.
+"""Encrypts a message in frames of AES-256-GCM, so that it is never whole in memory.
 
-The head holds the version, the id of the key, and a salt; the key of this one message is derived from both. Every frame
-is sealed by itself; its nonce is its number and whether it is the last, so that frames that are missing, doubled or
-exchanged are noticed.
+The head has the version, the id of the key, and a salt; the key of this one message is derived from both. Each frame is
+encrypted separately. Its nonce is its number and a flag for the last frame, so missing, repeated or reordered frames
+are detected.
 
-Security: whole messages pass through here. A sealed message opens only with what it was bound to.
+Security: whole messages pass through here. An encrypted message opens only with the context that it was bound to.
 """
 
 import secrets
@@ -24,12 +24,12 @@ _PURPOSE = b"mailwarden message frames 1"
 
 
 def sealed_size(size: int) -> int:
-    """Return how many bytes a message of this size takes when it is sealed."""
+    """Return the size of an encrypted message of this size, in bytes."""
     return HEAD + size + TAG * max(1, -(-size // FRAME))
 
 
 def seal_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the head and every sealed frame."""
+    """Yield the head and every encrypted frame."""
     head = _VERSION + ring.current.key_id + secrets.token_bytes(_SALT)
     cipher, data = _cipher(ring, head, bound)
     yield head
@@ -37,7 +37,7 @@ def seal_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterato
     held = bytearray()
     for chunk in chunks:
         held += chunk
-        while len(held) > FRAME:  # what is held at the end is the last frame, so a full one waits for more
+        while len(held) > FRAME:  # the last frame has its own nonce, so a full frame waits for more bytes
             frame = bytes(held[:FRAME])
             del held[:FRAME]
             yield cipher.encrypt(_nonce(number, last=False), frame, data)
@@ -46,7 +46,7 @@ def seal_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterato
 
 
 def open_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the message piece by piece; raise BrokenSeal as soon as a piece is not what was sealed."""
+    """Yield the message in pieces; raise BrokenSeal at the first piece that is not authentic."""
     opener = FrameOpener(ring, bound)
     for chunk in chunks:
         yield from opener.take(chunk)
@@ -54,7 +54,7 @@ def open_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterato
 
 
 class FrameOpener:
-    """Takes sealed bytes as they come, and gives the message back; nothing is whole before `finish` has returned."""
+    """Decrypts a message from chunks of any size; the message is complete only after `finish` has returned."""
 
     def __init__(self, ring: KeyRing, bound: bytes) -> None:
         self._ring = ring
@@ -93,7 +93,7 @@ class FrameOpener:
 
 
 def key_in_head(head: bytes) -> bytes | None:
-    """Return the id of the key that a message with this beginning is sealed with; None where it is none of ours."""
+    """Return the id of the key of an encrypted message from its first bytes, or None if they are not such a head."""
     start = len(_VERSION)
     return head[start : start + ID] if head.startswith(_VERSION) and len(head) >= start + ID else None
 
@@ -104,5 +104,5 @@ def _cipher(ring: KeyRing, head: bytes, bound: bytes) -> tuple[AESGCM, bytes]:
 
 
 def _nonce(number: int, *, last: bool) -> bytes:
-    """Return a nonce that no other frame under this key has: each message has a key of its own."""
+    """Return the nonce of a frame; it is unique because each message has its own key."""
     return number.to_bytes(11, "big") + (b"\x01" if last else b"\x00")

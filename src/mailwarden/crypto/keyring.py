@@ -1,9 +1,11 @@
-"""Key rings: the keys of one secret file. The first is current; the others open and verify what they made.
+"""Key rings: the keys of one secret file. The current key comes first; the others only decrypt and verify.
 
-A file has one key a line, 32 characters or more. Words behind the key (`made=2026-11-16`, `retired=2027-01-01`) are
+A file has one key per line, 32 characters or more. Words after the key (`made=2026-11-16`, `retired=2027-01-01`) are
 for people and for `mailwarden secrets`; lines that begin with `#` are comments. A key's id is derived from the key, so
-that the two cannot be mixed up. Nothing is ever encrypted or signed with a key of a file itself, only with keys that
-are derived from it for one purpose (HKDF-SHA-256, RFC 5869).
+the two always match.
+
+Data is never encrypted or signed with a key of the file itself, only with keys derived from it for one purpose
+(HKDF-SHA-256, RFC 5869).
 
 Security: secrets pass through here.
 """
@@ -23,11 +25,11 @@ _ID_PURPOSE = b"mailwarden key id 1"
 
 
 class BrokenSeal(ValueError):
-    """The bytes are not what was sealed here, for this, with a key of the ring."""
+    """The bytes were not sealed with a key of the ring for this purpose and context."""
 
 
 class UnknownKey(BrokenSeal):
-    """The bytes name a key that the ring does not hold; they can be opened once that key is restored."""
+    """The ring lacks the key that the bytes name; they can be opened once that key is restored."""
 
 
 class Key(Struct, frozen=True):
@@ -44,11 +46,11 @@ class Key(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the id as people see it."""
+        """Return the id as hexadecimal text."""
         return self.key_id.hex()
 
     def derive(self, purpose: bytes, salt: bytes | None = None) -> bytes:
-        """Return the key of 256 bits for one purpose."""
+        """Return the derived key of 256 bits for one purpose."""
         return _derive(self.secret, purpose, salt, 32)
 
 
@@ -78,7 +80,7 @@ class KeyRing:
 
 
 def read_ring(path: Path, setting: str) -> KeyRing:
-    """Return the keys of a secret file; `setting` is where the configuration names it."""
+    """Return the keys of a secret file; `setting` is its key in the configuration."""
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -97,7 +99,7 @@ def read_ring(path: Path, setting: str) -> KeyRing:
 
 
 def ring_text(keys: Iterable[Key]) -> str:
-    """Return keys as their file has them."""
+    """Return keys in the format of their file."""
     lines = ["# One key a line. The first is current, the others open what they sealed: keep every line.\n"]
     for key in keys:
         words = [key.secret.decode("utf-8")]

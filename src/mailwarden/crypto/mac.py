@@ -1,6 +1,6 @@
 """Message authentication: HMAC-SHA-256 (RFC 2104) with the keys of a ring, and comparison in constant time.
 
-A MAC is written as the id of its key and the 32 bytes of the HMAC, so that it is verified after a rotation too.
+A MAC is the id of its key and the 32 bytes of the HMAC, so it can be verified after a rotation.
 """
 
 import hmac
@@ -13,7 +13,7 @@ SIZE = ID + 32  # bytes of a MAC with the id of its key
 
 
 class Mac:
-    """Signs and verifies for one purpose; another purpose has other keys."""
+    """Signs and verifies for one purpose; each purpose has its own keys."""
 
     def __init__(self, ring: KeyRing, purpose: bytes) -> None:
         self._ring = ring
@@ -24,20 +24,20 @@ class Mac:
         return self._signed(self._ring.current, data)
 
     def verify(self, data: bytes, signed: bytes) -> bool:
-        """Tell whether a key of the ring made this MAC of the data."""
+        """Return whether a key of the ring made this MAC of the data."""
         expected = self._by_id.get(signed[:ID])
         return expected is not None and equal(hmac.digest(expected, data, sha256), signed[ID:])
 
     def knows(self, signed: bytes) -> bool:
-        """Tell whether the ring holds the key that a MAC names."""
+        """Return whether the ring has the key that a MAC names."""
         return signed[:ID] in self._by_id
 
     def candidates(self, data: bytes) -> list[bytes]:
-        """Return the MAC under every key, the current one first: what a database is searched for."""
+        """Return the MAC under every key, the current one first, for a search in the database."""
         return [self._signed(key, data) for key in self._ring.keys]
 
     def begin(self) -> hmac.HMAC:
-        """Return an HMAC under the current key, for data that comes in pieces."""
+        """Return an HMAC under the current key, for data in pieces."""
         return hmac.new(self._by_id[self._ring.current.key_id], digestmod=sha256)
 
     def _signed(self, key: Key, data: bytes) -> bytes:
@@ -49,10 +49,10 @@ class Mac:
 
 
 def keyed_digest(key: bytes, data: bytes) -> bytes:
-    """Return the HMAC under a key that is in no ring, as the salt of a pseudonym."""
+    """Return the HMAC under a key outside of any ring, such as the salt of a pseudonym."""
     return hmac.digest(key, data, sha256)
 
 
 def equal(one: bytes, other: bytes) -> bool:
-    """Compare in a time that does not depend on where they differ."""
+    """Compare two values in constant time."""
     return hmac.compare_digest(one, other)

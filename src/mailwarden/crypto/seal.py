@@ -1,7 +1,7 @@
-"""Seals small values that must be read again: AES-256-GCM with a random nonce (NIST SP 800-38D), under a ring's keys.
+"""Encrypts small values: AES-256-GCM with a random nonce (NIST SP 800-38D), under a ring's keys.
 
-Security: secrets pass through here. What a seal was made for is part of it, so that one row's secret cannot be put in
-the place of another's. A sealed value begins with its version and the id of its key.
+Security: secrets pass through here. The context of a value is authenticated, so one row's secret cannot replace
+another's. A sealed value begins with its version and the id of its key.
 """
 
 import secrets
@@ -19,20 +19,20 @@ HEAD = len(_VERSION) + ID
 
 
 class Seal:
-    """Closes with the current key, and opens with any key of the ring."""
+    """Encrypts with the current key, and decrypts with any key of the ring."""
 
     def __init__(self, ring: KeyRing, purpose: bytes) -> None:
         self._ring = ring
         self._cipher = cache(lambda key: AESGCM(key.derive(purpose)))
 
     def close(self, plain: bytes, bound: bytes) -> bytes:
-        """Seal the value; it opens only with the same `bound`, which says whose it is."""
+        """Encrypt the value; it opens only with the same `bound`, the context such as the row that it belongs to."""
         key = self._ring.current
         head, nonce = _VERSION + key.key_id, secrets.token_bytes(_NONCE)
         return head + nonce + self._of(key).encrypt(nonce, plain, head + bound)
 
     def open(self, sealed: bytes, bound: bytes) -> bytes:
-        """Return the value, or raise BrokenSeal; UnknownKey where its key is missing."""
+        """Return the value, or raise BrokenSeal, or UnknownKey if its key is missing."""
         if sealed[:1] != _VERSION or len(sealed) < HEAD + _NONCE + _TAG:
             raise BrokenSeal("It was not sealed here.")
         key = self._ring.need(key_in(sealed))
@@ -43,7 +43,7 @@ class Seal:
             raise BrokenSeal("It was changed, or sealed for something else.") from None
 
     def is_current(self, sealed: bytes) -> bool:
-        """Tell whether the value is sealed with the current key."""
+        """Return whether the value is encrypted with the current key."""
         return key_in(sealed) == self._ring.current.key_id
 
     def _of(self, key: Key) -> AESGCM:
@@ -52,5 +52,5 @@ class Seal:
 
 
 def key_in(sealed: bytes) -> bytes:
-    """Return the id of the key that a value is sealed with."""
+    """Return the id of the key of a sealed value."""
     return sealed[len(_VERSION) : HEAD]

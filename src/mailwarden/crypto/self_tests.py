@@ -1,4 +1,4 @@
-"""Known-answer self-tests of the primitives that the product's keys go into: the vectors of their standards."""
+"""Known-answer self-tests of the cryptographic primitives, with the vectors of their standards."""
 
 import hmac
 
@@ -33,7 +33,7 @@ def _derives_keys() -> bool:
     return derived.derive(b"\x0b" * 22).hex() == expected  # RFC 5869, A.1
 
 
-# What processes with secrets rely on.
+# For processes that use secrets.
 CRYPTOGRAPHY: tuple[SelfTest, ...] = (
     SelfTest("HMAC", _computes_hmac, PYTHON),
     SelfTest("AES-GCM", _seals_and_opens),

@@ -1,4 +1,4 @@
-"""Brings a database to this version's tables: numbered SQL files, each applied once, in one transaction."""
+"""Brings a database to the schema of this version: numbered SQL files, each applied once, in one transaction."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from mailwarden.errors import CommandError
 FOLDER = Path(__file__).parent / "migrations"
 STATEMENT_TIMEOUT = 600.0
 _FILE_NAME = re.compile(r"^[0-9]{4}_[a-z0-9_]+$")
-_LOCK = 0x6D61696C77617264  # any number will do, as long as every version uses the same one
+_LOCK = 0x6D61696C77617264  # any number, the same in every version
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS applied_migrations (
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS applied_migrations (
 
 
 class Migration(Struct, frozen=True):
-    """One file of SQL; a published one never changes, which its checksum proves."""
+    """One SQL file; a published one never changes, and its checksum proves that."""
 
     name: str
     sql: str
@@ -47,15 +47,15 @@ def known_migrations(folder: Path = FOLDER) -> Sequence[Migration]:
 
 
 async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
-    """Apply what is missing and return the names applied; two at once do the work once."""
+    """Apply the missing migrations and return their names; concurrent calls apply each only once."""
     known = known_migrations(folder)
     applied = []
     async with _connected(url) as connection:
-        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)  # let go when the connection closes
+        await connection.execute("SELECT pg_advisory_lock($1)", _LOCK)  # released when the connection closes
         await connection.execute(_TABLE)
         for migration in _missing(known, await _checksums(connection)):
             async with connection.transaction():
-                # The driver cannot send a text without a statement, which a reserved number is.
+                # The driver rejects a text without a statement, such as a reserved number.
                 await connection.execute(f"{migration.sql}\n; SELECT 1")
                 await connection.execute(
                     "INSERT INTO applied_migrations (name, checksum) VALUES ($1, $2)",
@@ -67,7 +67,7 @@ async def migrate(url: str, folder: Path = FOLDER) -> list[str]:
 
 
 async def pending(url: str, folder: Path = FOLDER) -> list[str]:
-    """Return the names of the migrations that `migrate` would apply, changing nothing."""
+    """Return the names of the migrations that `migrate` would apply, without a change."""
     known = known_migrations(folder)
     async with _connected(url) as connection:
         exists = await connection.fetchval("SELECT to_regclass('applied_migrations') IS NOT NULL")
@@ -76,7 +76,7 @@ async def pending(url: str, folder: Path = FOLDER) -> list[str]:
 
 
 async def server_time(url: str) -> float:
-    """Return the time of the database's host, in seconds since 1970."""
+    """Return the time of the database server, in seconds since 1970."""
     async with _connected(url) as connection:
         return float(str(await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())")))
 

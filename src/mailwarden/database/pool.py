@@ -1,7 +1,8 @@
 """The PostgreSQL connections of one process: opened when first needed, opened again after an outage.
 
-Making a `Database` touches no network, so a process starts while PostgreSQL is away. Whatever goes wrong with
-a connection reaches the caller as StorageUnavailable, within the time it gave."""
+Creating a `Database` does not use the network, so a process starts while PostgreSQL is down. Every failure of a
+connection becomes StorageUnavailable for the caller, within the caller's timeout.
+"""
 
 import asyncio
 import time
@@ -16,25 +17,25 @@ from mailwarden.telemetry.logs import get_logger
 
 RETRY_AFTER = 2
 
-# Whatever makes the same statement succeed later, on another connection or another server.
+# Errors after which the same statement may succeed later, on another connection or server.
 _AWAY = (
-    OSError,  # refused, cut, unreachable, TLS; a timeout is one as well
+    OSError,  # refused, cut, unreachable, TLS; a timeout is an OSError as well
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutting down, starting up, statement cancelled
     asyncpg.InsufficientResourcesError,  # too many connections, disk full, out of memory
-    asyncpg.PostgresSystemError,  # the server's own input and output
-    asyncpg.InvalidAuthorizationSpecificationError,  # wrong password: the operator's to mend, never the caller's
+    asyncpg.PostgresSystemError,  # I/O errors of the server
+    asyncpg.InvalidAuthorizationSpecificationError,  # wrong password: the operator fixes it, not the caller
     asyncpg.InvalidCatalogNameError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby that has not been promoted yet
 )
-# The server is well, and the statement lost against another one.
+# The server works; the statement conflicted with another one.
 _BUSY = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
 
 
 def is_away(error: BaseException, *, broken: bool = True) -> bool:
-    """Tell whether the error speaks of the connection or the server, and not of the statement.
+    """Return whether the error is about the connection or the server, not about the statement.
 
-    The driver has one class for a closed connection and for a wrong call: `broken` says which it was.
+    The driver has one class for a closed connection and for a wrong call: `broken` distinguishes them.
     """
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return broken
@@ -42,12 +43,12 @@ def is_away(error: BaseException, *, broken: bool = True) -> bool:
 
 
 def lacks_tables(error: BaseException) -> bool:
-    """Tell whether the database is not yet, or no longer, of this version."""
+    """Return whether the schema of the database is of another version."""
     return isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError)
 
 
 def storage_unavailable(error: BaseException, *, broken: bool = True) -> StorageUnavailable | None:
-    """Return what callers see for a database that cannot answer now, or None where the error is a bug."""
+    """Return the error for callers while the database is unavailable, or None if the error is a bug."""
     if lacks_tables(error):
         sentence = "The database lacks a table of this version: run `mailwarden database migrate`."
         return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
@@ -63,20 +64,20 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
 COMMAND_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 3.0
 PROBE_TIMEOUT = 2.0
-TELL_EVERY = 10.0  # seconds; a pool that is full may come and go many times a second
+TELL_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
 _RELEASE_TIMEOUT = 1.0
 
 log = get_logger("database")
 
 
 class Row(Protocol):
-    """One row of an answer, read by column name."""
+    """One row of a result, read by column name."""
 
     def __getitem__(self, column: str) -> object: ...
 
 
 class Connection(Protocol):
-    """What our stores use of a connection."""
+    """The methods of a connection that our stores use."""
 
     async def execute(self, query: str, *args: object) -> str: ...
 
@@ -102,13 +103,13 @@ class Connection(Protocol):
 
 
 class Database:
-    """A bounded set of connections to one PostgreSQL database."""
+    """A bounded pool of connections to one PostgreSQL database."""
 
     def __init__(
         self, url: str, pool_size: int = 4, command_timeout: float = COMMAND_TIMEOUT, *, logs: bool = False
     ) -> None:
-        self.up = False  # as last seen
-        self._logs = logs  # of a process; a command tells its person instead
+        self.up = False  # at the last attempt
+        self._logs = logs  # for processes; a command prints the error instead
         self._told: str | None = None
         self._tell_from = 0.0
         self._url = url
@@ -121,7 +122,7 @@ class Database:
     async def connection(self, wait: float = CONNECT_TIMEOUT) -> AsyncIterator[Connection]:
         """Lend a connection for the statements inside the block; `wait` is the longest wait for it, in seconds.
 
-        Only SQL belongs in the block: an OSError raised there is taken for the database's.
+        Only SQL belongs in the block: an OSError raised there counts as a failure of the database.
         """
         held = None
         pool = await self._opened()
@@ -143,11 +144,11 @@ class Database:
             self.up = True
         finally:
             if held is not None:
-                with suppress(Exception):  # a connection that cannot be released is closed by the pool
+                with suppress(Exception):  # the pool closes a connection that cannot be released
                     await pool.release(held, timeout=_RELEASE_TIMEOUT)
 
     async def probe(self) -> bool:
-        """Ask the server the cheapest question there is, and remember whether it answered."""
+        """Run a trivial query, and remember whether it succeeded."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT), self.connection(PROBE_TIMEOUT) as connection:
                 await connection.fetchval("SELECT 1")
@@ -156,7 +157,7 @@ class Database:
         return self.up
 
     async def close(self, deadline: float = 5.0) -> None:
-        """Wait for the statements in hand at most `deadline` seconds, then cut the connections."""
+        """Wait at most `deadline` seconds for running statements, then close the connections."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is None:
@@ -164,14 +165,14 @@ class Database:
         try:
             async with asyncio.timeout(deadline):
                 await pool.close()
-        except Exception:  # the server may be away just now; what matters is that nothing stays open
+        except Exception:  # the server may be down; no connection may stay open
             pool.terminate()
 
     async def _opened(self) -> asyncpg.Pool:
         if self._closed:
             raise StorageUnavailable("The database connections are closed.", retry_after=1)
         if self._pool is None:
-            # With no connection to hold ready this returns without touching the network.
+            # With `min_size=0` this returns without using the network.
             self._pool = asyncpg.create_pool(
                 self._url,
                 min_size=0,
@@ -189,14 +190,14 @@ class Database:
         return self._pool
 
     def _tell(self, unavailable: StorageUnavailable, error: Exception) -> None:
-        """Log once why the database does not answer: what callers are told keeps that from them."""
+        """Log once why the database is unavailable; callers do not see the reason."""
         now = time.monotonic()
         if self._logs and self._told != unavailable.message and now >= self._tell_from:
             self._told, self._tell_from = unavailable.message, now + TELL_EVERY
             log.warning("database_unavailable", sentence=unavailable.message, reason=f"{type(error).__name__}: {error}")
 
     def _tell_back(self) -> None:
-        # A missing table is no outage that ends with the next statement, which may ask for another table.
+        # The next statement may use another table, so its success does not end the failure of a missing table.
         if self._told is not None and not self.up:
             self._told = None
             log.info("database_available")
@@ -204,13 +205,13 @@ class Database:
     def _give_up(self, held: asyncpg.Connection | None) -> None:
         self.up = False
         if held is not None:
-            # It may hang on a server that stands still: closing it now makes the next caller dial anew.
+            # The server may hang: closing the connection makes the next caller open a new one.
             with suppress(asyncpg.InterfaceError):
                 held.terminate()
 
 
 def _is_broken(held: asyncpg.Connection | None) -> bool:
-    """Tell whether no statement can be sent; a connection that was cut has left the pool behind our back."""
+    """Return whether no statement can be sent; the pool may already have dropped a cut connection."""
     try:
         return held is None or bool(held.is_closed())
     except asyncpg.InterfaceError:
@@ -218,4 +219,4 @@ def _is_broken(held: asyncpg.Connection | None) -> bool:
 
 
 async def _keep_session(_: object) -> None:
-    """Save the round trip of a reset: our statements leave nothing behind in a session."""
+    """Skip the round trip of a reset: our statements leave no session state."""

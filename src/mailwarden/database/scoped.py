@@ -1,4 +1,4 @@
-"""A transaction that says whose rows it may touch, begun and ended in one round trip each."""
+"""A transaction under row-level security, with one round trip to begin and one to end it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +15,7 @@ _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class ScopedTransaction:
-    """`last` is a statement without values that travels with the commit: what it locks is held no longer than that."""
+    """`last` is a statement without parameters that is sent with COMMIT, so its locks are held only briefly."""
 
     __slots__ = ("last",)
 
@@ -27,10 +27,10 @@ class ScopedTransaction:
 async def scoped(
     connection: Connection, setting: str, *, snapshot: bool = False, first: str = ""
 ) -> AsyncIterator[ScopedTransaction]:
-    """Run the block in one transaction under row-level security: `all`, `global`, or a tenant's uuid.
+    """Run the block in one transaction under row-level security: `all`, `global`, or a tenant's UUID.
 
-    With `snapshot` every statement of the block sees the same state and none may write. `first` are statements
-    without values that travel with the beginning.
+    With `snapshot` every statement of the block sees the same state and none may write. `first` has statements without
+    parameters that are sent with BEGIN.
     """
     transaction = ScopedTransaction()
     begin = _BEGIN_SNAPSHOT if snapshot else _BEGIN
@@ -39,17 +39,16 @@ async def scoped(
         yield transaction
         await connection.execute(f"{transaction.last}; COMMIT" if transaction.last else "COMMIT")
     except BaseException as error:
-        # A statement that was cancelled leaves the connection well.
-        if isinstance(error, asyncpg.QueryCanceledError) or not is_away(
-            error
-        ):  # on a connection that hangs a rollback would only wait once more
+        # A cancelled statement leaves the connection usable. On a connection that hangs, a rollback would only wait
+        # again.
+        if isinstance(error, asyncpg.QueryCanceledError) or not is_away(error):
             with suppress(Exception):
                 await connection.execute("ROLLBACK")
         raise
 
 
 def _checked(setting: str) -> str:
-    """Return the setting, which stands in the statement itself: letters, digits and hyphens, as every scope is."""
+    """Return the scope if it has only letters, digits and hyphens: it is part of the statement's text."""
     if not setting.replace("-", "").isalnum() or not setting.isascii():
         raise ValueError("no scope")
     return setting

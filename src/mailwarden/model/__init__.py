@@ -1,1 +1,1 @@
-"""The words of the contract as frozen data."""
+"""The terms of the contract as frozen data."""

@@ -1,10 +1,10 @@
-"""Who did something: the name that records carry, and where the call came from."""
+"""The actor of an audit event: its name, and the address of the call."""
 
 from msgspec import Struct
 
 
 class Actor(Struct, frozen=True):
-    """`name` says what it names as well: `key:soar`, `cli:root`."""
+    """`name` starts with the kind of the actor: `key:soar`, `cli:root`."""
 
     name: str
     address: str | None = None

@@ -1,11 +1,11 @@
-"""The envelope: what the border MTA saw of a message besides its bytes."""
+"""The envelope of a message, as the border MTA received it."""
 
 import re
 
 from msgspec import Struct
 
-# One mailbox (RFC 5321, section 4.1.2), or a name without a domain as local programs have: a space or a second `@`
-# outside of a quoted local part makes two addresses of it.
+# One mailbox (RFC 5321, section 4.1.2), or a name without a domain as local programs have. A space or a second `@`
+# outside of a quoted local part would make it two addresses.
 _ONE_ADDRESS = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"<>@]+)(?:@[^\s"<>@]+)?')
 
 
@@ -17,11 +17,11 @@ class Envelope(Struct, frozen=True):
 
 
 def is_one_address(text: str) -> bool:
-    """Tell whether a text is one address, whoever reads it; which addresses exist is no question here."""
+    """Return whether every parser reads the text as one address; whether the address exists is not checked."""
     return _ONE_ADDRESS.fullmatch(text) is not None
 
 
 def domain_of(address: str) -> str:
-    """Return the lower-case domain of an address, or "" where it has none."""
+    """Return the lower-case domain of an address, or "" if it has none."""
     _, at, domain = address.rpartition("@")
     return domain.lower().rstrip(".") if at else ""

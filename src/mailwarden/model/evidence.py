@@ -1,4 +1,4 @@
-"""Evidence: everything the analyzers noticed about one message, and everything they could not finish."""
+"""Evidence: the findings of the analyzers about one message, and their failures."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -9,14 +9,14 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 Fact = str | int | float | bool
 
-# Readers may take different addresses for the sender: no authentication result and no allow entry applies.
+# Parsers may read different senders: no authentication result and no allow entry applies.
 AMBIGUOUS_SENDER = "structure.ambiguous-sender"
-# The records that would show who sent the message cannot be looked up.
+# The DNS records that would authenticate the sender cannot be looked up.
 UNVERIFIED_SENDER = "dns.unverified-sender"
 
 
 class Finding(Struct, frozen=True):
-    """One thing an analyzer noticed: its name (`analyzer.what`), where in the message, and the facts for people."""
+    """One finding of an analyzer: its name (`analyzer.what`), its place in the message, and facts to show."""
 
     name: str
     place: Place = WHOLE_MESSAGE
@@ -24,7 +24,7 @@ class Finding(Struct, frozen=True):
 
 
 class Omitted(Struct, frozen=True):
-    """An analyzer left out findings of this name because there are many; with a place, only findings there."""
+    """An analyzer omitted findings of this name because there are many; with a place, only findings there."""
 
     name: str
     place: Place = WHOLE_MESSAGE
@@ -38,7 +38,7 @@ class FailureKind(StrEnum):
 
 
 class Failure(Struct, frozen=True):
-    """An analyzer that could not finish, and why, as a sentence."""
+    """The reason why an analyzer did not finish, as a sentence."""
 
     analyzer: str
     kind: FailureKind
@@ -52,7 +52,7 @@ class Status(StrEnum):
 
 
 class Report(Struct, frozen=True):
-    """What one analyzer did with one message."""
+    """The result of one analyzer for one message."""
 
     analyzer: str
     required: bool
@@ -60,8 +60,8 @@ class Report(Struct, frozen=True):
     milliseconds: float
     findings: tuple[Finding, ...] = ()
     failure: Failure | None = None
-    engine: str = ""  # the outside program and its version, where one was asked
-    convicts_files: bool = False  # the engine's findings are about files, and it can be asked about one of them
+    engine: str = ""  # the engine and its version, if the analyzer calls one
+    convicts_files: bool = False  # the engine's findings are about files, and it can scan a single file
     omitted: tuple[Omitted, ...] = ()
 
 

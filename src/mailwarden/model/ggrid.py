@@ -1,4 +1,4 @@
-"""The id of a guard request: a UUID version 7, so that the id itself tells the day its history is kept under."""
+"""The id of a guard request: a UUID version 7, which contains the time and therefore the day of its history."""
 
 import os
 import time
@@ -18,13 +18,13 @@ def new_ggrid() -> UUID:
 
 
 def first_ggrid(moment: datetime) -> UUID:
-    """Return the lowest id that a clock saying `moment` can make: what was made since is not below it."""
+    """Return the lowest id that can be made at `moment`; all later ids are higher."""
     milliseconds = min(max(int(moment.timestamp() * 1000), 0), (1 << 48) - 1)
     return UUID(int=(milliseconds << 80) | _VERSION_7 | _VARIANT)
 
 
 def moment_of(ggrid: UUID) -> datetime | None:
-    """Return when the id was made, or None where it is not one of ours."""
+    """Return the time of the id, or None if it is not a ggrid."""
     if ggrid.version != 7:
         return None
     try:
@@ -34,6 +34,6 @@ def moment_of(ggrid: UUID) -> datetime | None:
 
 
 def day_of(ggrid: UUID) -> date | None:
-    """Return the UTC day the id was made on, or None where it is not one of ours."""
+    """Return the UTC day of the id, or None if it is not a ggrid."""
     moment = moment_of(ggrid)
     return moment.date() if moment else None

@@ -1,4 +1,4 @@
-"""What policy concluded from the evidence, with its reasons: the data behind every explanation."""
+"""The conclusion of the policy with its reasons: the data of every explanation."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 
 class Reason(Struct, frozen=True):
-    """One rule that spoke: how much it weighs for which verdict, and its sentence for people."""
+    """One matching rule: its weight, its verdict, and its sentence."""
 
     rule: str
     analyzer: str
@@ -20,7 +20,7 @@ class Reason(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """The verdict, what it rests on, and the points each verdict gathered."""
+    """The verdict, its reasons, and the points of each verdict."""
 
     verdict: Verdict
     summary: str
@@ -32,14 +32,14 @@ class Judgement(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One step of the decision trace: what was considered and what came of it."""
+    """One step of the decision trace and its outcome."""
 
     step: str
     outcome: str
 
 
 class Ruling(Struct, frozen=True):
-    """The decision, the tags it adds, how it was reached, and the list entry that it rests on."""
+    """The decision, the tags it adds, the decision trace, and the list entry that decided."""
 
     decision: Decision
     tags: tuple[str, ...]

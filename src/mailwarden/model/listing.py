@@ -12,7 +12,7 @@ RECORDED = 100  # entries of one list that history stores for a message
 
 
 class ListHit(Struct, frozen=True):
-    """An entry that matched a message, with the value that it matched; without a tenant the entry is a global one."""
+    """An entry that matched a message, with the matched value; without a tenant the entry is global."""
 
     list_name: str
     entry: str
@@ -27,20 +27,20 @@ class ListHit(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """Every entry that acts: of two lists that say opposite things, only the winner is here."""
+    """Every entry that acts; of two lists with opposite effects only the winner is here."""
 
     acting: tuple[ListHit, ...] = ()
-    unproved: tuple[ListHit, ...] = ()  # let through only an authenticated sender, and this one is not
+    unproved: tuple[ListHit, ...] = ()  # entries that need an authenticated sender, which this one is not
     allowed_urls: frozenset[str] = frozenset()
     allowed_files: frozenset[str] = frozenset()  # the SHA-256 of each
-    protected_sender: str = ""  # the domain of From, if it is protected and could not be authenticated
+    protected_sender: str = ""  # the domain of From, if it is protected and not authenticated
     shortened: bool = False  # more entries acted than are recorded here
 
     def of(self, *names: str) -> tuple[ListHit, ...]:
         return tuple(hit for hit in self.acting if hit.list_name in names)
 
     def recorded(self) -> "Listing":
-        """Return what history stores: the first entries of each list; findings about allowed URLs are gone by then."""
+        """Return the part that history stores: the first entries of each list, without allowed URLs."""
         count: Counter[str] = Counter()
         kept: list[ListHit] = []
         for hit in self.acting:

@@ -1,4 +1,4 @@
-"""What a message shows that list entries can meet, besides its envelope and its summary; only what is wanted."""
+"""The observables of a message: values that list entries can match, besides its envelope and its summary."""
 
 from enum import StrEnum
 
@@ -8,20 +8,20 @@ from mailwarden.model.place import Place
 
 
 class Observable(StrEnum):
-    """A kind of sighting. Each costs time, so a worker looks only for what some list in use can meet."""
+    """A kind of value. Each costs time, so a worker extracts only the kinds that some list in use can match."""
 
     SENDERS = "senders"
     URLS = "urls"
     FILES = "files"
-    INSIDE = "inside"  # what archives hold
-    DIGESTS = "digests"  # SHA-1 and MD5; SHA-256 is there anyway
+    INSIDE = "inside"  # files in archives
+    DIGESTS = "digests"  # SHA-1 and MD5; SHA-256 is always computed
     RELAYS = "relays"
     SUBJECTS = "subjects"
-    CONTENTS = "contents"  # the decoded parts themselves, for engines
+    CONTENTS = "contents"  # the decoded parts, for engines
 
 
 class InnerFile(Struct, frozen=True, array_like=True):
-    """One file of an archive, under its bare name."""
+    """One file of an archive, by its name without folders."""
 
     name: str
     sha256: str = ""
@@ -30,7 +30,7 @@ class InnerFile(Struct, frozen=True, array_like=True):
 
 
 class ObservedFile(Struct, frozen=True, array_like=True):
-    """One part of the message; a body is what a reader sees as the text, not as an attachment."""
+    """One part of the message; a body is shown as the text, not as an attachment."""
 
     place: Place
     name: str
@@ -46,5 +46,5 @@ class Observables(Struct, frozen=True, array_like=True):
     senders: tuple[str, ...] = ()  # every address of every From
     urls: tuple[str, ...] = ()
     files: tuple[ObservedFile, ...] = ()
-    relays: tuple[str, ...] = ()  # the address each Received hop took the message from, the latest first
+    relays: tuple[str, ...] = ()  # the client IP of each Received hop, the latest first
     subjects: tuple[str, ...] = ()  # every Subject

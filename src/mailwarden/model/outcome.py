@@ -1,10 +1,10 @@
-"""What a message is (verdict) and what happens to it (decision): two types, never mixed."""
+"""The verdict (the class of a message) and the decision (the action): two types, never mixed."""
 
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What the message IS; the order of the members is the order in which they are considered."""
+    """The class of a message; the policy considers them in this order."""
 
     MALWARE = "malware"
     PHISHING = "phishing"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 
 class Decision(StrEnum):
-    """What HAPPENS to the message."""
+    """The action for a message."""
 
     UNDECIDED = "undecided"
     DELIVER = "deliver"
@@ -28,11 +28,11 @@ class Decision(StrEnum):
     DROP = "drop"
 
 
-# From the mildest to the most severe. Undecided is above deliver: an unfinished analysis must never be outvoted by it.
+# From the mildest to the most severe. Undecided is above deliver: an incomplete analysis must not become a delivery.
 SEVERITY = (Decision.DELIVER, Decision.UNDECIDED, Decision.QUARANTINE, Decision.BOUNCE, Decision.DROP)
 _VERDICTS = tuple(Verdict)
 
 
 def severity(decision: Decision, verdict: Verdict) -> tuple[int, int]:
-    """Return the rank of an outcome: by its decision, and by its verdict where decisions are equal."""
+    """Return the rank of an outcome: by its decision, then by its verdict."""
     return SEVERITY.index(decision), -_VERDICTS.index(verdict)

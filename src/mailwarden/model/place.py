@@ -1,4 +1,4 @@
-"""A place in a message as a value, and the one function that writes it for people."""
+"""A place in a message as a value, and the function that writes it as text."""
 
 from enum import StrEnum
 
@@ -15,34 +15,34 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-_NAME = 255  # characters of a file name that are recorded; the end says what the file is
+_NAME = 255  # recorded characters of a file name; the end has the extension
 _TEXT = 1_000
 _SHOWN = 200
 
 
 class PlaceKind(StrEnum):
-    """What of a file is meant."""
+    """The kind of thing at a place."""
 
     FILE = "file"  # the file itself, or a named area of the message
-    LINK = "link"  # a link in it
-    CODE = "code"  # a QR code in it
+    LINK = "link"  # a link in the file
+    CODE = "code"  # a QR code in the file
 
 
 class Place(Struct, frozen=True, omit_defaults=True):
-    """Where something is: in a MIME part, in a file inside of it, or in a named area such as `From`.
+    """A MIME part, a file inside it, or a named area such as `From`.
 
-    Without any field it is the message as a whole.
+    Without any field it is the whole message.
     """
 
     part: str = ""  # the path of the part, such as `1.2`
     name: str = ""  # its file name
-    inside: tuple[str, ...] = ()  # names of files, from the one in the part to the innermost
+    inside: tuple[str, ...] = ()  # names of files, from the outermost to the innermost
     page: int = 0  # of a document, from 1
     kind: PlaceKind = PlaceKind.FILE
     area: str = ""  # of the message: `From`, `envelope`, `the text`
 
     def within(self, name: str) -> "Place":
-        """Return the place of a file inside of this one."""
+        """Return the place of a file inside this one."""
         return replace(self, inside=(*self.inside, name[-_NAME:]))
 
     def on_page(self, number: int) -> "Place":

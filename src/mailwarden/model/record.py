@@ -1,4 +1,4 @@
-"""A finished guard request as history stores it: what was found, what was decided, and the inputs of the decision."""
+"""A finished guard request as history stores it: the findings, the decision and all its inputs."""
 
 from datetime import datetime
 from uuid import UUID
@@ -31,12 +31,13 @@ class FinishedRequest(Struct, frozen=True):
     profile: Profile = Profile.BALANCED  # the tenant's, when the message was decided
     weights: dict[str, int] = {}  # the tenant's own, when the message was judged
     assigned_by: AssignedBy = AssignedBy.REQUEST
-    session_open: bool = False  # the sender waited for an SMTP reply, so that a bounce was possible
+    session_open: bool = False  # the SMTP client waited for the reply, so a bounce was possible
     listing: Listing = Listing()  # the list entries that acted, as `Listing.recorded` bounds them
-    cleared_files: frozenset[str] = frozenset()  # SHA-256 of allowed files that alone made the engines convict
-    unshared: tuple[Decision, ...] = ()  # became `quarantine`: other recipients do not share them
+    # SHA-256 of allowed files; the engines convict the message only because of them
+    cleared_files: frozenset[str] = frozenset()
+    unshared: tuple[Decision, ...] = ()  # decisions that became `quarantine` because other recipients do not share them
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Every tag of the message, sorted and unique."""
+        """Return every tag of the message, sorted and unique."""
         return tuple(sorted({*self.judgement.tags, *self.ruling.tags}))

@@ -1,4 +1,4 @@
-"""The scope every stored thing belongs to: one tenant, or the whole deployment."""
+"""The scope of a stored record: one tenant, or the whole deployment."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Scope(Struct, frozen=True):
-    """Which tenants a store may touch: `None` is every tenant, otherwise exactly those named."""
+    """The tenants that a store may read and write: `None` is every tenant, otherwise exactly those named."""
 
     tenants: frozenset[UUID] | None = None
 
@@ -20,7 +20,7 @@ class Scope(Struct, frozen=True):
         return cls(frozenset(tenants))
 
     def narrowed(self, tenant: UUID | None) -> "Scope":
-        """Return the scope of one tenant alone, or itself without one; a tenant it does not allow leaves nothing."""
+        """Return the scope of one tenant, or this scope without one; a tenant outside gives an empty scope."""
         if tenant is None:
             return self
         return Scope.of(tenant) if self.allows(tenant) else Scope.of()

@@ -1,21 +1,21 @@
-"""What is remembered of a message besides its evidence: never its body."""
+"""The summary of a message that history stores: never its body."""
 
 from msgspec import Struct
 
 
 class PartSummary(Struct, frozen=True):
-    """One part as people see it: an attachment or a body."""
+    """One part: an attachment or a body."""
 
     path: str
     media_type: str
     name: str
     size: int
     sha256: str
-    listed_name: str = ""  # the name that lists compare, if clients give the file an ending that `name` lacks
+    listed_name: str = ""  # the name that lists match, if clients add an extension that `name` lacks
 
 
 class LinkSummary(Struct, frozen=True):
-    """One link: the text that a reader sees, where it leads, and the host of that; a bare URL is its own text."""
+    """One link: its visible text, its target, and the host of the target; the text of a bare URL is the URL."""
 
     text: str
     target: str
@@ -23,11 +23,11 @@ class LinkSummary(Struct, frozen=True):
 
 
 class HopSummary(Struct, frozen=True):
-    """One Received line, as far as it could be read; what it says is the word of whoever wrote it."""
+    """One Received line, as far as it could be parsed; any server or sender may have written it."""
 
     from_host: str = ""
     by_host: str = ""
-    address: str = ""  # which `by_host` saw the message come from
+    address: str = ""  # the client that `by_host` names
     moment: str = ""  # as written
 
 
@@ -43,5 +43,5 @@ class MessageSummary(Struct, frozen=True):
     date: str = ""
     parts: tuple[PartSummary, ...] = ()
     url_hosts: tuple[str, ...] = ()
-    links: tuple[LinkSummary, ...] = ()  # the first to each host, then the others, within a bound
-    hops: tuple[HopSummary, ...] = ()  # the latest first, as they stand in the message
+    links: tuple[LinkSummary, ...] = ()  # the first link to each host, then the others, up to a limit
+    hops: tuple[HopSummary, ...] = ()  # the latest first, as in the message

@@ -11,7 +11,7 @@ class Profile(StrEnum):
 
     BALANCED = "balanced"
     STRICT = "strict"
-    MONITOR = "monitor"  # nothing is held back but malware and what could not be looked at
+    MONITOR = "monitor"  # holds only malware and messages that could not be inspected
 
 
 class Tenant(Struct, frozen=True):
@@ -20,14 +20,14 @@ class Tenant(Struct, frozen=True):
     is_default: bool = False
     profile: Profile = Profile.BALANCED
     domains: tuple[str, ...] = ()
-    retention_days: int | None = None  # where its history is kept for less long than the deployment's
-    weights: dict[str, int] = {}  # of rules that count otherwise for this tenant
-    quarantine_days: dict[str, int] = {}  # of verdicts, or `default`, whose messages are held for other than usual
-    quarantine_digest: bool = False  # its recipients are told each day what is held for them
+    retention_days: int | None = None  # if shorter than the deployment's
+    weights: dict[str, int] = {}  # of rules with another weight for this tenant
+    quarantine_days: dict[str, int] = {}  # days by verdict or `default`, if not the deployment's
+    quarantine_digest: bool = False  # recipients get a daily digest of their held messages
 
 
 class AssignedBy(StrEnum):
-    """How a guard request came to its tenant."""
+    """How the tenant of a guard request was selected."""
 
     REQUEST = "request"
     DOMAINS = "domains"

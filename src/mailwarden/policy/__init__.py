@@ -1,1 +1,1 @@
-"""From evidence to verdict to decision, as data and pure functions."""
+"""Turns evidence into a verdict and a verdict into a decision, with data and pure functions."""

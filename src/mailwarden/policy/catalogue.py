@@ -15,7 +15,7 @@ class VerdictEntry(Struct, frozen=True, rename="camel"):
 
 
 class TagEntry(Struct, frozen=True, rename="camel"):
-    """A tag, what it says, and the rules that carry it; a tag without rules is added by the decision itself."""
+    """A tag, its meaning and its rules; the decision itself adds a tag without rules."""
 
     tag: str
     sentence: str
@@ -42,7 +42,7 @@ class Catalogue(Struct, frozen=True, rename="camel"):
 
 
 def catalogue(policy: Policy) -> Catalogue:
-    """Return all that may be answered, in the order in which people read it."""
+    """Return all verdicts, tags and rules, in the order of the reference page."""
     return Catalogue(
         verdicts=tuple(
             VerdictEntry(

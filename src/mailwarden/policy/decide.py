@@ -1,4 +1,4 @@
-"""From a judgement to a ruling: an ordered table of steps, each leaving a line in the decision trace. Pure."""
+"""Turns a judgement into a ruling: an ordered table of steps, each with a line in the decision trace. Pure."""
 
 from collections.abc import Callable
 
@@ -17,21 +17,21 @@ OVERRIDE_TAG = "policy.allow-override"
 BOUNCE_SUPPRESSED_TAG = "policy.bounce-suppressed"
 WARN_TAG = "policy.warn"
 DEFAULT_TENANT_TAG = "policy.default-tenant"
-# What an allowed address is not held against; reputation alone brings nothing worse.
+# An entry of ip-allow delivers only messages with these verdicts.
 REPUTATION = (Verdict.SPAM, Verdict.BULK)
 
 
 class Case(Struct, frozen=True):
-    """What the steps know, and what they have come to so far."""
+    """The inputs of the steps, and the decision so far."""
 
     judgement: Judgement
-    verdict: Verdict  # what the decision follows: the message's verdict, or the one without its allowed files
+    verdict: Verdict  # the verdict to decide by: the message's own, or the one without its allowed files
     assignment: Assignment
     policy: Policy
     session_open: bool
     listing: Listing
     decision: Decision = Decision.UNDECIDED
-    settled: bool = False  # a step that settles the decision leaves later ones nothing to soften
+    settled: bool = False  # later steps do not change a settled decision
     tags: tuple[str, ...] = ()
     entry: ListHit | None = None
 
@@ -45,7 +45,7 @@ def decide(
     listing: Listing | None = None,
     rest_judgement: Judgement | None = None,
 ) -> Ruling:
-    """Take the steps in order and return the decision, the tags it adds and the trace.
+    """Run the steps in order and return the decision, the tags it adds and the trace.
 
     `rest_judgement` leaves out the findings of allowed files; it changes the decision, never the reported verdict.
     """
@@ -106,13 +106,13 @@ def _global_lists(case: Case) -> tuple[Case, str]:
 
 
 def _lists(case: Case, scope: str) -> tuple[Case, str]:
-    """Let the entries of one scope act: what blocks settles the decision as it is, what allows makes it deliver."""
+    """Apply the entries of one scope: a block entry settles the decision, an allow entry delivers."""
     blocks = [hit for hit in _blocks(case) if hit.scope == scope]
     senders = [hit for hit in case.listing.of("sender-allow") if hit.scope == scope]
     addresses = [hit for hit in case.listing.of("ip-allow") if hit.scope == scope]
     if case.settled:
         return case, "already settled"
-    if blocks:  # different kinds of entries cannot be compared, so between them block beats allow
+    if blocks:  # entries of different lists have no common order, so block wins over allow
         return replace(
             case, settled=True, entry=case.entry or blocks[0]
         ), f"{_named(blocks[0])}: {case.decision} stands"
@@ -173,7 +173,7 @@ def _protected_names(case: Case) -> tuple[Case, str]:
 
 
 def _monitor(case: Case) -> tuple[Case, str]:
-    """Tell what the usual profile would have decided, with the same lists."""
+    """Record the decision of the profile `balanced` with the same lists."""
     if case.assignment.profile is not Profile.MONITOR:
         return case, "decisions are carried out"
     usual = replace(case.assignment, profile=Profile.BALANCED)
@@ -194,21 +194,21 @@ def _default_tenant(case: Case) -> tuple[Case, str]:
 
 
 STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
-    ("malware floor", _malware_floor),  # first, so that no list and no profile can soften it
-    ("allowed files", _allowed_files),  # the one thing that lifts the floor
+    ("malware floor", _malware_floor),  # first: no list and no profile can change it
+    ("allowed files", _allowed_files),  # the only exception to the malware floor
     ("simulation", _simulation),
     ("exempt recipients", _exempt),
-    ("profile", _profile),  # what happens where no list says otherwise
-    ("tenant lists", _tenant_lists),  # a tenant's own entries before those of the deployment
+    ("profile", _profile),  # the decision if no list entry applies
+    ("tenant lists", _tenant_lists),  # the tenant's entries come before the global ones
     ("global lists", _global_lists),
     ("unauthenticated sender", _unproved),
     ("blocked address", _blocked_address),
     ("forced quarantine", _forced_quarantine),
-    ("incomplete analysis", _unfinished),  # the last word against delivering what was not looked at
+    ("incomplete analysis", _unfinished),  # never deliver a message that was not fully inspected
     ("bounce", _bounce),
     ("warning", _warning),
-    ("protected names", _protected_names),  # the verdict holds what they weigh; here the lists are only named
-    ("monitor", _monitor),  # when all is decided: what it would have been, had it not been for the profile
+    ("protected names", _protected_names),  # the verdict already includes their weight; this step adds the tags
+    ("monitor", _monitor),  # needs the final decision
     ("default tenant", _default_tenant),
 )
 
@@ -221,11 +221,11 @@ def _deliver(case: Case, hit: ListHit, *tags: str, override: bool = False) -> tu
 
 
 def _blocks(case: Case) -> list[ListHit]:
-    """Return the entries that block, the tenant's before the global ones, what weighs most first."""
+    """Return the entries that block: the tenant's before the global ones, in the order of BLOCK_LISTS."""
     return sorted(case.listing.of(*BLOCK_LISTS), key=lambda hit: (hit.tenant is None, BLOCK_LISTS.index(hit.list_name)))
 
 
 def _named(hit: ListHit) -> str:
-    """Name an entry as people know it."""
+    """Return an entry as text for the trace."""
     said = f" ({show(hit.comment)})" if hit.comment else ""
     return f"{hit.list_name} `{show(hit.entry)}` of the {'tenant' if hit.tenant else 'deployment'}{said}"

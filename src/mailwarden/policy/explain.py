@@ -1,7 +1,7 @@
-"""Sentences for people: rule templates filled with facts, and the one sentence of a judgement.
+"""Writes sentences for people: rule templates filled with facts, and the summary of a judgement.
 
 Security: facts come from hostile messages. They are shortened, stripped of control, format and bidirectional
-characters, and put in by plain substitution: nothing in a fact is ever read as a template.
+characters, and inserted as plain text. No part of a fact is read as a template.
 """
 
 import re
@@ -21,7 +21,7 @@ _LABELS = {Verdict.UNKNOWN: "Not decided"}
 
 
 def template_problems(template: str) -> Iterator[str]:
-    """Say what is wrong with a summary template."""
+    """Yield the errors of a summary template."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         yield "has a brace that is not part of a {fact} in lower-case letters"
     if not template[:1].isalpha():
@@ -31,7 +31,7 @@ def template_problems(template: str) -> Iterator[str]:
 
 
 def fill(template: str, facts: Mapping[str, Fact]) -> str:
-    """Put the facts into a template; a fact that is missing is said to be unknown."""
+    """Insert the facts into a template; a missing fact becomes "unknown"."""
     pieces = _pieces(template)
     if len(pieces) == 1:
         return template
@@ -39,18 +39,18 @@ def fill(template: str, facts: Mapping[str, Fact]) -> str:
     for place in range(1, len(pieces), 2):
         shown[place] = show(facts.get(pieces[place], MISSING))
     if not pieces[-1]:
-        shown[-2] = shown[-2].removesuffix(".")  # a fact may be a sentence; what it is put into has its own full stop
+        shown[-2] = shown[-2].removesuffix(".")  # a fact may be a sentence; the template has its own full stop
     return "".join(shown)
 
 
-@lru_cache(maxsize=4_096)  # templates are those of the rules
+@lru_cache(maxsize=4_096)  # there are only as many templates as rules
 def _pieces(template: str) -> tuple[str, ...]:
-    """Return a template cut at its facts: text, the name of a fact, text, and so on."""
+    """Split a template at its facts: text, name of a fact, text, and so on."""
     return tuple(_PLACEHOLDER.split(template))
 
 
 def show(value: Fact) -> str:
-    """Write one fact as a person may safely read it."""
+    """Return one fact as text that is safe to display."""
     if isinstance(value, str):
         return shorten(value, FACT_LENGTH) or MISSING
     if isinstance(value, bool):
@@ -61,19 +61,19 @@ def show(value: Fact) -> str:
 
 
 def sentence(body: str) -> str:
-    """Return a body as a sentence of its own."""
+    """Return a body with a capital letter and a full stop."""
     return f"{body[:1].upper()}{body[1:]}."
 
 
 def conclusion(verdict: Verdict, body: str, more: int = 0) -> str:
-    """Return the one sentence of a judgement: the verdict, what carries it, and how much more there is."""
+    """Return the summary of a judgement: the verdict, its main reason, and the number of further reasons."""
     label = _LABELS.get(verdict, verdict.capitalize())
     rest = f" ({more} more {'reason' if more == 1 else 'reasons'})" if more else ""
     return f"{label}: {body}{rest}."
 
 
 def missing_body(missing: Sequence[Report]) -> str:
-    """Say which required analyzers did not finish."""
+    """Return the part of the summary that names the required analyzers without a result."""
     if not missing:
         return "no analyzer finished, and nothing convicts"
     first = min(missing, key=lambda report: report.analyzer)
@@ -83,7 +83,7 @@ def missing_body(missing: Sequence[Report]) -> str:
 
 
 def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None) -> str:
-    """Say how complete the analysis was, and what was found but does not weigh enough."""
+    """Return the part of the summary with the number of analyzers, and the points below every threshold."""
     finished = sum(report.status is Status.FINISHED for report in reports)
     who = f"all {finished}" if finished == len(reports) else f"{finished} of {len(reports)}"
     noun = "analyzer" if len(reports) == 1 else "analyzers"

@@ -26,8 +26,8 @@ from mailwarden.model.scope import Scope
 from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import Policy
 
-MAX_ENTRIES = 500  # of one change; the terms of more would find half of history
-_LEAST = {4: 16, 6: 32}  # the shortest prefix that history keeps a term for
+MAX_ENTRIES = 500  # of one change; more entries have terms that match half of history
+_LEAST = {4: 16, 6: 32}  # the shortest prefix with a term in history
 _MOST_NETWORKS = 256
 
 _NAMED = ("sender-block", "sender-allow", "simulation-senders")
@@ -50,7 +50,7 @@ _DELETED = {
 
 
 class CandidateTerms(Struct, frozen=True):
-    """Where to look: messages that have one of the terms, or any where there are none; and what to say of it."""
+    """The terms of the messages to search for (none: all messages), the entries tried, and notes for the user."""
 
     terms: tuple[str, ...]
     entries: tuple[str, ...]
@@ -58,12 +58,12 @@ class CandidateTerms(Struct, frozen=True):
 
     @property
     def is_blind(self) -> bool:
-        """Tell whether no term leads to the messages: then all of them are looked at, as many as time allows."""
+        """Return whether there is no term to search for: then the newest of all messages are read."""
         return not self.terms
 
 
 def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> CandidateTerms:
-    """Return where to look for the messages that these entries, in stored form, may have met."""
+    """Return the terms of the messages that these entries, in stored form, may match."""
     notes = [_ALWAYS[list_name]] if list_name in _ALWAYS else []
     if not adds and list_name in _DELETED:
         notes.append(_DELETED[list_name])
@@ -86,7 +86,7 @@ def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> Ca
 
 
 def _terms(list_name: str, entry: str, *, adds: bool) -> tuple[str, ...]:
-    """Return terms of which every message that the entry met has one, or none where no term can tell."""
+    """Return terms of which every matching message has at least one; none if no such term exists."""
     if list_name in ("ip-block", "ip-allow", "trusted-relays") or (list_name in _NAMED and is_network(entry)):
         return _networks(entry)
     if list_name in _NAMED:
@@ -120,7 +120,7 @@ def _networks(entry: str) -> tuple[str, ...]:
 
 
 def _subject(entry: str) -> tuple[str, ...]:
-    """Return the longest word of a text; one at its edge may be a part of a word, so an inner one is better."""
+    """Return the longest word of a text, an inner one if possible: one at the edge may be part of a longer word."""
     if entry.startswith("/"):
         return ()
     words = words_of(entry)
@@ -136,18 +136,18 @@ DAYS = 30
 MAX_JUDGED = 1_500
 MAX_SHOWN = 100
 COUNT_SECONDS = 0.6
-READ_SECONDS = 1.4  # then an answer without messages is better than none
-ASK_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the beginning
-LEAST_SECONDS = 0.15  # to judge, however long the rest took
+READ_SECONDS = 1.4  # after that, an estimate without messages
+ASK_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the start of the estimate
+LEAST_SECONDS = 0.15  # for judging, even if reading took longer
 MAX_TENANTS = 20
-_TURN = 20  # messages that are judged before others get a turn
+_TURN = 20  # messages to judge before other tasks of the event loop run
 
-# Lists where an entry that did not act then may act now that another is there.
+# Lists where another current entry can change whether the new entry acts.
 ASKED_WHEN_ADDED = frozenset({"recipient-exempt", "protected-people", "protected-domains", "trusted-relays"})
 
 
 class History(Protocol):
-    """Where finished guard requests are found."""
+    """The queries of the history store that the estimate needs."""
 
     async def candidates(
         self, scope: Scope, terms: Sequence[str], since: datetime, limit: int
@@ -157,36 +157,36 @@ class History(Protocol):
 
 
 class ChangedMessage(Struct, frozen=True):
-    """One message that the entries touch."""
+    """One message on which the entries act, with its outcome."""
 
     request: FinishedRequest
     outcome: Outcome
 
 
 class Impact(Struct, frozen=True):
-    """What would have been. The counts are of the messages looked at that the entries touch."""
+    """The estimate. The counts are about messages that were read and on which the entries act."""
 
     since: datetime
     looked_at: int
-    total: int  # messages that the entries may have met; 0 where they could not even be counted
+    total: int  # messages that the entries may match; 0 if they could not be counted
     total_is_exact: bool
     touched: int
     changed: int
     before: Mapping[Decision, int]
     after: Mapping[Decision, int]
-    messages: tuple[ChangedMessage, ...]  # those whose verdict or decision changes, newest first
+    messages: tuple[ChangedMessage, ...]  # messages whose verdict or decision changes, newest first
     unproved: int = 0
     undetermined: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def is_sampled(self) -> bool:
-        """Tell whether there may be messages that were not looked at."""
+        """Return whether some messages may not have been read."""
         return not self.total_is_exact or self.looked_at < self.total
 
 
 class ImpactEstimator:
-    """Answers what changes of lists would have done."""
+    """Estimates how list changes would have affected past messages."""
 
     def __init__(self, history: History, entries: EntryStore, policy: Policy) -> None:
         self._history = history
@@ -201,7 +201,7 @@ class ImpactEstimator:
         *,
         adds: bool = True,
     ) -> Impact:
-        """Tell what these entries, in stored form, would have done; or what would have been without them."""
+        """Estimate the effect of adding these entries, in stored form, or of deleting them."""
         began = time.monotonic()
         since = datetime.now(UTC) - timedelta(days=DAYS)
         reach = candidate_terms(list_name, entries, adds=adds)
@@ -237,7 +237,7 @@ class ImpactEstimator:
         others: Mapping[UUID | None, Sequence[Match]],
         until: float,
     ) -> list[ChangedMessage]:
-        """Judge the newest first, for as long as there is time."""
+        """Judge the newest messages first, until the time is over."""
         outcomes: list[ChangedMessage] = []
         for number, trial in enumerate(trials, 1):
             extra = (*others.get(trial.request.tenant, ()), *others.get(None, ()))
@@ -251,9 +251,9 @@ class ImpactEstimator:
     async def _others(
         self, edit: Edit, trials: Sequence[RejudgedMessage], until: float
     ) -> tuple[Mapping[UUID | None, Sequence[Match]], int]:
-        """Look up which other entries there are now that may act where these do not, or together with them.
+        """Look up other current entries that may act instead of these or together with them.
 
-        Return them, and for how many of the messages there was time to ask.
+        Return the entries, and the number of messages that were looked up in time.
         """
         keys: dict[UUID | None, dict[str, set[str]]] = {None: {}}
         asked_of = len(trials)

@@ -1,6 +1,6 @@
-"""From evidence to a judgement: which rules speak, how many points each verdict gathers, and which verdict it is.
+"""Turns evidence into a judgement: the rules that match, the points of each verdict, and the verdict.
 
-Pure: the same evidence and policy give the same judgement, in whatever order the findings come.
+Pure: the same evidence and policy give the same judgement, in any order of the findings.
 """
 
 from collections import defaultdict
@@ -17,11 +17,12 @@ from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, Rule
 
 REASONS_PER_RULE = 5
 INCOMPLETE_TAG = "analysis.incomplete"
-RECOGNISED_BULK = "newsletter.recognised"  # what no analyzer finds: the rules have found enough that speaks for bulk
+# no analyzer yields it: `_match_rules` adds it once the points make the message bulk
+RECOGNISED_BULK = "newsletter.recognised"
 
 CONVICTIONS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.BLOCKED, Verdict.SPAM)
 THREATS = (Verdict.MALWARE, Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SUSPICIOUS)
-LEADING = (Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM)  # of equals the first
+LEADING = (Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM)  # on a tie the first wins
 _ORDER = {verdict: position for position, verdict in enumerate(Verdict)}
 
 Occurrence = tuple[str, Finding]
@@ -29,7 +30,7 @@ Spoken = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the r
 
 
 def judge(evidence: Evidence, policy: Policy) -> Judgement:
-    """Let every rule speak whose findings are there, and conclude."""
+    """Apply every rule whose findings are present, and return the verdict with its reasons."""
     spoken = sorted(_joined(_restrained(_said(_present(evidence), policy))), key=_weightiest_first)
     points = _points(spoken)
     forces_quarantine = any(_forces_quarantine(rule) for rule, _, _ in spoken)
@@ -51,7 +52,7 @@ def judge(evidence: Evidence, policy: Policy) -> Judgement:
 
 
 def _forces_quarantine(rule: Rule) -> bool:
-    """Tell whether a rule keeps the message from delivery, by itself or by a weight that a tenant chose."""
+    """Return whether a rule prevents delivery, by itself or by the weight that a tenant gave it."""
     return rule.forces_quarantine or (rule.at_least_suspicious and rule.weight >= CONVICTION)
 
 
@@ -63,7 +64,7 @@ def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
 
 
 def _said(present: dict[str, list[Occurrence]], policy: Policy) -> Sequence[Spoken]:
-    """Return what every rule says; those about bulk mail are asked when the others have recognised it."""
+    """Return the reasons of all matching rules; rules about recognised bulk mail are applied last."""
     spoken = list(_spoken(present, policy))
     if _points(spoken).get(Verdict.BULK, 0) >= CONVICTION:
         known = {**present, RECOGNISED_BULK: [("newsletter", Finding(RECOGNISED_BULK))]}
@@ -77,9 +78,10 @@ def _said(present: dict[str, list[Occurrence]], policy: Policy) -> Sequence[Spok
 
 
 def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
-    """Take from what some rules bring together as much as the rule does that restrains them, and from nothing else.
+    """Apply the rules that restrain others: each removes points only from the reasons that it names.
 
-    The narrower goes first, and what it took is no longer there for a wider one. What takes nothing is not told.
+    The rule with the fewest reasons goes first; a wider rule sees only the points that are left. A rule that removes
+    nothing gives no reason.
     """
     if not any(rule.restrains for rule, _, _ in spoken):
         return spoken
@@ -88,7 +90,8 @@ def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
     rest = {place: left[place][1].weight for those, _ in reach for place in those}
     for those, (rule, reason, body) in sorted(reach, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)):
         brought = sum(rest[place] for place in those)
-        # One that eases and that a tenant lets weigh nothing has the widest cap there is, and is no other restraint.
+        # A rule with a cap below CONVICTION and no weight limits the sum to its cap. A rule with a weight subtracts it;
+        # if a tenant set that weight to 0, it subtracts nothing.
         taken = min(brought, -reason.weight if reason.weight or rule.cap == CONVICTION else brought - rule.cap)
         if taken > 0:
             left.append((rule, replace(reason, weight=-taken), body))
@@ -97,7 +100,7 @@ def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
 
 
 def _take(points: int, those: Iterable[int], rest: dict[int, int]) -> None:
-    """Note from which reasons so many points are taken, so that none gives more than it brought."""
+    """Subtract points from these reasons in order, at most the weight of each."""
     for place in sorted(those):
         given = min(points, rest[place])
         rest[place] -= given
@@ -105,16 +108,16 @@ def _take(points: int, those: Iterable[int], rest: dict[int, int]) -> None:
 
 
 def _reach(rule: Rule, spoken: Sequence[Spoken]) -> frozenset[int]:
-    """Return the places of the reasons that a rule restrains; what eases is left alone."""
+    """Return the positions of the reasons that a rule restrains; only reasons with positive weight."""
     return frozenset(
         place for place, (other, reason, _) in enumerate(spoken) if reason.weight > 0 and other.is_restrained_by(rule)
     )
 
 
 def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
-    """Let the rules that only tell good from bad count with the verdict that leads without them.
+    """Count the rules with `joinsLeading` for the verdict that leads without them.
 
-    They ease what leads, and stop at a conviction: what others convict stands.
+    A negative weight reduces the leading verdict only down to a conviction: a conviction by other rules stands.
     """
     joining = [item for item in spoken if item[0].joins_leading]
     if not joining:
@@ -133,8 +136,8 @@ def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
 
 
 def _conclude(points: Mapping[str, int], *, forces_quarantine: bool, incomplete: bool) -> Verdict:
-    """Read top to bottom: the first line that applies is the verdict."""
-    for verdict in CONVICTIONS:  # a conviction never waits for an analyzer that failed
+    """Return the first verdict that applies, top to bottom."""
+    for verdict in CONVICTIONS:  # a conviction does not need the analyzers that failed
         if points.get(verdict, 0) >= CONVICTION:
             return verdict
     if forces_quarantine:
@@ -151,7 +154,7 @@ def _conclude(points: Mapping[str, int], *, forces_quarantine: bool, incomplete:
 def _missing(evidence: Evidence, *, forces_quarantine: bool) -> tuple[Report, ...]:
     """Return the required analyzers that did not finish.
 
-    One that was skipped counts as missing too, unless a structure limit, which forces quarantine, is why.
+    A skipped analyzer counts as missing too, unless a structure limit, which forces quarantine, is the cause.
     """
     return tuple(
         report
@@ -180,15 +183,15 @@ def _spoken(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iter
 
 
 def _speaks(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
-    """Tell whether a rule speaks whose first need is here."""
+    """Return whether a rule matches; its first finding is present."""
     needs = rule.needs
     return (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless)
 
 
 def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:
-    """Give a reason for each occurrence within bounds; the weights add up to what the rule counts."""
+    """Yield a reason for each occurrence, up to REASONS_PER_RULE; their weights add up to the rule's points."""
     occurrences = present[needs[0]]
-    if len(needs) > 1:  # a combination is one thing, told with the facts of all its findings
+    if len(needs) > 1:  # a combination is one reason with the facts of all its findings
         facts: dict[str, Fact] = {}
         for need in reversed(needs):
             facts.update(present[need][0][1].facts)
@@ -209,7 +212,7 @@ def _weight(rule: Rule, position: int) -> int:
 def _summarise(
     verdict: Verdict, spoken: Sequence[Spoken], points: Mapping[str, int], evidence: Evidence, missing: Sequence[Report]
 ) -> str:
-    """Return the one sentence that carries the verdict."""
+    """Return the summary of the verdict."""
     if verdict is Verdict.UNKNOWN:
         return conclusion(verdict, missing_body(missing))
     if verdict is Verdict.CLEAN:
@@ -221,7 +224,7 @@ def _summarise(
         for rule, reason, body in spoken
         if reason.verdict in carriers and (reason.weight > 0 or _forces_quarantine(rule))
     ]
-    # What forces quarantine explains it best; otherwise the weightiest reason does.
+    # A rule that forces quarantine explains it best; otherwise the reason with the highest weight does.
     _, _, body = max(
         carrying, key=lambda item: (verdict is Verdict.SUSPICIOUS and _forces_quarantine(item[0]), item[1].weight)
     )

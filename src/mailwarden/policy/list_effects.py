@@ -1,6 +1,6 @@
-"""What the lists say of a message as evidence: a report like any analyzer's, and no findings about allowed links.
+"""Adds the matching list entries to the evidence as a report, and removes findings about allowed links and files.
 
-Security: senders choose the hosts that a finding names; it is dropped only where all of them are allowed.
+Security: senders choose the hosts that a finding names. A finding is removed only if all its hosts are allowed.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from mailwarden.model.place import WHOLE_MESSAGE, PlaceKind, area
 ANALYZER = "lists"
 ENGINE = "replica"
 PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
-MAX_TOLD = 20  # findings about one list; each list tells its own, so that none crowds another out
+MAX_TOLD = 20  # findings per list, so that one list cannot displace the others
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
-# What tells of each file by itself. YARA's rules are not among them: a rule that matches several files tells of one.
+# Analyzers with one finding per file. YARA is not one of them: a rule that matches several files yields one finding.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
 
 
 def report_of(listing: Listing, milliseconds: float) -> Report:
-    """Return the entries that act as findings."""
+    """Return the acting entries as findings of a report."""
     told: Counter[str] = Counter()
     findings: list[Finding] = []
     for hit in listing.acting:
@@ -37,12 +37,12 @@ def report_of(listing: Listing, milliseconds: float) -> Report:
 
 
 def finding_name(hit: ListHit) -> str:
-    """Return the name of the finding that an entry makes."""
+    """Return the name of an entry's finding."""
     return f"{ANALYZER}.{_NAMES.get(hit.list_name, hit.list_name)}"
 
 
 def failed_report(sentence: str, milliseconds: float) -> Report:
-    """Return that the lists could not be asked: a message that they might block is then never clean."""
+    """Return the report of a failed lookup; it is required, so the message is never clean."""
     failure = Failure(ANALYZER, FailureKind.UNREACHABLE, sentence)
     return Report(ANALYZER, True, Status.FAILED, milliseconds, (), failure, ENGINE)
 
@@ -64,9 +64,10 @@ def without_allowed_links(evidence: Evidence, listing: Listing, observables: Obs
 def without_allowed_files(
     evidence: Evidence, listing: Listing, files: Sequence[ObservedFile], *, engines_clear: bool
 ) -> Evidence:
-    """Return the evidence as it were without the files that a list allows.
+    """Return the evidence without the findings about files that a list allows.
 
-    What an engine said of the whole message goes only where it was asked again and has nothing against the rest.
+    An engine's findings about the whole message are removed only if the engine was called again without these files and
+    found nothing.
     """
     kept = {file.place.part for file in files if file.sha256 not in listing.allowed_files}
     parts = {file.place.part for file in files} - kept
@@ -77,12 +78,12 @@ def without_allowed_files(
 
 
 def _may_hide(report: Report, parts: Collection[str]) -> bool:
-    """Return whether an analyzer left out findings that may be about another file than these parts."""
+    """Return whether an analyzer omitted findings that may be about a file outside these parts."""
     return any(each.place.part not in parts for each in report.omitted)
 
 
 def _is_about(finding: Finding, parts: Collection[str]) -> bool:
-    """Return whether a finding is about one of these parts itself, or about a link or a code in it."""
+    """Return whether a finding is about one of these parts, or about a link or a QR code in it."""
     analyzer, place = finding.name.partition(".")[0], finding.place
     about_file = analyzer in _ABOUT_FILES or (analyzer == "urls" and place.kind is not PlaceKind.FILE)
     return about_file and place.part in parts and not place.inside
@@ -111,11 +112,11 @@ def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bo
     url = finding.facts.get("url")
     if isinstance(url, str):
         return url in listing.allowed_urls
-    hosts = finding.facts.get("hosts")  # all hosts that an engine's finding is about, separated by commas
+    hosts = finding.facts.get("hosts")  # all hosts of an engine's finding, separated by commas
     return isinstance(hosts, str) and all(_all_allowed(host, listing, urls) for host in hosts.split(", "))
 
 
 def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:
-    """Tell whether the message has links to this host or below it, and all of them are allowed."""
+    """Return whether the message has links to this host or its subdomains, and all of them are allowed."""
     meant = [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
     return bool(meant) and listing.allowed_urls.issuperset(meant)

@@ -41,7 +41,7 @@ _TOGETHER = (*map(frozenset, RIVALS), frozenset({"protected-domains", "lookalike
 
 
 class Edit(Struct, frozen=True):
-    """Entries in stored form that are added to one list, or taken out of it; without a tenant it is a global one."""
+    """Entries in stored form to add to one list or to remove from it; without a tenant the list is global."""
 
     list_name: str
     entries: frozenset[str]
@@ -50,27 +50,27 @@ class Edit(Struct, frozen=True):
 
     @property
     def affected(self) -> frozenset[str]:
-        """Return the lists whose entries may win or lose by it; a relay decides which address the others are asked."""
+        """Return the lists whose matches may change; a trusted relay changes the client IP that other lists look up."""
         if self.list_name in _RELAYS:
             return _BY_ADDRESS | _RELAYS
         names = next((names for names in _TOGETHER if self.list_name in names), frozenset({self.list_name}))
         return names if names.isdisjoint(_BY_ADDRESS) else names | _RELAYS
 
     def concerns(self, hit: ListHit | Match) -> bool:
-        """Return whether this is one of the entries."""
+        """Return whether a hit or a match is one of the entries."""
         return hit.list_name == self.list_name and hit.tenant == self.tenant and hit.entry in self.entries
 
 
 class Outcome(Struct, frozen=True):
-    """What a message was and became, and what it would have been and become."""
+    """The verdict and the decision of a message, recorded and after the change."""
 
     verdict: Verdict
     decision: Decision
     verdict_after: Verdict
     decision_after: Decision
-    touched: bool = False  # the entry would have acted, or did
-    unproved: bool = False  # it would have, had the sender been authenticated
-    undetermined: bool = False  # history does not hold what decides
+    touched: bool = False  # the entry acts, or acted
+    unproved: bool = False  # the entry would act if the sender were authenticated
+    undetermined: bool = False  # history lacks a fact that the decision depends on
 
     @property
     def differs(self) -> bool:
@@ -78,7 +78,7 @@ class Outcome(Struct, frozen=True):
 
 
 class SmallLists:
-    """A few entries that answer as guard's replica does; it remembers what it was asked for."""
+    """A few entries with the interface of guard's replica; records the keys that were looked up."""
 
     def __init__(self, entries: Iterable[Match]) -> None:
         self._by_key: dict[tuple[str, str], list[Match]] = {}
@@ -118,14 +118,14 @@ class SmallLists:
         return [match.entry for match in self._by_list.get(list_name, ())][:limit]
 
     def note_hits(self, matches: Iterable[Match]) -> None:
-        """Count nothing: nothing was met."""
+        """Count nothing: no message is scanned."""
 
     async def prepare(self, tenant: UUID) -> None:
-        """Be ready at once."""
+        """Do nothing: the entries are in memory."""
 
 
 class RejudgedMessage:
-    """One message that is judged once more."""
+    """One message that is judged again with an edit."""
 
     def __init__(self, request: FinishedRequest, edit: Edit) -> None:
         self.request = request
@@ -135,24 +135,24 @@ class RejudgedMessage:
         self._rest = without_lists(request.evidence)
         matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
         self._observables = observables_of(request, (*matched, *_urls_of(request)))
-        # Whether all pages of a host are allowed cannot be told from some of them: then what engines said stands.
+        # A few pages cannot show that all pages of a host are allowed: then the findings of engines stay.
         pages = edit.list_name == "url-allow" and any("/" in entry for entry in edit.entries)
         self._links = replace(self._observables, urls=()) if pages else self._observables
 
     @property
     def met(self) -> bool:
-        """Tell whether an entry that is to go acted then."""
+        """Return whether an entry to remove acted on the message."""
         return any(self._edit.concerns(hit) for hit in self._said)
 
     def asks(self) -> Mapping[str, set[str]]:
-        """Return under which keys further entries of the affected lists would matter."""
+        """Return the keys under which other entries of the affected lists would matter."""
         lists = SmallLists(self._entries(()))
         lists.pretended = self._edit.affected
         self._look_up(lists)
         return lists.asked
 
     def judge(self, policy: Policy, others: Iterable[Match]) -> Outcome:
-        """Return what would have been; `others` are entries of the affected lists that may have lost then."""
+        """Return the outcome; `others` are current entries of the affected lists that may act instead."""
         verdict, decision = self.request.judgement.verdict, self.request.ruling.decision
         same = Outcome(verdict, decision, verdict, decision)
         if self.failed:
@@ -167,15 +167,15 @@ class RejudgedMessage:
         unrecorded = self.request.listing.shortened and not self._edit.adds
         if before is None or after is None or unrecorded:
             return Outcome(verdict, decision, verdict, decision, touched=True, undetermined=True)
-        if before == after:  # rules may have changed since: only what the entry changes is told
+        if before == after:  # the policy may have changed since: report only the effect of the entry
             after = verdict, decision
         return Outcome(verdict, decision, *after, touched=True)
 
     def _entries(self, others: Iterable[Match]) -> list[Match]:
-        """Return the entries of the affected lists as the change leaves them."""
+        """Return the entries of the affected lists after the change."""
         affected = self._edit.affected
         known = [_match(hit) for hit in self._said if hit.list_name in affected]
-        if self._edit.list_name not in _RELAYS:  # the message came the way it came
+        if self._edit.list_name not in _RELAYS:  # the recorded route of the message stays
             others = [match for match in others if match.list_name not in _RELAYS]
         entries = [match for match in (*known, *others) if self._edit.adds or not self._edit.concerns(match)]
         if self._edit.adds:
@@ -188,7 +188,7 @@ class RejudgedMessage:
         return ActingLists(lists).look_up(request.tenant, shown, self._rest)
 
     def _listing(self, others: Iterable[Match]) -> tuple[Listing, Listing]:
-        """Return what the lists would have said, and what of it was found anew."""
+        """Return the listing after the change, and the part of it that was looked up again."""
         affected = self._edit.affected
         found = self._look_up(SmallLists(self._entries(others)))
         again = self._look_up(SmallLists(_match(hit) for hit in self._said if hit.list_name in affected))
@@ -215,7 +215,7 @@ class RejudgedMessage:
         return frozenset(hit.value for hit in acting if hit.list_name == "file-hash-allow" and hit.value in files)
 
     def _decided(self, policy: Policy, listing: Listing) -> tuple[Verdict, Decision] | None:
-        """Judge and decide with this listing, or return None if only an engine could tell."""
+        """Judge and decide with this listing, or return None if only an engine knows the result."""
         rest = without_allowed_links(self._rest, listing, self._links)
         judgement, decision = judge_again(self.request, for_tenant(policy, self.request.weights), rest, listing)
         return (judgement.verdict, decision) if decision else None
@@ -226,8 +226,8 @@ def judge_again(
 ) -> tuple[Judgement, Decision | None]:
     """Judge and decide by these findings and entries, with all other inputs of the decision as recorded.
 
-    `rest` is evidence without the report of the lists. The decision is None if only an engine could tell whether
-    allowed files alone made it convict the message.
+    `rest` is evidence without the report of the lists. The decision is None if only an engine knows whether it
+    convicted the message for the allowed files alone.
     """
     evidence = Evidence((*rest.reports, _lists_report(request.evidence, listing)))
     judgement = judge(evidence, policy)
@@ -252,9 +252,9 @@ def judge_again(
 
 
 def _is_cleared(request: FinishedRequest, allowed: frozenset[str]) -> bool | None:
-    """Return whether the engines clear the message without these files, or None if they were not asked that.
+    """Return whether the engines clear the message without these files, or None if they were not called for that.
 
-    What is clear without some files is clear without more of them.
+    A message that is clean without some files is also clean without more of them.
     """
     if request.cleared_files and request.cleared_files <= allowed:
         return True
@@ -262,7 +262,7 @@ def _is_cleared(request: FinishedRequest, allowed: frozenset[str]) -> bool | Non
 
 
 def lists_failed(evidence: Evidence) -> bool:
-    """Return whether the lists could not be asked about the message."""
+    """Return whether the list lookup of the message failed."""
     return any(each.analyzer == ANALYZER and each.status is not Status.FINISHED for each in evidence.reports)
 
 
@@ -271,7 +271,7 @@ def without_lists(evidence: Evidence) -> Evidence:
 
 
 def _lists_report(evidence: Evidence, listing: Listing) -> Report:
-    """Return the report of the lists for a listing; a failure stays a failure."""
+    """Return the report of the lists for a listing; a failed report stays."""
     failed = (each for each in evidence.reports if each.analyzer == ANALYZER and each.status is not Status.FINISHED)
     return next(failed, None) or report_of(listing, 0.0)
 
@@ -281,7 +281,7 @@ def _match(hit: ListHit) -> Match:
 
 
 def _urls_of(request: FinishedRequest) -> Iterable[str]:
-    """Yield the links that history keeps, with those that their texts show; a host without one is its first page."""
+    """Yield the stored links and the URLs in their texts; for a host without a stored link, its start page."""
     links = request.summary.links
     linked = {link.host or host_of(link.target) for link in links}
     yield from (link.target for link in links)
@@ -290,7 +290,7 @@ def _urls_of(request: FinishedRequest) -> Iterable[str]:
 
 
 def observables_of(request: FinishedRequest, urls: tuple[str, ...] = ()) -> Observables:
-    """Return what lists can match of what history stores."""
+    """Return the observables that history stores."""
     return Observables(
         urls=urls,
         files=tuple(
@@ -312,11 +312,11 @@ def _relays_of(request: FinishedRequest) -> tuple[str, ...]:
     return tuple(addresses[: addresses.index("")] if "" in addresses else addresses)
 
 
-MAX_TRIED = 20  # rules that are taken away by themselves; the weightiest come first
+MAX_TRIED = 20  # rules that are removed one at a time, highest weight first
 
 
 class Without(Struct, frozen=True):
-    """What the message would be without some of its reasons; the decision is None where it cannot be told."""
+    """The result without some of the reasons; the decision is None if only an engine knows it."""
 
     reasons: tuple[Reason, ...]
     verdict: Verdict
@@ -324,7 +324,7 @@ class Without(Struct, frozen=True):
 
 
 class Distance(Struct, frozen=True):
-    """How many points a verdict has, and from how many on it would be the verdict."""
+    """The points of a verdict, and the points that it needs."""
 
     verdict: Verdict
     points: int
@@ -336,20 +336,20 @@ class Distance(Struct, frozen=True):
 
 
 class Counterfactual(Struct, frozen=True):
-    """`alone` holds what a single rule decides; where none does, `together` holds the fewest that do."""
+    """`alone` has the rules that each change the result; if there are none, `together` has the fewest that do."""
 
-    verdict: Verdict  # by the rules of now
+    verdict: Verdict  # by the current policy
     decision: Decision | None
     rules_changed: bool = False  # since the message was judged
     alone: tuple[Without, ...] = ()
     together: Without | None = None
-    nearest: Distance | None = None  # the worse verdict that is closest
+    nearest: Distance | None = None  # the more severe verdict that lacks the fewest points
     entry: ListHit | None = None
     without_entry: Decision | None = None
 
 
 class _Trial:
-    """One message, judged again with less."""
+    """One message that is judged again without some of its findings."""
 
     def __init__(self, request: FinishedRequest, policy: Policy) -> None:
         self._request = request
@@ -358,7 +358,7 @@ class _Trial:
         self._rest = without_lists(request.evidence)
 
     def judge(self, without: Iterable[str] = (), entry: ListHit | None = None) -> tuple[Judgement, Decision | None]:
-        """Judge without the findings that these rules need, and without an entry; the decision may be unknown."""
+        """Judge without the findings of these rules and without an entry; the decision may be unknown."""
         names = {self._needs[rule] for rule in without if rule in self._needs}
         listing = self._request.listing
         acting = tuple(hit for hit in listing.acting if finding_name(hit) not in names and not _is_same(hit, entry))
@@ -376,7 +376,7 @@ def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactua
     judgement, decision = trial.judge()
     if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
         return Counterfactual(judgement.verdict, None, rules_changed=True)
-    # If the decision differs, the rules about decisions changed since, or only an engine could tell.
+    # If the decision differs, the policy changed since, or only an engine knows the result.
     told = decision is not None and decision is request.ruling.decision
     alone = tuple(_alone(trial, judgement, decision, told=told))
     entry = request.ruling.entry
@@ -399,7 +399,7 @@ def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, to
 
 
 def _together(trial: _Trial, judgement: Judgement, *, told: bool) -> Without | None:
-    """Take the weightiest reasons away one after the other, until the verdict is another."""
+    """Remove the reasons one after the other, highest weight first, until the verdict changes."""
     taken: list[str] = []
     reasons: list[Reason] = []
     for rule, spoken in list(by_rule(judgement).items())[:MAX_TRIED]:
@@ -412,12 +412,12 @@ def _together(trial: _Trial, judgement: Judgement, *, told: bool) -> Without | N
 
 
 def _is_same(hit: ListHit, entry: ListHit | None) -> bool:
-    """Return whether two hits are of one entry."""
+    """Return whether two hits are of the same entry."""
     return entry is not None and (hit.list_name, hit.entry, hit.tenant) == (entry.list_name, entry.entry, entry.tenant)
 
 
 def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
-    """Return the reasons that speak against the message, by their rule, the weightiest rule first."""
+    """Return the reasons against the message by rule, the highest weight first."""
     found: dict[str, tuple[Reason, ...]] = {}
     for reason in judgement.reasons:
         found[reason.rule] = (*found.get(reason.rule, ()), reason)
@@ -427,7 +427,7 @@ def by_rule(judgement: Judgement) -> dict[str, tuple[Reason, ...]]:
 
 
 def nearest_verdict(judgement: Judgement) -> Distance | None:
-    """Return the verdict above the message's own that lacks the fewest points."""
+    """Return the more severe verdict that lacks the fewest points."""
     points = judgement.points
     above = CONVICTIONS if judgement.verdict not in CONVICTIONS else CONVICTIONS[: CONVICTIONS.index(judgement.verdict)]
     found = [Distance(verdict, points.get(verdict, 0), CONVICTION) for verdict in above if points.get(verdict, 0) > 0]
@@ -449,11 +449,11 @@ def without_findings(evidence: Evidence, names: set[str]) -> Evidence:
     )
 
 
-MAX_RULES = 5  # told of one message; those that differ most
+MAX_RULES = 5  # per message, those that differ most
 
 
 class Stored(Struct, frozen=True):
-    """One message as it is kept: its evidence, and whose it was. With its request, the lists act as they did."""
+    """One stored message: its evidence and its tenant. With its request, the lists act as recorded."""
 
     name: str
     evidence: Evidence
@@ -467,7 +467,7 @@ class Side(Struct, frozen=True):
 
 
 class RuleChange(Struct, frozen=True):
-    """What one rule weighs in a message, before and after; a rule that does not speak weighs 0."""
+    """The weight of one rule in a message, before and after; 0 if it does not match."""
 
     rule: str
     before: int
@@ -482,17 +482,17 @@ class Change(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """Counts of all messages by what they are and what happens to them, as (before, after), and what changes."""
+    """The messages by verdict and by decision, each as (before, after), and the messages that change."""
 
     looked_at: int
     verdicts: Mapping[Verdict, tuple[int, int]]
     decisions: Mapping[Decision, tuple[int, int]]
     changes: tuple[Change, ...]
-    undetermined: int = 0  # where a file was cleared, and only an engine could tell what the rest is
+    undetermined: int = 0  # an allowed file was convicted, and only an engine knows the result without it
 
 
 class Point(Struct, frozen=True):
-    """A policy, and a profile where it is not the tenant's own."""
+    """A policy, and a profile if it is not the tenant's own."""
 
     policy: Policy
     profile: Profile | None = None
@@ -504,7 +504,7 @@ def stored_of(request: FinishedRequest) -> Stored:
 
 
 def compare(messages: Iterable[Stored], before: Point, after: Point) -> Difference:
-    """Judge each message by both and return what differs."""
+    """Judge each message by both policies and return the difference."""
     verdicts: tuple[Counter[Verdict], Counter[Verdict]] = Counter(), Counter()
     decisions: tuple[Counter[Decision], Counter[Decision]] = Counter(), Counter()
     changes = []
@@ -541,7 +541,7 @@ def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
 
 
 def _rules_between(left: Judgement, right: Judgement) -> tuple[RuleChange, ...]:
-    """Return the rules that weigh differently, the greatest difference first."""
+    """Return the rules whose weights differ, the largest difference first."""
     before, after = _weights(left), _weights(right)
     found = [RuleChange(rule, before[rule], after[rule]) for rule in before.keys() | after.keys()]
     differing = [each for each in found if each.before != each.after]

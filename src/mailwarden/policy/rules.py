@@ -1,4 +1,4 @@
-"""Reads the policy: rules, tags and profiles, checked together; each mistake is reported with its place."""
+"""Reads the policy: rules, tags and profiles, checked together; reports every mistake with its place."""
 
 import functools
 import hashlib
@@ -35,7 +35,7 @@ class ProfileFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     verdicts: dict[str, VerdictRow]
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        """Refuse a table with a gap, and the three decisions that no profile may make."""
+        """Yield an error for a missing profile and for each decision that no profile may make."""
         for verdict in Verdict:
             if verdict not in self.verdicts:
                 yield "verdicts", f"says nothing about `{verdict}`"
@@ -56,7 +56,7 @@ NAMESPACES = frozenset(
     {"threat", "auth", "sender", "url", "file", "content", "engine", "list", "policy", "analysis", "flow"}
 )
 TAG_FORM = re.compile(r"^[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*$")
-NAME_FORM = TAG_FORM  # findings and rules are named as tags are: `analyzer.what`
+NAME_FORM = TAG_FORM  # the form of finding and rule names, as of tags: `analyzer.what`
 TECHNIQUE_FORM = re.compile(r"^T\d{4}(\.\d{3})?$")
 CONVICTION = 100
 SUSPICION = 50
@@ -73,10 +73,10 @@ class Severity(StrEnum):
 
 
 class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """These findings argue for that verdict with this weight, and are told to people in this sentence.
+    """Findings that argue for a verdict with a weight, and the sentence that explains it.
 
-    The summary is the body of a sentence, without its capital letter and full stop, because it is read both alone
-    and after the verdict ("Malware: the attachment ...").
+    The summary is the body of a sentence, without its capital letter and full stop, because it is shown both alone and
+    after the verdict ("Malware: the attachment ...").
     """
 
     id: Text
@@ -94,21 +94,22 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     counts: Literal["once", "each"] = "once"
     cap: Annotated[int, Meta(ge=1, le=CONVICTION)] = CONVICTION
     forces_quarantine: bool = False
-    # The verdict is at least `suspicious`: no tenant may lower the weight; one that raises it to a conviction has the
-    # message quarantined.
+    # The verdict is at least `suspicious`. A tenant cannot lower the weight; one that raises it to CONVICTION
+    # quarantines the message.
     at_least_suspicious: bool = False
-    joins_leading: bool = False  # it tells good from bad and not which bad: it counts with what leads without it
-    # Analyzers, tags or rules that bring its verdict `cap` points at most together; with a weight of its own it takes
-    # so much from what they bring, and from nothing else.
+    # it shows that a message is bad, not why: it counts for the verdict that leads without it
+    joins_leading: bool = False
+    # Analyzers, tags or rules that together give the verdict at most `cap` points. A rule with a weight subtracts that
+    # weight from their points instead, and from no other.
     restrains: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Return the findings that must all be there."""
+        """Return the findings that must all be present."""
         return (self.when,) if isinstance(self.when, str) else self.when
 
     def is_restrained_by(self, other: "Rule") -> bool:
-        """Tell whether the other rule names this one, its tag or its analyzer."""
+        """Return whether the other rule names this rule, its tag or its analyzer."""
         names = other.restrains
         return self.verdict is other.verdict and (
             self.id in names or self.id.partition(".")[0] in names or bool(self.tag and self.tag in names)
@@ -132,7 +133,7 @@ class Rule(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class RuleFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The rules about one analyzer's findings, and a sentence for each tag that they introduce."""
+    """The rules about one analyzer's findings, and a sentence for each of their tags."""
 
     rules: tuple[Rule, ...]
     tags: dict[str, Text] = {}
@@ -143,7 +144,7 @@ class RuleFile(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 def tag_problems(tag: str) -> Iterator[str]:
-    """Say what keeps a text from being a public tag."""
+    """Yield the errors in a tag."""
     if not TAG_FORM.match(tag):
         yield f"`{tag}` must look like namespace.name in lower case"
     elif tag.partition(".")[0] not in NAMESPACES:
@@ -151,7 +152,7 @@ def tag_problems(tag: str) -> Iterator[str]:
 
 
 def verdict_mistakes(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Say what does not go together with the verdict that a rule argues for."""
+    """Yield the settings of a rule that do not fit its verdict."""
     if rule.verdict in (Verdict.CLEAN, Verdict.UNKNOWN):
         yield "verdict", f"no rule can argue for `{rule.verdict}`: it is what remains"
     if rule.weight < 0 and rule.verdict is Verdict.MALWARE:
@@ -172,7 +173,7 @@ COMPILED_FILE = FOLDER / "__pycache__" / "policy.json"
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """What a policy is made of, checked when it was compiled."""
+    """The checked contents of a policy, as they were compiled."""
 
     digest: str
     rules: tuple[Rule, ...]
@@ -181,7 +182,7 @@ class Pieces(msgspec.Struct, frozen=True):
 
 
 def read_compiled(file: Path = COMPILED_FILE) -> Pieces | None:
-    """Return what was compiled from the shipped files as they are now, if there is such a file."""
+    """Return the compiled policy if it was made from the current files, else None."""
     try:
         pieces = msgspec.json.decode(file.read_bytes(), type=Pieces)
     except (OSError, msgspec.DecodeError):
@@ -219,16 +220,17 @@ class Policy(Struct, frozen=True):
     rules: tuple[Rule, ...]
     tags: dict[str, str]
     verdicts: dict[Verdict, VerdictRow]
-    rules_by_finding: dict[str, tuple[Rule, ...]]  # under the first finding that each rule needs
+    rules_by_finding: dict[str, tuple[Rule, ...]]  # by the first finding that each rule needs
 
     def decision_for(self, verdict: Verdict, profile: Profile) -> Decision:
         return self.verdicts[verdict].decision(profile)
 
 
 def load_policy(folder: Path = FOLDER) -> Policy:
-    """Read `rules/*.yml`, `tags.yml` and `profiles.yml`, or raise Mistakes with all that is wrong with them.
+    """Read `rules/*.yml`, `tags.yml` and `profiles.yml`, or raise Mistakes with all errors in them.
 
-    A folder without one of the last two has those that are shipped. What is shipped is read once a process.
+    The shipped `tags.yml` and `profiles.yml` are used if the folder has none. The shipped policy is read once per
+    process.
     """
     return _shipped() if folder == FOLDER else read_policy(folder)
 
@@ -240,7 +242,7 @@ def _shipped() -> Policy:
 
 
 def read_policy(folder: Path) -> Policy:
-    """Read the files of the folder themselves, whatever is known of them."""
+    """Read the files of the folder, without the compiled policy."""
     mistakes: list[Mistake] = []
     files: dict[Path, RuleFile] = {}
     found_rules = sorted((folder / "rules").glob("*.yml"))
@@ -269,7 +271,7 @@ def _own_or_shipped(folder: Path, name: str) -> Path:
 
 
 def make_policy(rules: Iterable[Rule], tags: Mapping[str, str], verdicts: Mapping[Verdict, VerdictRow]) -> Policy:
-    """Put a policy together from its checked pieces."""
+    """Build a policy from its checked contents."""
     ordered = tuple(sorted(rules, key=lambda rule: rule.id))
     index: dict[str, list[Rule]] = defaultdict(list)
     for rule in ordered:
@@ -283,7 +285,7 @@ def make_policy(rules: Iterable[Rule], tags: Mapping[str, str], verdicts: Mappin
 
 
 def _mistakes_between(files: Mapping[Path, RuleFile]) -> Iterable[Mistake]:
-    """Find what is wrong only when the files are read beside each other."""
+    """Yield the errors between files, such as a tag that no file describes."""
     ids: dict[str, Path] = {}
     declared: dict[str, Path] = {}
     for path, file in files.items():
@@ -316,7 +318,7 @@ def _restraining_nobody(files: Mapping[Path, RuleFile], known: Collection[str]) 
 
 
 def _mistake(path: Path, text: str, problem: str) -> Mistake:
-    """Place a mistake on the last line that has the text: the later of two is the one to change."""
+    """Return a mistake on the last line with the text: of two equal names the later one is wrong."""
     lines = path.read_text(encoding="utf-8").splitlines()
     line = max((number for number, content in enumerate(lines, 1) if text in content), default=1)
     return Mistake(str(path), line, "", problem)

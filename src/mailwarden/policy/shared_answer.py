@@ -1,8 +1,8 @@
-"""One answer for a message with recipients of several tenants: the most severe of the tenants' decisions. Pure.
+"""Gives one answer for a message with recipients of several tenants: the most severe of their decisions. Pure.
 
-Every tenant's part is judged and decided by itself and keeps its own row. A client that can be told only one thing is
-told the answer of the leading part. A tenant's `drop` or `bounce` must not lose the mail of another tenant, so it
-counts as `quarantine` unless all tenants share it.
+Each tenant's part is judged and decided separately and has its own row. A client that accepts only one result gets the
+answer of the leading part. A tenant's `drop` or `bounce` must not lose the mail of another tenant, so it counts as
+`quarantine` unless all tenants share it.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def settle(parts: Sequence[FinishedRequest]) -> list[FinishedRequest]:
     if len(parts) == 1:
         return list(parts)
     parts = answered_together(parts, _LOSES_MAIL)
-    # Of equal ones the lowest tenant leads, here as in history, so that the answer and the first row are the same.
+    # On a tie the lowest tenant UUID leads, as in history, so that the answer and the first row agree.
     ranked = sorted(sorted(parts, key=lambda part: part.tenant), key=_severity, reverse=True)
     answered = ranked[0].ruling.decision
     return [replace(part, ruling=_marked(part.ruling, answered)) for part in ranked]
@@ -51,9 +51,9 @@ def _quarantined(ruling: Ruling) -> Ruling:
 
 
 def answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
-    """Return what a caller that may see all parts is told: the leading part.
+    """Return the answer for a caller that may see all parts: the leading part.
 
-    Its tags also say that a part was assigned to the default tenant, whichever part that is.
+    It has the tag of the default tenant if any part was assigned to that tenant.
     """
     leading = settled[0]
     if not any(part.assigned_by is AssignedBy.DEFAULT for part in settled):
@@ -63,10 +63,10 @@ def answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
 
 
 def public_answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
-    """Return what recipients of every tenant may read, such as header fields of a message they all get.
+    """Return the answer that recipients of all tenants may read, such as header fields of their common message.
 
-    It has the tags and reasons that all parts share, so that nobody learns of another tenant's lists, learned
-    statistics or sender history, nor that the message has recipients elsewhere. A warning stays a warning.
+    It has the tags and reasons that all parts share. It shows nothing of another tenant's lists, learned statistics or
+    sender history, and not that the message has recipients elsewhere. A warning stays a warning.
     """
     leading = settled[0]
     if len(settled) == 1:
@@ -86,7 +86,7 @@ def public_answer_of(settled: Sequence[FinishedRequest]) -> FinishedRequest:
 
 
 def undecided(parts: Sequence[FinishedRequest]) -> FinishedRequest | None:
-    """Return the leading part where the analysis is incomplete and no part is convicted, else None."""
+    """Return the leading part if the analysis is incomplete and no part is convicted, else None."""
     leading = max(parts, key=_severity)
     return leading if leading.judgement.verdict is Verdict.UNKNOWN else None
 

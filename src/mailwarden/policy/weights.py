@@ -1,9 +1,9 @@
-"""A policy with other weights: some rules weigh more or less, everything else stays.
+"""Changes the weights of rules in a policy.
 
-A tenant may let a rule count for anything between nothing and its double. What speaks for malware never counts for
-less, and what forces quarantine stays as it is: a tenant cannot talk itself out of either. What was learned never
-counts for more: alone it neither convicts nor clears. Content that was not inspected stays at least suspicious; if a
-tenant gives such a rule the weight of a conviction, the message is quarantined.
+A tenant may set a rule to any weight between zero and twice its own, with these exceptions. Rules for malware never
+count less, and rules that force quarantine keep their weight. Learned rules never count more: alone they neither
+convict nor clear. Content that was not inspected stays at least suspicious; if a tenant gives such a rule the weight of
+a conviction, the message is quarantined.
 """
 
 import difflib
@@ -19,7 +19,7 @@ _SETTING = re.compile(r"([a-z0-9.-]{1,200})=(-?\d{1,4})")
 
 
 def read_weights(settings: Iterable[str]) -> dict[str, int]:
-    """Return the weights that texts such as `html.form=80` give, or raise ValueError with a sentence."""
+    """Return the weights in texts such as `html.form=80`, or raise ValueError with a sentence."""
     weights: dict[str, int] = {}
     for text in settings:
         if not (found := _SETTING.fullmatch(text)):
@@ -37,7 +37,7 @@ def reweigh(policy: Policy, weights: Mapping[str, int]) -> Policy:
 
 
 def bounds_of(rule: Rule) -> tuple[int, int]:
-    """Return the least and the most that a tenant may let a rule weigh."""
+    """Return the lowest and the highest weight that a tenant may set for a rule."""
     if rule.forces_quarantine:
         return rule.weight, rule.weight
     if rule.at_least_suspicious:
@@ -50,7 +50,7 @@ def bounds_of(rule: Rule) -> tuple[int, int]:
 
 
 def tenant_problems(policy: Policy, weights: Mapping[str, int]) -> Iterator[str]:
-    """Say what keeps these weights from being a tenant's own."""
+    """Yield the errors in a tenant's weights."""
     known = {rule.id: rule for rule in policy.rules}
     yield from _problems(known, weights)
     for name, weight in weights.items():
@@ -61,7 +61,7 @@ def tenant_problems(policy: Policy, weights: Mapping[str, int]) -> Iterator[str]
 
 
 def for_tenant(policy: Policy, weights: Mapping[str, int]) -> Policy:
-    """Return the policy as a tenant has it; rules that are gone are left out, and the bounds are those of now."""
+    """Return the policy with a tenant's weights, without unknown rules and within the current bounds."""
     if not weights:
         return policy
     changed: dict[str, Rule] = {}
@@ -73,7 +73,7 @@ def for_tenant(policy: Policy, weights: Mapping[str, int]) -> Policy:
 
 
 def _with(policy: Policy, changed: Mapping[str, Rule]) -> Policy:
-    """Put the changed rules in their places; this is done for each message, so that all others stay as they are."""
+    """Return the policy with the changed rules; it runs for each message, so all other rules are shared."""
     index = dict(policy.rules_by_finding)
     for rule in changed.values():
         index[rule.needs[0]] = tuple(changed.get(each.id, each) for each in index[rule.needs[0]])

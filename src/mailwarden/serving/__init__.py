@@ -1,1 +1,1 @@
-"""What both HTTP processes share: the hardened server, uploads, errors as answers, TLS."""
+"""The parts that both HTTP processes share: the hardened server, uploads, error responses, TLS."""

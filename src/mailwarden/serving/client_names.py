@@ -1,9 +1,9 @@
 """Checks the names in a client's certificate against the configured names.
 
-The authority says that a certificate belongs to the deployment; only its name says to which process. The check follows
-RFC 9525: names come from subjectAltName alone, never from the common name (section 2), DNS names compare without case
-(section 6.3), IP addresses by value (section 6.4). A wildcard in a certificate matches nothing here: a client is one
-process, and section 6.3 leaves wildcards to the application.
+The CA shows that a certificate belongs to the deployment; only its name shows the process. The check follows RFC 9525:
+names come from subjectAltName alone, never from the common name (section 2), DNS names compare without case (section
+6.3), IP addresses by value (section 6.4). A wildcard in a certificate matches nothing here: a client is one process,
+and section 6.3 leaves wildcards to the application.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from mailwarden.errors import Forbidden
 from mailwarden.telemetry.logs import get_logger
 
-ABBY_NAME = "abby.mailwarden.internal"  # in the certificate that `mailwarden init` makes for abby
+ABBY_NAME = "abby.mailwarden.internal"  # in the certificate of abby that `mailwarden init` makes
 LOG_AGAIN_SECONDS = 60.0
 _MAX_REMEMBERED = 100
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -33,7 +33,7 @@ class ClientNames:
         self._logged: dict[tuple[str, ...], float] = {}
 
     def require(self, certificate: Mapping[str, object] | None, address: str | None) -> None:
-        """Raise Forbidden unless the certificate, as `ssl` describes it, has one of the names."""
+        """Raise Forbidden unless the certificate, in the form of `ssl`, has one of the names."""
         names = tuple(names_in(certificate or {}))
         if self._names.isdisjoint(map(_canonical, names)):
             self._log(names, address)
@@ -41,7 +41,7 @@ class ClientNames:
             raise Forbidden(f"The client certificate has no name of {self._setting} (its names: {shown[:500]}).")
 
     def _log(self, names: tuple[str, ...], address: str | None) -> None:
-        """Write one line a minute for each certificate: a client that is configured wrongly calls every second."""
+        """Log each certificate at most once per minute: a misconfigured client calls every second."""
         now = self._clock()
         if now - self._logged.get(names, float("-inf")) < LOG_AGAIN_SECONDS:
             return
@@ -65,7 +65,7 @@ def names_in(certificate: Mapping[str, object]) -> Iterator[str]:
 
 
 def name_mistakes(key: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with configured names."""
+    """Yield the mistakes in configured names."""
     for name in names:
         if not _is_address(name) and not _DNS_NAME.fullmatch(name):
             yield key, f"`{name}` is not a DNS name or IP address; wildcards are not allowed"

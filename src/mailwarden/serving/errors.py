@@ -1,4 +1,4 @@
-"""The one table from error to HTTP status, and the one place that turns an error into an answer."""
+"""The table from error to HTTP status, and the function that turns an error into a response."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -71,7 +71,7 @@ DEFAULT_RETRY_AFTER = 2
 
 
 def answer_for(error: MailwardenError) -> web.Response:
-    """Return the HTTP answer for an error: its status, its body, and the headers that belong to it."""
+    """Return the HTTP response for an error: status, body and headers."""
     status = STATUS_OF.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     headers = {}
     if isinstance(error, Unauthenticated):

@@ -1,11 +1,11 @@
-"""Reads multipart/form-data as it arrives, and tells where in the body each part's bytes lie.
+"""Parses multipart/form-data as it arrives, and reports the position of each part's bytes in the body.
 
-The grammar is that of RFC 2046, section 5.1.1: a preamble and an epilogue, which mean nothing, blanks after a boundary,
-and part headers that may be folded (RFC 5322, section 2.2.3). Lines end in CRLF. A part ends only at CRLF, two hyphens
-and the whole boundary at the beginning of a line. Whatever two readers could understand differently is refused: other
-bytes behind a boundary on its line, a boundary in the epilogue, a body without its last boundary.
+The grammar is that of RFC 2046, section 5.1.1: an ignored preamble and epilogue, blanks after a boundary, and part
+headers that may be folded (RFC 5322, section 2.2.3). Lines end in CRLF. A part ends only at CRLF, two hyphens and the
+whole boundary at the beginning of a line. Input that two parsers could read differently is rejected: other bytes after
+a boundary on its line, a boundary in the epilogue, a body without its last boundary.
 
-Security: reads hostile bytes. Every wait for a boundary keeps at most the boundary's length; headers, preamble and
+Security: reads hostile bytes. The search for a boundary keeps at most the boundary's length; headers, preamble and
 epilogue are bounded.
 """
 
@@ -24,7 +24,7 @@ MAX_PADDING = 256  # blanks after a boundary
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _OPTION = re.compile(rf';[ \t]*({_WORD})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))[ \t]*', re.DOTALL)
-_NO_OPTION = re.compile(r";[ \t]*(?=;|\Z)")  # HTTP lets a semicolon stand with nothing behind it
+_NO_OPTION = re.compile(r";[ \t]*(?=;|\Z)")  # HTTP permits a semicolon without an option after it
 _FIELD_NAME = re.compile(_WORD)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _BOUNDARY_WANTED = (
@@ -38,7 +38,7 @@ _PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 
 
 class Part:
-    """One part: what its headers say, and the window of the body that holds its bytes."""
+    """One part: its headers, and the position of its bytes in the body."""
 
     __slots__ = ("content_type", "declared_size", "is_file", "name", "offset", "size")
 
@@ -46,7 +46,7 @@ class Part:
         self, name: str, content_type: str, declared_size: int | None, offset: int, *, is_file: bool = False
     ) -> None:
         self.name = name
-        self.is_file = is_file  # whether it has a file's name
+        self.is_file = is_file  # whether it has a file name
         self.content_type = content_type
         self.declared_size = declared_size
         self.offset = offset
@@ -61,12 +61,12 @@ class _State(Enum):
 
 
 class FormDataReader:
-    """Takes the body chunk by chunk; yields a Part when one begins, its bytes, and None when it ends."""
+    """Parses the body chunk by chunk; yields a Part when one begins, its bytes, and None when it ends."""
 
     def __init__(self, boundary: str) -> None:
         self._delimiter = b"\r\n--" + boundary.encode("ascii")
         self._buffer = b""
-        self._position = 0  # where in the body the buffer begins
+        self._position = 0  # position of the buffer in the body
         self._state = _State.START
         self._part: Part | None = None
 
@@ -91,12 +91,12 @@ class FormDataReader:
                     return
 
     def finish(self) -> None:
-        """Say that the body is at its end; a body without its last boundary was truncated on its way."""
+        """End the body; without its last boundary it was truncated."""
         if self._state is not _State.END or not _EPILOGUE.fullmatch(self._buffer):
             raise MalformedMultipart("The multipart body ends before its last boundary: it was truncated.")
 
     def _check_epilogue(self) -> None:
-        """Refuse an epilogue that is long, on the line of the last boundary, or that another reader takes for parts."""
+        """Reject an epilogue that is long, on the last boundary's line, or that another parser would read as parts."""
         if len(self._buffer) > MAX_AROUND:
             raise MalformedMultipart(f"More than {MAX_AROUND} bytes follow the last boundary of the multipart body.")
         if not _EPILOGUE.fullmatch(self._buffer.removesuffix(b"\r")):
@@ -109,13 +109,13 @@ class FormDataReader:
         self._position += count
 
     def _read_first_boundary(self) -> bool:
-        """Step over the preamble and the first boundary; the body begins with it, or a line of the preamble ends."""
+        """Skip the preamble and the first boundary, which is at the start of the body or of a line."""
         opening = self._delimiter[2:]
         if self._buffer.startswith(opening):
             return self._read_boundary_end(len(opening))
         start = self._buffer.find(self._delimiter, 0, MAX_AROUND + len(self._delimiter))
         if start >= 0:
-            if opening in self._buffer[:start]:  # a reader that takes other line breaks would begin there
+            if opening in self._buffer[:start]:  # a parser that accepts other line breaks would begin there
                 raise MalformedMultipart("The multipart body has its boundary in the midst of the preamble.")
             return self._read_boundary_end(start + len(self._delimiter))
         if len(self._buffer) >= MAX_AROUND + len(self._delimiter):
@@ -123,7 +123,7 @@ class FormDataReader:
         return False
 
     def _read_boundary_end(self, end: int) -> bool:
-        """Step over the boundary that ends at `end`; its line break stays, as the headers' search begins with it."""
+        """Skip the boundary that ends at `end`; its line break stays: the search for the headers starts there."""
         if self._buffer.startswith(b"--", end):
             self._state = _State.END
             self._advance(end + 2)
@@ -152,7 +152,7 @@ class FormDataReader:
         return self._part
 
     def _read_body(self) -> Generator[bytes | None, None, bool]:
-        """Yield the part's bytes up to its boundary; return whether the boundary was there, whole."""
+        """Yield the part's bytes up to its boundary; return whether the whole boundary was found."""
         assert self._part is not None
         end = self._buffer.find(self._delimiter)
         payload = self._buffer[: end if end >= 0 else self._sure_length()]
@@ -169,7 +169,7 @@ class FormDataReader:
         return True
 
     def _sure_length(self) -> int:
-        """Return how much of the buffer cannot be the beginning of a boundary."""
+        """Return the number of bytes in the buffer that cannot be the beginning of a boundary."""
         index = self._buffer.rfind(b"\r", max(0, len(self._buffer) - len(self._delimiter) + 1))
         if index >= 0 and self._delimiter.startswith(self._buffer[index:]):
             return index
@@ -177,7 +177,7 @@ class FormDataReader:
 
 
 def boundary_of(content_type: str) -> str:
-    """Return the boundary that a request's Content-Type gives, or raise the error that says what is wrong."""
+    """Return the boundary in a request's Content-Type, or raise an error with the reason."""
     media_type, options = parse_options(content_type)
     if media_type != "multipart/form-data":
         raise UnsupportedMediaType("The body must be multipart/form-data.")
@@ -188,7 +188,7 @@ def boundary_of(content_type: str) -> str:
 
 
 def read_part_headers(block: bytes, offset: int) -> Part:
-    """Read the headers of one part, whose bytes begin at `offset`."""
+    """Parse the headers of one part, whose bytes begin at `offset`."""
     headers = _fields(block)
     kind, options = parse_options(headers.get("content-disposition", ""))
     if kind != "form-data" or options is None or "name" not in options or "name*" in options:
@@ -208,9 +208,9 @@ def read_part_headers(block: bytes, offset: int) -> Part:
     )
 
 
-@lru_cache(maxsize=256)  # every upload says the same few things
+@lru_cache(maxsize=256)  # uploads have few different values
 def parse_options(value: str) -> tuple[str, Mapping[str, str] | None]:
-    """Split `kind; name=value; ...`; the options are None where they break the grammar or name one twice."""
+    """Parse `kind; name=value; ...`; the options are None if they are malformed or one is repeated."""
     kind, _, _ = value.partition(";")
     options: dict[str, str] = {}
     position, end = len(kind), len(value.rstrip())

@@ -31,13 +31,13 @@ from mailwarden.telemetry.metrics import Metrics
 
 FIELD = "X-Forwarded-For"
 MAX_HOPS = 16
-# Some proxies write the caller's port as well, and IPv6 in brackets then.
+# Some proxies add the client's port, and then write IPv6 in brackets.
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?")
 _WITH_PORT = re.compile(r"([0-9.]+):[0-9]{1,5}")
 
 
 def client_address(peer: str | None, forwarded: Sequence[str], trusted: Networks) -> str | None:
-    """Return the caller's address, given the lines of the field as they came; None where there is none to know."""
+    """Return the client's address from the peer and the values of the field; None if it is unknown."""
     caller = peer_address(peer or "")
     if caller is None:
         return None
@@ -45,7 +45,7 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Networks
         if caller not in trusted:
             break
         before = _read_hop(hop.strip(" \t"))
-        if before is None:  # an empty word as well: the proxy did not know who called it
+        if before is None:  # also for an empty value: the proxy did not know its client
             break
         caller = before
     return str(caller)
@@ -73,17 +73,17 @@ log = get_logger("front_door")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request on its way through: what a handler is given."""
+    """One request, as a handler gets it."""
 
     request: web.BaseRequest
     request_id: str
-    variables: Mapping[str, str]  # what stood at {name} in the route's path
-    proxies: Networks = _NO_PROXIES  # those that are believed about who calls them
-    headers: Mapping[str, str] = field(default_factory=dict)  # on every answer of this process
+    variables: Mapping[str, str]  # the values of {name} in the route's path
+    proxies: Networks = _NO_PROXIES  # proxies whose X-Forwarded-For is trusted
+    headers: Mapping[str, str] = field(default_factory=dict)  # for every response of this process
 
     @property
     def address(self) -> str | None:
-        """Where the call comes from, as far as it can be believed."""
+        """Return the client's address, as far as trusted proxies report it."""
         return client_address(self.request.remote, self.request.headers.getall(FIELD, ()), self.proxies)
 
 
@@ -93,19 +93,19 @@ ErrorAnswer = Callable[[MailwardenError], web.Response]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One row of the route table; `permission` None means that no credential is asked for."""
+    """One row of the route table; `permission` None means that no credential is required."""
 
     method: str
     path: str
     handler: Handler = field(repr=False)
     permission: str | None = None
-    quiet: bool = False  # asked every few seconds by machines: no line in the log
+    quiet: bool = False  # polled every few seconds: no log line
 
 
 class HeadWriter:
     """Writes the head of a reply to HEAD without its body (RFC 9110, section 9.3.2).
 
-    aiohttp leaves out the body of a plain response by itself, but not that of a stream.
+    aiohttp omits the body of a plain response, but not that of a stream.
     """
 
     def __init__(self, writer: AbstractStreamWriter) -> None:
@@ -123,11 +123,11 @@ class HeadWriter:
 
 
 class HttpRequest(web.BaseRequest):
-    """aiohttp's request, as the server makes it; the reply never repeats a version that guard and abby do not speak."""
+    """aiohttp's request; the reply never has an HTTP version that abby and guard do not support."""
 
     @property
     def spoken_version(self) -> HttpVersion:
-        """Return the version that the client named."""
+        """Return the version in the request line."""
         return super().version
 
     @property
@@ -137,7 +137,7 @@ class HttpRequest(web.BaseRequest):
 
 
 class HttpApp:
-    """Answers every request of one process; counts what is in hand, and says no once it is stopping."""
+    """Handles every request of one process; counts open requests, and rejects new ones while it is stopping."""
 
     def __init__(
         self,
@@ -151,13 +151,13 @@ class HttpApp:
         clients: ClientNames | None = None,
         headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
-        """Take the routes; a second door of a process has meters of its own, and may have other words for errors."""
+        """Take the routes; a second listener of a process has its own meters, and may have another error format."""
         self.routes = tuple(routes)
         self.max_head = max_head
         self.answer_for = answer_for
         self._proxies = proxies
         self.headers = headers
-        self._clients = clients  # None: every client may call, and routes ask for credentials
+        self._clients = clients  # None: every client may call; routes require credentials
         self.in_hand = 0
         self.stopping = False
         self._closed_at = 0.0
@@ -174,7 +174,7 @@ class HttpApp:
             self._add(route)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, whatever happens."""
+        """Handle one request and return a response in every case."""
         began = time.perf_counter()
         request_id = request_id_of(request)
         structlog.contextvars.bind_contextvars(request_id=request_id)
@@ -202,15 +202,16 @@ class HttpApp:
                 self._idle.set()
         if not response.prepared:
             finish_headers(response, request_id, request.path, self.headers)
-            if self.stopping or not request.content.is_eof():  # what is left of a body is not worth waiting for
+            if self.stopping or not request.content.is_eof():  # do not wait for the rest of a body
                 response.force_close()
         self._record(request, route, response.status, time.perf_counter() - began)
         return response
 
     def counted_address(self, transport: asyncio.BaseTransport) -> str | None:
-        """Return whose connection this is: an IPv4 address, or a /64 of IPv6, which one host may have whole.
+        """Return the address to count a connection by: an IPv4 address, or the /64 of an IPv6 address.
 
-        None for a trusted proxy, who speaks for many, and for a connection without an address.
+        One host may have a whole /64. None for a trusted proxy, which has many clients, and for a connection without an
+        address.
         """
         peer = transport.get_extra_info("peername")
         address = peer_address(str(peer[0])) if isinstance(peer, tuple) and peer else None
@@ -219,13 +220,13 @@ class HttpApp:
         return str(address) if address.version == 4 else str(ip_network((address, 64), strict=False))
 
     def close(self) -> None:
-        """Take no new work from now on."""
+        """Reject new requests from now on."""
         if not self.stopping:
             self.stopping = True
             self._closed_at = time.monotonic()
 
     async def stop(self, seconds: float) -> None:
-        """Take no new work, and wait for the work in hand, at most so long since the door was closed."""
+        """Reject new requests, and wait for open ones, at most `seconds` after `close`."""
         self.close()
         if self.in_hand:
             with suppress(TimeoutError):
@@ -277,7 +278,7 @@ class HttpApp:
 
 
 def request_id_of(request: web.BaseRequest) -> str:
-    """Return the caller's request id where it is usable, else a new one."""
+    """Return the caller's request id if it is valid, else a new one."""
     given = request.headers.get(REQUEST_ID, "")
     return given if _USABLE_ID.fullmatch(given) else secrets.token_hex(8)
 
@@ -285,7 +286,7 @@ def request_id_of(request: web.BaseRequest) -> str:
 def finish_headers(
     response: web.StreamResponse, request_id: str, path: str, own: Mapping[str, str] = _NO_HEADERS
 ) -> None:
-    """Set the headers that every answer carries, and those of this process."""
+    """Set the headers of every response, and those of this process."""
     headers = response.headers
     headers.update(own)
     headers[REQUEST_ID] = request_id
@@ -297,7 +298,7 @@ def finish_headers(
 
 
 def _check_head(request: web.BaseRequest, max_head: int) -> None:
-    """Refuse heads that two readers could understand differently."""
+    """Reject heads that two parsers could read differently."""
     spoken = request.spoken_version if isinstance(request, HttpRequest) else request.version
     if spoken not in _VERSIONS:
         raise BadRequest("This server speaks HTTP/1.1.")

@@ -1,7 +1,8 @@
-"""The hardened HTTP server of both processes: limits on heads, deadlines for slow callers, and an orderly stop.
+"""The hardened HTTP server of both processes: limits on heads, deadlines for slow clients, and an orderly stop.
 
-Security: reads hostile bytes, by aiohttp's parser. What it lacks is here: a deadline for a whole request head, a
-bound on connections, and errors of the parser in our own form."""
+Security: reads hostile bytes with aiohttp's parser. This module adds a deadline for the whole request head, a limit on
+connections, and parser errors in our format.
+"""
 
 import asyncio
 import errno
@@ -48,7 +49,7 @@ async def open_port(
     ssl_context: ssl.SSLContext | None = None,
     handshake_timeout: float | None = None,
 ) -> asyncio.Server:
-    """Listen where the configuration says; a port that cannot be had is the operator's to mend."""
+    """Listen on the configured address; raise ConfigurationError with the remedy if the port is not available."""
     loop = asyncio.get_running_loop()
     try:
         if listen.host == EVERY_ADDRESS and socket.has_dualstack_ipv6():
@@ -63,7 +64,7 @@ async def open_port(
     except socket.gaierror as error:
         reason, remedy = error.strerror, "Set `listen.host` to an address of this host."
     except OSError as error:
-        # The loop puts words of its own around what the system said.
+        # The event loop adds text to the system's message.
         reason = os.strerror(error.errno) if error.errno else str(error)
         remedy = _REMEDIES.get(error.errno or 0, "Set `listen.host` and `listen.port`.")
     raise ConfigurationError(f"Cannot listen on {listen.host} port {listen.port}: {reason}. {remedy}")
@@ -71,7 +72,7 @@ async def open_port(
 
 KEEP_ALIVE_SECONDS = 75.0
 HANDSHAKE_SECONDS = 10.0
-LAST_WRITE_SECONDS = 1.0  # answers that are made but not yet written when the stop comes
+LAST_WRITE_SECONDS = 1.0  # for responses that are not yet written when the server stops
 MAX_LINE = 8_190
 MAX_HEADERS = 64
 _FIRST_INHERITED_SOCKET = 3
@@ -81,16 +82,16 @@ log = get_logger("server")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one process allows its callers."""
+    """The limits of one process for its clients."""
 
     header_timeout_ms: int = 15_000
     max_connections: int = 10_000
-    max_connections_per_address: int | None = None  # None: as many as there may be at all
+    max_connections_per_address: int | None = None  # None: only `max_connections` applies
     max_headers: int = MAX_HEADERS
 
 
 class Server(web.Server):
-    """Makes the connections of one listener, and counts them."""
+    """Creates the connections of one listener, and counts them."""
 
     def __init__(self, door: HttpApp, limits: Limits) -> None:
         super().__init__(self._answer, request_factory=self._make)
@@ -129,7 +130,7 @@ class Server(web.Server):
         writer: AbstractStreamWriter,
         task: "asyncio.Task[None]",
     ) -> HttpRequest:
-        """Make the request of a head that has arrived: aiohttp calls this between the parser and the handler."""
+        """Create the request of a complete head: aiohttp calls this between the parser and the handler."""
         assert isinstance(protocol, Connection)
         protocol.on_head()
         if message.method == "HEAD":
@@ -146,7 +147,7 @@ class Server(web.Server):
 
 
 class Connection(web.RequestHandler):
-    """One connection: aiohttp's, with a deadline for every request head and our own words for errors."""
+    """One connection of aiohttp, with a deadline for every request head and errors in our format."""
 
     __slots__ = (
         "_address",
@@ -166,7 +167,7 @@ class Connection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=KEEP_ALIVE_SECONDS,
-            access_log=None,  # type: ignore[arg-type]  # the front door writes the line
+            access_log=None,  # type: ignore[arg-type]  # HttpApp writes the log line
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
             max_headers=limits.max_headers,
@@ -175,13 +176,13 @@ class Connection(web.RequestHandler):
         self._server = server
         self._door = door
         self._header_timeout = limits.header_timeout_ms / 1000
-        self._between = True  # two requests, or before the first: bytes that come now are of a head
+        self._between = True  # between two requests, or before the first: the next bytes belong to a head
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
         self._head_tail = b""
         self._head_ended = False
         self._address: str | None = None
-        self._admitted = False  # and counted
+        self._admitted = False  # whether the connection is counted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -201,10 +202,10 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes to the parser; bytes of a head count until its end.
+        """Pass bytes to the parser; count the bytes of a head until its end.
 
-        The end is looked for here, because aiohttp reports a whole head later, in a task of its own: on a busy machine
-        parts of the body arrive before that.
+        The end is detected here, because aiohttp reports a whole head later, in its own task: on a busy machine parts
+        of the body arrive before that.
         """
         if self._between and not self._head_ended and self._head_bytes > self._door.max_head:
             self._refuse(BadRequest("The request's head is too large."))
@@ -225,12 +226,12 @@ class Connection(web.RequestHandler):
         self._head_tail = end[-2:]
 
     def on_head(self) -> None:
-        """Note that a whole request head has arrived."""
+        """Record that a whole request head has arrived."""
         self._between = False
         self._stop_head_timer()
 
     def on_answer(self, *, more_follows: bool) -> None:
-        """Note that a request is answered; where more of its body follows, no head does: the connection closes."""
+        """Record the end of a response; if more of the request's body follows, the connection closes."""
         self._between = not more_follows
 
     def handle_error(
@@ -240,7 +241,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what never reached the front door: bytes that are no request."""
+        """Respond to bytes that aiohttp cannot parse as a request."""
         if request.writer.output_size > 0:
             raise ConnectionError("The answer has begun; another cannot follow it.")
         error = BadRequest("The bytes are not a request that can be read.") if status < 500 else InternalError("")
@@ -270,7 +271,7 @@ class Connection(web.RequestHandler):
             self.force_close()
 
     def _refuse(self, error: MailwardenError) -> None:
-        """Answer before there is a request to answer, and hang up."""
+        """Send an error response before there is a request, and close the connection."""
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code)
         response = self._door.answer_for(error)
@@ -295,7 +296,7 @@ async def serving(
     grace_ms: int = 1_000,
     inherits: bool = True,
 ) -> AsyncIterator[int]:
-    """Listen while the block runs, yielding the port; at its end finish the work in hand within the grace period."""
+    """Listen while the block runs, and yield the port; then finish open requests within the grace period."""
     server = Server(door, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
     inherited = _inherited_socket() if inherits else None
@@ -326,9 +327,9 @@ async def serve_until_stopped(
     grace_ms: int,
     on_stop: Callable[[], None] | None = None,
 ) -> None:
-    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is told when that begins.
+    """Listen until SIGTERM or SIGINT, then stop in order; `on_stop` is called when the stop begins.
 
-    SIGHUP reads the listener's certificate again, as renewing tools expect it to; nothing else is read again.
+    SIGHUP reads the listener's certificate again, as renewal tools expect; no other setting is read again.
     """
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -356,7 +357,7 @@ def _reload(tls: ServerTls) -> None:
 
 
 def _inherited_socket() -> socket.socket | None:
-    """Return the listening socket that systemd opened for us, if it did."""
+    """Return the listening socket that systemd opened for this process, if any."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         return None
     inherited = socket.socket(fileno=_FIRST_INHERITED_SOCKET)

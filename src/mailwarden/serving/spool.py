@@ -1,6 +1,7 @@
 """The bytes of an upload: in memory while they are few, in an unlinked file once they are many.
 
-Security: holds hostile bytes. A spool file has no name and mode 0600, so it is gone on every path, a crash included.
+Security: holds hostile bytes. A spool file has no name and mode 0600, so it disappears in every case, also after a
+crash.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ CHUNK = 262_144
 
 
 class Spooled:
-    """A run of bytes, in memory or in a file; a window shares the bytes of the whole."""
+    """A sequence of bytes, in memory or in a file; a window shares the bytes of its whole."""
 
     __slots__ = ("_fd", "_memory", "_offset", "_owner", "_whole", "size")
 
@@ -35,9 +36,9 @@ class Spooled:
         return cls(data, -1, 0, len(data), whole=True, owner=True)
 
     def open_to_read(self) -> int | None:
-        """Return a new read-only descriptor of a file of exactly these bytes, or None where there is no such file.
+        """Return a new read-only descriptor of a file with exactly these bytes, or None if there is no such file.
 
-        It can be given to a process that must not change the message: writing and truncating it fail.
+        A process that must not change the message can have it: writing and truncating fail.
         """
         if self._memory is not None or not self._whole:
             return None
@@ -55,7 +56,7 @@ class Spooled:
         return Spooled(self._memory, self._fd, self._offset + offset, length, whole=whole, owner=False)
 
     def data(self) -> bytes:
-        """Return all the bytes at once; meant for those in memory."""
+        """Return all bytes at once; for small sizes in memory."""
         if self._memory is not None:
             return self._memory[self._offset : self._offset + self.size]
         return b"".join(self.chunks())
@@ -67,7 +68,7 @@ class Spooled:
             yield self._read(start, min(size, end - start))
 
     async def stream(self, size: int = CHUNK) -> AsyncIterator[bytes]:
-        """Yield the bytes in order without making the loop wait for the disk."""
+        """Yield the bytes in order without blocking the event loop on the disk."""
         end = self._offset + self.size
         for start in range(self._offset, end, size):
             wanted = min(size, end - start)
@@ -83,7 +84,7 @@ class Spooled:
         return digest.digest()
 
     def close(self) -> None:
-        """Give the bytes back; only the one that owns the file closes it, a window does nothing."""
+        """Close the file; only its owner does, a window does nothing."""
         if self._fd >= 0 and self._owner:
             os.close(self._fd)
             self._fd = -1
@@ -101,7 +102,7 @@ class Spooled:
 
 
 class SpoolWriter:
-    """Takes bytes one chunk after the other; the first mebibyte stays in memory, then all goes to a file."""
+    """Collects bytes chunk by chunk; the first mebibyte stays in memory, then all bytes go to a file."""
 
     __slots__ = ("_fd", "_folder", "_held", "_pending", "_size")
 
@@ -120,7 +121,7 @@ class SpoolWriter:
             await self._flush()
 
     async def finish(self) -> Spooled:
-        """Return what was written; the writer holds nothing afterwards."""
+        """Return the written bytes; the writer is empty afterwards."""
         if self._fd < 0:
             memory, self._pending = b"".join(self._pending), []
             return Spooled.of(memory)
@@ -129,7 +130,7 @@ class SpoolWriter:
         return Spooled(None, fd, 0, self._size, whole=True, owner=True)
 
     def discard(self) -> None:
-        """Drop everything; harmless after `finish`."""
+        """Drop everything; has no effect after `finish`."""
         self._pending = []
         if self._fd >= 0:
             os.close(self._fd)

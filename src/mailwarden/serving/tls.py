@@ -1,6 +1,6 @@
-"""TLS contexts for listening and for calling: version 1.2 or newer, both sides verified where an authority is given.
+"""TLS contexts for servers and clients: version 1.2 or newer, both sides verified if a CA is given.
 
-Files that cannot be used are told by name: who starts a process has mixed them up, or may not read them.
+Errors name the file: the operator may have swapped two files, or the process may not read one.
 """
 
 import ssl
@@ -11,10 +11,10 @@ from mailwarden.errors import ConfigurationError
 
 
 def server_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return the context to listen with; with `client_ca` a caller must show a certificate signed by it."""
+    """Return the context of a server; with `client_ca` a client must present a certificate of that CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A renegotiation is work that a caller can ask for again and again.
+    # A client could request expensive renegotiations again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _show(context, certificate, key)
     context.set_alpn_protocols(["http/1.1"])
@@ -25,10 +25,10 @@ def server_context(certificate: Path, key: Path, client_ca: Path | None = None) 
 
 
 class ServerTls:
-    """The context of a listener, whose certificate can be exchanged while it listens.
+    """The context of a listener, whose certificate can be replaced while it listens.
 
-    New handshakes get the newest certificate; open connections keep theirs. The authority of clients is the one of the
-    start: `SSL.context` exchanges the certificate alone.
+    New handshakes get the newest certificate; open connections keep theirs. The CA of clients stays the one of the
+    start: `SSL.context` replaces only the certificate.
     """
 
     def __init__(self, make: Callable[[], ssl.SSLContext]) -> None:
@@ -38,7 +38,7 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     def reload(self) -> None:
-        """Read the files again; where they cannot be used, raise ConfigurationError and keep the certificate."""
+        """Read the files again; if they are invalid, raise ConfigurationError and keep the certificate."""
         self._current = self._make()
 
     def _choose(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -46,7 +46,7 @@ class ServerTls:
 
 
 def client_context(ca: Path, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-    """Return the context to call with: the other side is verified against `ca`, and sees our certificate."""
+    """Return the context of a client: the server is verified against `ca`, and gets our certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False  # RFC 9525, section 2
@@ -60,7 +60,7 @@ def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         _must_be_readable(path)
     try:
-        # The empty password: without one a key that is encrypted would be asked for at the terminal.
+        # With the empty password, OpenSSL does not ask for one on the terminal.
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":

@@ -1,7 +1,8 @@
-"""Receives the scan upload: two parts under a hard limit, the message byte for byte, spooled where it is large.
+"""Receives the scan upload: two parts under a hard limit, the message byte for byte, spooled if it is large.
 
-Security: reads hostile bytes. The size is refused before the body is read where it is declared, and while it streams
-where it is not; a sender that dawdles is cut off."""
+Security: reads hostile bytes. A declared size over the limit is rejected before the body is read, an undeclared one
+while it streams. A sender that is too slow is disconnected.
+"""
 
 import asyncio
 from enum import Enum, auto
@@ -26,20 +27,20 @@ from mailwarden.wire.query import refuse_query
 
 MAX_BODY = 52_428_800
 MAX_PARAMETERS = 1_048_576
-MIN_BYTES_PER_SECOND = 4_096  # a body slower than this on average, after its first wait, is cut off
+MIN_BYTES_PER_SECOND = 4_096  # a body with a lower average rate, after the first wait, is cut off
 _PARTS = ("parameters", "email")
 _JSON_WANTED = "The part `parameters` must say `Content-Type: application/json`, and no charset but UTF-8."
 
 
 class Keep(Enum):
-    """What a receiver needs of the body: abby forwards all of it, guard reads the message alone."""
+    """The part of the body that a receiver needs: abby forwards all of it, guard reads only the message."""
 
     BODY = auto()
     EMAIL = auto()
 
 
 class Upload:
-    """A received upload; `body` is there for a receiver that keeps it, and `email` is a window into it."""
+    """A received upload; `body` is present if the receiver keeps it, and `email` is a window into it."""
 
     __slots__ = ("body", "content_type", "email", "parameters")
 
@@ -60,7 +61,7 @@ class Upload:
 
 
 def check_upload_head(request: web.BaseRequest) -> str:
-    """Check what the head of an upload says of its body, before a byte of it is read; return the boundary."""
+    """Check the head of an upload before reading its body; return the boundary."""
     if (request.content_length or 0) > MAX_BODY:
         raise too_large(MAX_BODY)
     if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
@@ -71,7 +72,7 @@ def check_upload_head(request: web.BaseRequest) -> str:
 
 
 async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int, keep: Keep) -> Upload:
-    """Read the whole body; the caller closes the upload it gets."""
+    """Read the whole body; the caller must close the upload."""
     receiver = UploadReceiver(check_upload_head(request), spool, keep)
     await grant_body(request)
     try:
@@ -84,14 +85,14 @@ async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_
 
 
 async def grant_body(request: web.BaseRequest) -> None:
-    """Tell a caller that asked first (Expect: 100-continue) that its body is welcome."""
+    """Send 100 Continue to a client that asked for it (Expect: 100-continue)."""
     if "Expect" in request.headers and request.version >= (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer itself has not begun
+        request.writer.output_size = 0  # the response has not begun
 
 
 class BodyClock:
-    """Limits the wait for the next bytes of a body, and the average pace of all of them."""
+    """Limits the wait for the next bytes of a body, and the average rate of all bytes."""
 
     def __init__(self, body_timeout_ms: int, max_body: int = MAX_BODY) -> None:
         self._max_body = max_body
@@ -119,7 +120,7 @@ class BodyClock:
             chunk = await request.content.readany()
         except web.RequestPayloadError:
             raise BadRequest("The body's framing is broken.") from None
-        except RuntimeError:  # what the stream says once its connection is closed
+        except RuntimeError:  # the stream raises this after its connection was closed
             raise ConnectionResetError("The caller went away.") from None
         self._timeout.reschedule(None)
         self._received += len(chunk)
@@ -129,7 +130,7 @@ class BodyClock:
 
 
 class UploadReceiver:
-    """Sorts the body's bytes into the two parts."""
+    """Writes the body's bytes to the two parts."""
 
     def __init__(self, boundary: str, spool: Path, keep: Keep) -> None:
         self._reader = FormDataReader(boundary)
@@ -189,7 +190,7 @@ class UploadReceiver:
 
 
 def is_json(content_type: str) -> bool:
-    """Tell whether a content type is application/json, in the one encoding that JSON has."""
+    """Return whether a content type is application/json with UTF-8."""
     media_type, options = parse_options(content_type)
     if media_type != "application/json" or options is None:
         return False
@@ -201,7 +202,7 @@ def too_large(max_body: int) -> PayloadTooLarge:
 
 
 async def receive_json(request: web.BaseRequest, *, max_body: int, body_timeout_ms: int) -> bytes:
-    """Return the bytes of the body, once its head said that it is JSON of a size that fits."""
+    """Return the bytes of the body, if its head declares JSON within the size limit."""
     if (request.content_length or 0) > max_body:
         raise too_large(max_body)
     if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":

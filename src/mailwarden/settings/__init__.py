@@ -1,1 +1,1 @@
-"""Reading YAML configuration and reporting every mistake in it."""
+"""Reads YAML configuration and reports every mistake in it."""

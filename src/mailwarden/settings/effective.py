@@ -1,4 +1,4 @@
-"""The configuration as it is in force: every key with its value, where the value comes from, and no secret."""
+"""The effective configuration: every key with its value and the source of the value, without secrets."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _USERINFO = re.compile(r"(?<=://)([^/@:\s]*):[^@/\s]*@")
 
 
 class Setting(Struct, frozen=True):
-    """One key: `source` is the file and line that says so, or `default`."""
+    """One key: `source` is the file and line that sets it, or `default`."""
 
     key: str
     value: str
@@ -24,7 +24,7 @@ class Setting(Struct, frozen=True):
 
 
 def effective(path: Path, record: Struct, shown: str = "") -> Sequence[Setting]:
-    """Return every setting of a record that was read from the file; `shown` names the file for people."""
+    """Return every setting of a record that was read from the file; `shown` is the file's name for people."""
     return list(_settings(record, load(path), "", shown or path.name, 0))
 
 
@@ -51,7 +51,7 @@ def _value(key: str, value: object, node: object, line: int, file: str) -> Itera
 
 
 def _below(node: object, name: object, line: int) -> tuple[object, int]:
-    """Return what the document says under a name, and on which line; None where it says nothing."""
+    """Return the value of a name in the document and its line; None if it is not set."""
     try:
         inner = node[name]  # type: ignore[index]  # a mapping or a list of the document, or nothing of the kind
     except (KeyError, IndexError, TypeError):
@@ -71,7 +71,7 @@ def _shown(key: str, value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_shown(str(name), item)}" for name, item in value.items())
     if isinstance(value, Struct):
-        return "on"  # it has nothing to set: being there is all
+        return "on"  # it has no keys: its presence is the value
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else _USERINFO.sub(rf"\1:{MASK}@", str(value))

@@ -1,4 +1,4 @@
-"""Networks as an operator writes them in a file: checked with the rest of it, and asked about addresses."""
+"""Networks as an operator writes them in a file: validated, and matched against addresses."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Address = IPv4Address | IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """Some networks, or none; an IPv4 address in the form of IPv6 is that IPv4 address."""
+    """A set of networks; an IPv4-mapped IPv6 address is treated as its IPv4 address."""
 
     members: tuple[IPv4Network | IPv6Network, ...] = ()
 
@@ -22,7 +22,7 @@ class Networks:
 
 
 def read_address(text: str) -> Address | None:
-    """Return the address that the text is and nothing else, or None; one with a zone means nothing elsewhere."""
+    """Return the address in a text, or None if it is no address; a zone is invalid, because it is local to one host."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -33,12 +33,12 @@ def read_address(text: str) -> Address | None:
 
 
 def peer_address(peer: str) -> Address | None:
-    """Return the address at the other end of a connection, without the zone that the system tells of it."""
+    """Return the peer's address of a connection, without the zone."""
     return read_address(peer.partition("%")[0])
 
 
 def network_mistakes(key: str, texts: Iterable[str], *, everybody: bool = True) -> Iterator[tuple[str, str]]:
-    """Tell what is wrong with the networks under a key of a file, and whether one of them may be all addresses."""
+    """Yield the mistakes in the networks of a key; `0.0.0.0/0` and `::/0` are allowed only with `allow_all`."""
     for text in texts:
         try:
             network = ip_network(text, strict=False)

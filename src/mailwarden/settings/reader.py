@@ -45,14 +45,14 @@ class NotADocument(Exception):
 
 
 class _Constructor(RoundTripConstructor):
-    """Keeps lines, but makes plain floats, which validation knows."""
+    """Keeps line numbers, but makes plain floats, as validation expects."""
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:float", SafeConstructor.construct_yaml_float)
 
 
 def load(path: Path) -> object:
-    """Return the document as mappings and lists that remember their lines, or raise NotADocument."""
+    """Return the document as mappings and lists with line numbers, or raise NotADocument."""
     text = _read(path)
     try:
         refused = tuple(_refused(text))
@@ -62,7 +62,8 @@ def load(path: Path) -> object:
         yaml.Constructor = _Constructor
         node: object = yaml.load(text)
     except DuplicateKeyError as error:
-        key = str(error.problem).partition('"')[2].partition('"')[0]  # the rest of its sentence may hold a secret
+        # the rest of the parser's sentence may contain a secret
+        key = str(error.problem).partition('"')[2].partition('"')[0]
         raise NotADocument((_line(error), f"the key `{key}` stands twice in one mapping")) from None
     except MarkedYAMLError as error:
         raise NotADocument((_line(error), f"not YAML: {error.problem}")) from None
@@ -117,7 +118,7 @@ _WITHOUT_COLON = re.compile(r"^([A-Za-z]+)\s*\{\s*\}$")
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """One mistake, where a person finds it."""
+    """One mistake with its file, line and key."""
 
     file: str
     line: int
@@ -141,7 +142,7 @@ class Mistakes(ConfigurationError):
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """Return the file's content as `kind`, or raise Mistakes with all that is wrong with it."""
+    """Return the file's content as `kind`, or raise Mistakes with all errors in it."""
     node = _load(path)
     mistakes = list(_Checker(str(path)).check(node, kind, "", 1))
     if mistakes:
@@ -157,7 +158,7 @@ def _load(path: Path) -> object:
 
 
 class _Checker:
-    """Walks a document beside the type that it should have."""
+    """Compares a document with its type."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -225,7 +226,7 @@ class _Checker:
                 yield from self.check(node[name], value, _join(key, name), at)
 
     def _check_typed(self, node: object, types: Types, key: str, line: int) -> Iterator[Mistake]:
-        """Check a record of a mapping by name: its `type` says which record it is, and is its name if left out."""
+        """Check a record of a mapping by name: its `type` selects the record; the default is its name."""
         last = key.rpartition(".")[2]
         named = node[TYPE] if isinstance(node, Mapping) and TYPE in node else last
         if isinstance(named, str) and named in types:
@@ -253,11 +254,11 @@ class _Checker:
 
 
 class _Faulty(Exception):
-    """A rule looked at a field that is wrong already."""
+    """A rule needs a field that is already wrong."""
 
 
 class _Partial:
-    """A record with its faulty fields left out; a rule that looks at one of them cannot be judged."""
+    """A record without its wrong fields; a rule that needs one of them is skipped."""
 
     def __init__(self, kind: type[msgspec.Struct], values: Mapping[str, object]) -> None:
         self._kind = kind
@@ -275,7 +276,7 @@ class _Partial:
 def _meaning(
     kind: type[msgspec.Struct], given: Mapping[object, object], faulty: Container[str]
 ) -> Iterator[tuple[str, str]]:
-    """Ask the record's own rules, as far as they rest on fields that are sound."""
+    """Yield the mistakes that the record's own rules find, as far as their fields are valid."""
     rules: Callable[[object], Iterable[tuple[str, str]]] | None = getattr(kind, "mistakes", None)
     if rules is None:
         return
@@ -296,7 +297,7 @@ def _meaning(
 
 
 def by_type(kind: object) -> Types:
-    """Return the records that a value may be by their `type`, where they are told apart by one."""
+    """Return the records of a union by their `type`, if they have one."""
     bare = _bare(kind)
     members = get_args(bare) if get_origin(bare) in (Union, types.UnionType) else (bare,)
     records = [each for each in members if isinstance(each, type) and issubclass(each, msgspec.Struct)]
@@ -304,7 +305,7 @@ def by_type(kind: object) -> Types:
 
 
 def _with_types(node: object, kind: object) -> object:
-    """Return the document with the `type` of each record in a mapping by name that leaves it out."""
+    """Return the document with the `type` added to each record in a mapping by name that lacks it."""
     inner = _without_none(_bare(kind))
     if not isinstance(node, Mapping):
         return node
@@ -332,7 +333,7 @@ def _without_none(kind: object) -> object:
 
 
 def line_of(node: object, key: object, default: int) -> int:
-    """Return the line of a key or an item, as ruamel.yaml remembers it."""
+    """Return the line of a key or an item, as ruamel.yaml recorded it."""
     marks = getattr(node, "lc", None)
     try:
         return int(marks.data[key][0]) + 1 if marks else default
@@ -345,7 +346,7 @@ def _join(key: str, name: object) -> str:
 
 
 def _describe(node: object) -> str:
-    """Name the kind of a value and never the value, which may be a secret."""
+    """Return the kind of a value, never the value: it may be a secret."""
     if node is None:
         return "nothing"
     names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "a mapping"}

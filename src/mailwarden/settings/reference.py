@@ -1,4 +1,4 @@
-"""Describes a configuration record for people: every key with its type, default and meaning, from the code itself."""
+"""Describes a configuration record for people: every key with its type, default and meaning, from the code."""
 
 import types
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 def keys_of(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[Key]:
-    """Yield every key of a record and of the records inside it, in the order of the code."""
+    """Yield every key of a record and of its nested records, in the order of the code."""
     hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         path = f"{prefix}{field.encode_name}"

@@ -1,4 +1,4 @@
-"""The pieces of configuration that abby and guard have in common."""
+"""The configuration that abby and guard share."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -9,7 +9,7 @@ PORTS = Meta(ge=0, le=65535)
 
 
 class Listen(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where a process listens."""
+    """The address that a process listens on."""
 
     host: Annotated[
         str, Meta(description="Address to listen on: `::` is every address, IPv4 and IPv6; `0.0.0.0` IPv4.")
@@ -41,7 +41,7 @@ class Contents(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Quarantine(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Where the bytes of held messages are; abby and every guard that shares them say the same."""
+    """The store of held messages; the same on abby and every guard that shares it."""
 
     store: Annotated[
         str,
@@ -59,7 +59,7 @@ class Quarantine(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 
     @property
     def bucket(self) -> tuple[str, str] | None:
-        """Return the bucket and the prefix in it, or None where the store is a folder."""
+        """Return the bucket and the prefix in it, or None if the store is a folder."""
         if not self.store.startswith("s3://"):
             return None
         bucket, _, prefix = self.store.removeprefix("s3://").partition("/")

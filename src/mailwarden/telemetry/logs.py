@@ -1,6 +1,6 @@
-"""JSON logs, one object a line, with the request id and the ggrid of the work they speak of.
+"""JSON logs, one object per line, with the request id and the ggrid.
 
-No line carries a Subject, an address, a token or a body: what identifies a message is its ggrid.
+No line has a Subject, an address, a token or a body: the ggrid identifies a message.
 """
 
 import logging
@@ -14,13 +14,13 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def start_logging(program: str, level: str = "info") -> None:
-    """Send our lines and the libraries' lines to standard error as JSON."""
+    """Send our log lines and those of libraries to standard error as JSON."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # Without local variables: they hold tokens, addresses and bodies.
+            # Without local variables: they contain tokens, addresses and bodies.
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(serializer=orjson.dumps),
         ],
@@ -38,7 +38,7 @@ def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
 
 
 class _ToStructlog(logging.Handler):
-    """Passes a library's log line on, in our form."""
+    """Passes log lines of libraries to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         failure = record.exc_info[1] if record.exc_info else None

@@ -1,4 +1,4 @@
-"""Python's cycle collector, set for a server: what the start made is never looked at again, and pauses are rare."""
+"""Python's cycle collector, set for a server: objects of the start are never scanned again, and pauses are rare."""
 
 import atexit
 import gc
@@ -9,9 +9,9 @@ _OLD = 100
 
 
 def tune_gc() -> None:
-    """Call once when everything is built; most requests then cost the collector nothing."""
+    """Call once when everything is built; the collector then runs in few requests."""
     gc.collect()
     gc.freeze()
-    # At the end it is looked at after all: native libraries report what nobody frees, and not in JSON.
+    # At exit the objects are collected: native libraries report leaks, and not in JSON.
     atexit.register(gc.unfreeze)
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

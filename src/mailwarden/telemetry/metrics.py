@@ -1,4 +1,4 @@
-"""The metrics of one process, made once at its start and handed to whoever counts."""
+"""The metrics of one process, created once at its start and passed to its parts."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -7,7 +7,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """A registry of our own, so that two processes in one test do not share figures."""
+    """A separate registry, so that two processes in one test do not share metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -22,5 +22,5 @@ class Metrics:
         return Histogram(f"mailwarden_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
 
     def page(self) -> bytes:
-        """Return all figures in Prometheus's text form."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""Runs background work at an interval, and goes on after failures."""
+"""Runs background work at an interval, and continues after failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from contextlib import suppress
 from mailwarden.errors import MailwardenError
 from mailwarden.telemetry.logs import get_logger
 
-CANCEL_AGAIN = 2.0  # seconds; longer than what has to be tidied up at the end of a task
+CANCEL_AGAIN = 2.0  # seconds; longer than the cleanup at the end of a task
 
 _log = get_logger("periodic_task")
 
@@ -15,7 +15,7 @@ _log = get_logger("periodic_task")
 async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
     """Cancel tasks until they have ended.
 
-    Once is not enough: a library that is just opening a connection may take the cancellation for a failure to do so.
+    Once is not enough: a library that is opening a connection may treat the cancellation as a failure of it.
     """
     left: set[asyncio.Task[object]] = {task for task in tasks if task is not None}
     while left:
@@ -28,9 +28,8 @@ async def end_tasks(*tasks: asyncio.Task[object] | None) -> None:
 class PeriodicTask:
     """Runs its work every `interval` seconds. A failure is logged, and the next round tries again.
 
-    A `quiet` task logs expected failures, such as an outage, at level debug.
-
-    Work that must not be interrupted is split into pieces: it checks `stopping` and holds `in_hand` for each piece.
+    A `quiet` task logs expected failures, such as an outage, at level debug. Work that must not be interrupted is split
+    into pieces: it checks `stopping` and holds `in_hand` for each piece.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Known-answer self-tests: a process runs them at its start and does not start if a library answers wrongly.
+"""Known-answer self-tests: a process runs them at its start and stops if a library gives a wrong answer.
 
-They exist because a wrong answer is silent otherwise: Python 3.11.2 of Debian 12 before deb12u9 never matches some
-patterns, and a scan that misses a link by that looks like a scan of a message without links.
+A wrong answer is silent otherwise. Python 3.11.2 of Debian 12 before deb12u9 never matches some patterns: a scan that
+misses a link for that reason looks like a scan of a message without links.
 """
 
 import base64
@@ -25,7 +25,7 @@ _PACKAGES = "install Mailwarden's packages again, in the versions of requirement
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """One library with a known answer: `run` returns whether it answers so; what it raises counts as a wrong answer."""
+    """One library with a known answer: `run` returns whether the answer is right; an exception counts as wrong."""
 
     name: str
     run: Callable[[], bool]
@@ -53,14 +53,14 @@ def wrong_answers(tests: Iterable[SelfTest]) -> tuple[WrongAnswer, ...]:
 
 
 def require_known_answers(process: str, *tables: Iterable[SelfTest]) -> None:
-    """Return if every library answers as known, else raise CommandError that names each and says what to do."""
+    """Raise CommandError with each library that fails its test and the remedy."""
     failed = wrong_answers(chain(*tables))
     if failed:
         lines = "; ".join(f"{each.name} ({each.why}): {each.remedy}" for each in failed)
         raise CommandError(f"{process} does not start, because a self-test failed: {lines}.")
 
 
-# Constructs that the product's patterns rely on: flags, pattern, text, and what the match and its groups must be.
+# Constructs of the product's patterns: flags, pattern, text, and the expected match and groups.
 _PATTERNS: tuple[tuple[int, str, str, tuple[str | None, ...]], ...] = (
     (re.IGNORECASE, r"((?:[a-z0-9-]{1,63}\.){1,20}([a-z]{2,24}))(?:[/:?#]\S{0,500})?$", "Bank.Example/login",
      ("Bank.Example/login", "Bank.Example", "Example")),
@@ -111,7 +111,7 @@ def _decompresses() -> bool:
     )  # fmt: skip
 
 
-# The same text in charsets of mail, by codec: each needs another part of Python's codecs.
+# The same text in charsets of mail, by codec: each uses another part of Python's codecs.
 _CHARSETS = {
     "utf-8": b"\xc3\xa9", "utf-16": b"\xff\xfe\xe9\x00", "utf-7": b"+AOk-", "cp1252": b"\xe9", "gb18030": b"\xa8\xa6",
     "cp037": b"Q", "mac-roman": b"\x8e",
@@ -132,12 +132,12 @@ def _hashes_passwords() -> bool:
     return found.hex() == "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe"
 
 
-# What every process relies on.
+# For every process.
 BASIC: tuple[SelfTest, ...] = (
     SelfTest("regular expressions", _matches_patterns, PYTHON),
     SelfTest("RE2", _matches_by_re2),
     SelfTest("decompression", _decompresses, PYTHON),
     SelfTest("charsets", _decodes_charsets, PYTHON),
 )
-# What a process that checks passwords relies on.
+# For processes that check passwords.
 PASSWORDS: tuple[SelfTest, ...] = (SelfTest("argon2id", _hashes_passwords),)

@@ -1,1 +1,1 @@
-"""The JSON records of the specification; the only place that speaks camelCase."""
+"""The JSON records of the specification; the only package with camelCase names."""

@@ -1,4 +1,4 @@
-"""The record of `GET /v1/messages/{ggrid}`: why a message was judged so."""
+"""The record of `GET /v1/messages/{ggrid}`: the reasons for a verdict and a decision."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -31,7 +31,7 @@ class ReasonRecord(Struct, frozen=True, rename="camel"):
 
 
 class EngineRecord(Struct, frozen=True, rename="camel"):
-    """What one analyzer did: finished, failed (with the reason) or skipped, and how long it took."""
+    """The result of one analyzer: finished, failed (with the reason) or skipped, and its duration."""
 
     analyzer: str
     status: str
@@ -55,7 +55,7 @@ class PartRecord(Struct, frozen=True, rename="camel"):
 
 
 class LinkRecord(Struct, frozen=True, rename="camel"):
-    """One link: the text that its reader sees, and where it leads."""
+    """One link: its visible text and its target."""
 
     text: str
     target: str
@@ -63,7 +63,7 @@ class LinkRecord(Struct, frozen=True, rename="camel"):
 
 
 class HopRecord(Struct, frozen=True, rename="camel"):
-    """One Received line, as far as it could be read."""
+    """One Received line, as far as it could be parsed."""
 
     from_host: str
     by_host: str
@@ -79,7 +79,7 @@ class EnvelopeRecord(Struct, frozen=True, rename="camel"):
 
 
 class MessageRecord(Struct, frozen=True, rename="camel"):
-    """What is kept of the message itself; never its body."""
+    """The stored facts about the message; never its body."""
 
     size: int
     sha256: str
@@ -97,7 +97,7 @@ class MessageRecord(Struct, frozen=True, rename="camel"):
 
 
 class ListEntryRecord(Struct, frozen=True, rename="camel"):
-    """The list entry that the decision rests on, and what of the message met it."""
+    """The list entry that decided, and the value of the message that it matched."""
 
     list_name: str
     entry: str
@@ -131,7 +131,7 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
 
 
 def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> MessageExplanation:
-    """Put a finished guard request into the words of the API; `tenants` have a row of the same ggrid."""
+    """Return a finished guard request as the record of the API; `tenants` have a row of the same ggrid."""
     envelope, kept, won = request.envelope, request.summary, request.ruling.entry
     return MessageExplanation(
         ggrid=request.ggrid,

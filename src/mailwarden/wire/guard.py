@@ -1,4 +1,4 @@
-"""What abby and guard tell each other besides the public records: headers of a submission, and guard's status."""
+"""The private protocol between abby and guard: headers of a submission, guard's status, and progress lines."""
 
 import base64
 import zlib
@@ -17,22 +17,22 @@ from mailwarden.wire.scanning import MessageAnalysisResult
 GGRID_HEADER = "Mailwarden-Ggrid"
 DEADLINE_HEADER = "Mailwarden-Deadline-Ms"
 REQUEST_ID_HEADER = "X-Request-Id"
-GROUPS_HEADER = "Mailwarden-Groups"  # the recipients by tenant, see `write_groups`; in pieces where it is long
-PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": a line for each analyzer as it finishes, see wire/guard
-STORE_HEADER = "Mailwarden-Store"  # "no": neither history nor the hits of list entries keep the message
+GROUPS_HEADER = "Mailwarden-Groups"  # the recipients by tenant, see `write_groups`; several header lines if it is long
+PROGRESS_HEADER = "Mailwarden-Progress"  # "yes": one line for each analyzer when it finishes, see `ProgressLine`
+STORE_HEADER = "Mailwarden-Store"  # "no": the message is not stored in history and not counted as a hit of list entries
 
 SUBMIT_PATH = "/v1/messageQueue/submitEmail"
 GUARD_STATUS_PATH = "/v1/guard/status"
 GUARD_CONFIGURATION_PATH = "/v1/guard/configuration"
 
 
-MAX_GROUPS_TEXT = 524_288  # characters of all pieces: 1,000 tenants with 50 weights each take less than half of it
+MAX_GROUPS_TEXT = 524_288  # characters of all pieces: 1,000 tenants with 50 weights each need less than half
 MAX_GROUPS_RAW = 8 * 1024 * 1024
 PIECE = 8_000  # characters; an HTTP header has at most 8,190
 
 
 class GroupRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One tenant of a message; `recipients` are places in the envelope, and none where all are the tenant's."""
+    """One tenant of a message; `recipients` are positions in the envelope, and empty if all belong to the tenant."""
 
     tenant: UUID
     by: AssignedBy
@@ -59,7 +59,7 @@ def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) ->
 
 
 def read_groups(pieces: Sequence[str]) -> tuple[GroupRecord, ...]:
-    """Return what `write_groups` wrote, or raise ValueError."""
+    """Return the groups that `write_groups` wrote, or raise ValueError."""
     text = "".join(pieces)
     if not text or len(text) > MAX_GROUPS_TEXT:
         raise ValueError(f"{GROUPS_HEADER} is missing or too long")
@@ -75,7 +75,7 @@ def read_groups(pieces: Sequence[str]) -> tuple[GroupRecord, ...]:
 
 
 def groups_of(records: Sequence[GroupRecord], recipients: Sequence[str]) -> tuple[RecipientGroup, ...]:
-    """Return the groups of an envelope, or raise ValueError where they do not share out its recipients exactly."""
+    """Return the groups of an envelope, or raise ValueError unless each recipient is in exactly one group."""
     assignments = [Assignment(each.tenant, each.by, each.profile, each.weights) for each in records]
     if len({each.tenant for each in assignments}) != len(assignments):
         raise ValueError("a tenant has two groups")
@@ -95,12 +95,12 @@ class EngineState(Struct, frozen=True, rename="camel"):
     required: bool
     detail: str = ""
     version: str = ""
-    signatures: str = ""  # the number of the signatures in use, where an engine has some
+    signatures: str = ""  # the version of the signatures in use, if the engine has signatures
     signatures_made: datetime | None = None
 
 
 class GuardStatus(Struct, frozen=True, rename="camel"):
-    """How one guard is doing, as abby asks it for the status colour."""
+    """The state of one guard; abby computes the status colour from it."""
 
     name: str
     version: str
@@ -110,10 +110,10 @@ class GuardStatus(Struct, frozen=True, rename="camel"):
     database_up: bool
     scanning_enabled: bool
     stopping: bool = False
-    lists_loaded: bool = True  # whether there are lists to scan with, however old
-    lists_lag_seconds: float | None = None  # how old they may be at most
-    max_waiting: int = 0  # guard requests that may wait for admission besides those in processing
-    worker_sandbox: tuple[str, ...] = ()  # the active layers of the worker sandbox; none: it is disabled
+    lists_loaded: bool = True  # whether guard has lists to scan with, of any age
+    lists_lag_seconds: float | None = None  # their maximum age
+    max_waiting: int = 0  # guard requests that may wait for admission in addition to those in processing
+    worker_sandbox: tuple[str, ...] = ()  # the active layers of the worker sandbox; empty: it is disabled
 
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -133,14 +133,14 @@ class AnalyzerDone(Struct, frozen=True, rename="camel", tag="analyzer"):
 
 
 class AnalysisDone(Struct, frozen=True, rename="camel", tag="result"):
-    """The analysis is finished: the public result, and the finished guard request as history would keep it."""
+    """The analysis is finished: the public result, and the finished guard request as history stores it."""
 
     result: MessageAnalysisResult
     record: Raw
 
 
 class AnalysisFailed(Struct, frozen=True, rename="camel", tag="error"):
-    """The analysis ended without a result, by one of our errors."""
+    """The analysis ended with an error."""
 
     error: str
     message: str
@@ -170,6 +170,6 @@ def write_line(line: ProgressLine) -> bytes:
 
 
 def read_line(line: bytes) -> ProgressLine:
-    """Read one line; what is none raises `msgspec.MsgspecError` or ValueError."""
+    """Parse one line; a malformed one raises `msgspec.MsgspecError` or ValueError."""
     decoded: ProgressLine = _decoder.decode(line)
     return decoded

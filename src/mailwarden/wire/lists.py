@@ -23,7 +23,7 @@ _GIVEN_BACK = Meta(description="Ignored: a line of listEntries can be given back
 
 
 class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One entry to add or update; what is absent keeps the value it has."""
+    """One entry to add or update; an absent field keeps its value."""
 
     entry: Annotated[str, Meta(description="The entry, in any accepted spelling.")]
     comment: Annotated[
@@ -72,7 +72,7 @@ class ListEntries(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 class ModifiedEntries(Struct, frozen=True, rename="camel"):
-    """What addEntries and deleteEntries answer."""
+    """The response of addEntries and deleteEntries."""
 
     modified_entries: Annotated[int, Meta(ge=0, description="Entries added, updated or deleted by this call.")]
 
@@ -92,7 +92,7 @@ class ListFileInfo(Struct, frozen=True, rename="camel"):
 
 
 class AvailableLists(Struct, frozen=True, rename="camel"):
-    """What getLists answers."""
+    """The response of getLists."""
 
     list_file_infos: Annotated[tuple[ListFileInfo, ...], Meta(description="All lists of the scope.")]
 
@@ -112,7 +112,7 @@ class PublicListsEntry(Struct, frozen=True, rename="camel"):
 
 
 def read_request(raw: bytes, kind: type[T]) -> T:
-    """Read and check the body of one operation."""
+    """Parse and validate the body of one operation."""
     request = convert(read_object(raw), kind)
     if isinstance(request, AddEntries | DeleteEntries) and len(request.entries) > MAX_ENTRIES:
         raise TooManyEntries(f"One call takes at most {MAX_ENTRIES} entries, not {len(request.entries)}.")

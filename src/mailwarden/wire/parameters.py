@@ -1,4 +1,4 @@
-"""From the `parameters` part of an upload to the envelope, or to the error that says what is wrong with it."""
+"""Turns the `parameters` part of an upload into the envelope, or raises an error with the invalid field."""
 
 import ipaddress
 
@@ -10,12 +10,12 @@ from mailwarden.wire.strict_json import convert, read_object, violation_at
 
 
 def read_parameters(raw: bytes) -> MessageAnalysisRequest:
-    """Read and check the whole record."""
+    """Parse and validate the whole record."""
     return read_record(read_object(raw))
 
 
 def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
-    """Check the whole record; every field that a later reader trusts is checked here."""
+    """Validate the whole record; later code trusts every field."""
     request = convert(value, MessageAnalysisRequest)
     border = request.border_mta_data
     if border.remote_address is not None:
@@ -37,9 +37,9 @@ def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
 
 
 def bare_address(address: str) -> str:
-    """Return an address without what SMTP commands, logs and headers write around it: `<...>`, a name, spaces.
+    """Return an address without the decoration of SMTP commands, logs and headers: `<...>`, a name, spaces.
 
-    Taken as it came, `<bob@corp.example>` would be of a domain that no tenant has and that no entry of a list meets.
+    With it, `<bob@corp.example>` would have a domain that no tenant has and that no list entry matches.
     """
     address = address.strip()
     return address[:-1].rpartition("<")[2].strip() if address.endswith(">") else address

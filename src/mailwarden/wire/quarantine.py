@@ -1,4 +1,4 @@
-"""The records of the quarantine: held messages, who they are for, and what is to become of them."""
+"""The records of the quarantine: held messages, their recipients, and their state."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -16,14 +16,14 @@ Words = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
 class Listed(StrEnum):
-    """What of a sender goes into a list."""
+    """The part of a sender that a release adds to a list."""
 
     ADDRESS = "address"
     DOMAIN = "domain"
 
 
 class HeldState(StrEnum):
-    """What became of a held message for one recipient."""
+    """The state of a held message for one recipient."""
 
     HELD = "held"
     RELEASING = "releasing"
@@ -78,7 +78,7 @@ class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 class HeldFor(Struct, frozen=True, rename="camel"):
-    """What became of a held message for one recipient."""
+    """The state of a held message for one recipient."""
 
     address: Annotated[str, Meta(description="The recipient.")]
     state: Annotated[

@@ -1,6 +1,6 @@
-"""Reading the query of an address strictly: a name that is unknown or stands twice is an error, as in JSON.
+"""Reads the query of a URL strictly: an unknown or repeated name is an error, as in JSON.
 
-Security: reads hostile text. Nothing is guessed: what is no number or moment is refused, not read as something like it.
+Security: reads hostile text. Nothing is guessed: an invalid number or time is rejected, not read as something similar.
 """
 
 import re
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
 def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
-    """Return the query as a record of `kind`, or raise SchemaViolation with the name that is wrong."""
+    """Return the query as a record of `kind`, or raise SchemaViolation with the wrong name."""
     numbers = _numbers(kind)
     found: dict[str, object] = {}
     for name, text in pairs:
@@ -25,13 +25,13 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
 
 
 def refuse_query(names: Iterable[str]) -> None:
-    """Refuse a query where a call takes none: a `?tenantUid=` that is passed over would mean another scope."""
+    """Reject a query where a call takes none: ignoring `?tenantUid=` would change the scope."""
     for name in names:
         raise violation_at(f"/{name[:64]}", "This call takes no query string; send parameters in the body")
 
 
 def _numbers(kind: type[T]) -> frozenset[str]:
-    """Return the names of the fields that are numbers: a query has nothing but text."""
+    """Return the names of the fields that are numbers: a query has only text."""
     described = type_info(kind)
     assert isinstance(described, StructType)
     return frozenset(field.encode_name for field in described.fields if isinstance(_bare(field.type), IntType))

@@ -1,4 +1,4 @@
-"""The records of reports and learning: what callers say of messages, and what a tenant has learned from it."""
+"""The records of reports and learning: the kinds of reports, their state, and a tenant's statistics."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,7 @@ TenantUid = Annotated[UUID, Meta(description="The tenant that is meant.")]
 
 
 class ReportKind(StrEnum):
-    """What a caller can say of a message; that one was released from quarantine only the quarantine says."""
+    """The kind of a report; only a release from quarantine creates a `released` report."""
 
     PHISHING = "phishing"
     SPAM = "spam"
@@ -24,7 +24,7 @@ SaidKind = Annotated[ReportKind, Meta(description="Kind of the report.")]
 
 
 class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The query of a report on a message that was scanned."""
+    """The query of a report about a scanned message."""
 
     kind: SaidKind
     tenant_uid: Annotated[
@@ -34,14 +34,14 @@ class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fie
 
 
 class ReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The query of a report on a message that comes with it."""
+    """The query of a report with the message in its body."""
 
     kind: SaidKind
     tenant_uid: TenantUid
 
 
 class TenantQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The query of what concerns one tenant."""
+    """The query of calls that concern one tenant."""
 
     tenant_uid: TenantUid
 
@@ -58,7 +58,7 @@ class ReportsQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 class Report(Struct, frozen=True, rename="camel"):
-    """What somebody said of one message, and how far it has been learned."""
+    """One report about a message, and the state of its training."""
 
     uid: Annotated[UUID, Meta(description="Names the report; it is taken back by it.")]
     tenant_uid: Annotated[UUID, Meta(description="The tenant whose message it is, and who alone learns from it.")]
@@ -90,7 +90,7 @@ class Reports(Struct, frozen=True, rename="camel"):
 
 
 class Learning(Struct, frozen=True, rename="camel"):
-    """What a tenant has learned from reports."""
+    """The number of messages that a tenant has learned from reports."""
 
     tenant_uid: Annotated[UUID, Meta(description="The tenant.")]
     threats: Annotated[int, Meta(description="Messages reported as phishing or spam that are learned.")]
@@ -102,6 +102,6 @@ class Learning(Struct, frozen=True, rename="camel"):
 
 
 class Forgotten(Struct, frozen=True, rename="camel"):
-    """What a reset answers."""
+    """The response of a reset."""
 
     forgotten: Annotated[int, Meta(ge=0, description="Reports that were forgotten.")]

@@ -8,11 +8,11 @@ from msgspec import Meta, Struct
 
 MAX_RECIPIENTS = 1_000
 
-# Envelope text never holds a control character: written into an engine's header it could become another header.
-# The pattern ends in \Z: `$` would let one line break pass at the very end.
+# Envelope text has no control characters: in an engine's header they could start another header. The pattern ends in
+# \Z: `$` would accept a line break at the end.
 _NO_CONTROL = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
 
-# What `wire.parameters` accepts as an address, for the published schema: one mailbox, bare or in angle brackets.
+# The addresses that `wire.parameters` accepts, for the published schema: one mailbox, bare or in angle brackets.
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
 _BLANK = rf"[^\S{_CONTROL}]*"
 _MAILBOX = rf'(?:"(?:[^"\\{_CONTROL}]|\\[^{_CONTROL}])*"|[^\s"<>@{_CONTROL}]+)(?:@[^\s"<>@{_CONTROL}]+)?'
@@ -65,7 +65,7 @@ class SystemStatus(Struct, frozen=True, rename="camel"):
 
 
 class ErrorBody(Struct, frozen=True, omit_defaults=True):
-    """The body of every answer that is not a success."""
+    """The body of every error response."""
 
     error: Annotated[str, Meta(description="Machine-readable error code.")]
     message: Annotated[str, Meta(description="The error, its place, and the remedy.")] = ""

@@ -1,6 +1,6 @@
-"""Reading JSON strictly: what a lenient parser would let pass silently is an error with its place.
+"""Parses JSON strictly: input that a lenient parser accepts silently is an error with its place.
 
-Security: reads hostile bytes. Duplicate keys, NaN, bad UTF-8, NUL and lone surrogates are refused.
+Security: reads hostile bytes. Duplicate keys, NaN, bad UTF-8, NUL and lone surrogates are rejected.
 """
 
 import json
@@ -36,7 +36,7 @@ def read_object(raw: bytes) -> dict[str, object]:
         raise InvalidJson("The JSON holds a number of more digits than can be read.") from None
     if not isinstance(value, dict):
         raise InvalidJson("The JSON must be an object.")
-    if "\\u" in text:  # only an escape can hide what UTF-8 and JSON forbid in the open
+    if "\\u" in text:  # only an escape can contain characters that UTF-8 and JSON forbid
         _refuse_hidden_characters(value)
     return value
 
@@ -58,7 +58,7 @@ def _violation(text: str) -> SchemaViolation | InvalidTenantUid:
     match = _PLACE.search(text)
     problem = text[: match.start()] if match else text
     pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(match.group(1))) if match else ""
-    if "matching regex" in problem:  # the description has the pattern; people are told what is wrong
+    if "matching regex" in problem:  # msgspec's text has the pattern; the error says what to do
         problem = _NO_LIST_NAME if pointer == "/listName" else "Holds a control character"
     if pointer == "/tenantUid":
         return InvalidTenantUid(

@@ -1,4 +1,4 @@
-"""`mailwarden doctor`: check every dependency of this host, one line each, with what to do about a failure."""
+"""`mailwarden doctor`: checks every dependency of this host, one line each, with the remedy for a failure."""
 
 import argparse
 import asyncio

@@ -58,7 +58,7 @@ async def check_secrets(host: Host) -> AsyncIterator[Line]:
 
 
 def look_at_certificate(name: str, certificate: Path, key: Path, ca: Path | None = None) -> Line:
-    """Look whether a process can listen with these, and for how long."""
+    """Check that a process can listen with these files, and how long the certificate is valid."""
     renew = "sign new ones with `mailwarden init FOLDER --renew`, or with your own authority"
     try:
         server_context(certificate, key, ca)
@@ -98,7 +98,7 @@ def look_at_pepper(path: Path) -> Line:
 
 
 def look_at_contents_key(folder: Path, places: Sequence[str]) -> Line:
-    """Look for the key that kept messages are sealed with; abby and guard must have the same."""
+    """Check the key of stored messages; abby and guard must have the same."""
     name = "key of kept messages"
     try:
         keys = {tuple(key.key_id for key in read_ring(folder / place, "contents.key").keys) for place in places}
@@ -112,7 +112,7 @@ def look_at_contents_key(folder: Path, places: Sequence[str]) -> Line:
 
 
 def _readable_by_all(name: str, secret: Path) -> Line | None:
-    """Return what is wrong where everybody on this host may read or change a secret."""
+    """Return the mistake if all users of this host may read or change a secret."""
     if not secret.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         return None
     return Line(False, name, f"{secret} is open to every user of this host", f"chmod o-rwx {secret}")
@@ -122,7 +122,7 @@ MAX_KEY = 65_536
 
 
 async def check_trust(host: Host) -> AsyncIterator[Line]:
-    """Check abby's public certificate, and where the authority's key is."""
+    """Check abby's public certificate, and the place of the CA's key."""
     folder, abby = host.folder, host.abby
     if abby is not None and abby.public_tls is not None:
         public = abby.public_tls
@@ -133,13 +133,13 @@ async def check_trust(host: Host) -> AsyncIterator[Line]:
 
 
 def rejected_certificate(name: str, url: str) -> Line:
-    """Return the line for a guard that answers 403: abby's certificate has none of the names it is configured for."""
+    """Return the line for a guard that answers 403: abby's certificate has none of the configured names."""
     remedy = f"add a name of tls.certificate in abby.yml to tls.clientNames in {GUARD_PATH} of that host, restart guard"
     return Line(False, name, f"{url}: guard rejects the name in abby's certificate", remedy)
 
 
 def look_at_authority_key(folder: Path, tls: AbbyTls | GuardTls) -> Line | None:
-    """Warn where the authority's private key lies beside the certificates of a service, under any name."""
+    """Warn if the CA's private key is beside the certificates of a service, under any name."""
     try:
         wanted = x509.load_pem_x509_certificate((folder / tls.ca).read_bytes()).public_key()
         places = {(folder / file).parent for file in (tls.ca, tls.certificate, tls.key)} | {folder, folder / "secrets"}
@@ -155,7 +155,7 @@ def look_at_authority_key(folder: Path, tls: AbbyTls | GuardTls) -> Line | None:
 
 
 def _public_key(path: Path) -> object:
-    """Return the public half of a private key, or None where the file is none."""
+    """Return the public half of a private key, or None if the file has none."""
     try:
         if path.stat().st_size > MAX_KEY:
             return None
@@ -165,9 +165,10 @@ def _public_key(path: Path) -> object:
 
 
 def public_context(folder: Path, public: PublicTls) -> ssl.SSLContext:
-    """Return the context to call this host's abby with: it must show exactly the certificate of `publicTls`.
+    """Return the context to call this host's abby: it must present exactly the certificate of `publicTls`.
 
-    The certificate itself is the anchor, as its authority may be any; its names are those of the public address.
+    The certificate itself is the trust anchor, because any CA may have signed it; its names are those of the public
+    address.
     """
     context = client_context(folder / public.certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -176,7 +177,7 @@ def public_context(folder: Path, public: PublicTls) -> ssl.SSLContext:
 
 
 async def check_sources(host: Host) -> AsyncIterator[Line]:
-    """Warn about scan sources over HTTP that ask for no secret."""
+    """Warn about scan sources over HTTP without a secret."""
     if host.guard is None:
         return
     asked, hooked = host.guard.scan_sources.rspamd_api, host.guard.scan_sources.stalwart_hook
@@ -201,7 +202,7 @@ async def check_sandbox(host: Host) -> AsyncIterator[Line]:
 
 
 async def _look(name: str, setting: str, mode: SandboxMode, folder: Path) -> Line:
-    """Look whether this user can sandbox the processes that read messages; disabled by the operator is a warning."""
+    """Check that this user can sandbox the processes that read messages; a disabled sandbox is a warning."""
     if mode != REQUIRED:
         seen = f"disabled by {setting}: an exploited parser reaches secrets, configuration and the network"
         return Line(True, name, seen, f"remove {setting} and restart", warning=True)

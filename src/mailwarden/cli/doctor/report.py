@@ -1,4 +1,4 @@
-"""The vocabulary of `mailwarden doctor`: the host that is checked, and the line that a check reports."""
+"""The data of `mailwarden doctor`: the host to check, and the line that a check reports."""
 
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -26,7 +26,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One dependency: whether it works, what the check saw, and what to do if it does not work.
+    """One dependency: whether it works, the result of the check, and the remedy if it does not work.
 
     A warning works today and needs attention: it shows its remedy and leaves the exit code at 0.
     """
@@ -48,10 +48,10 @@ class Line:
         return first if self.state == "ok" or not self.remedy else f"{first}\n      {'':<22} -> {self.remedy}"
 
 
-# A check reports one line for each dependency that it looks at, and none where the host has no such dependency.
+# A check yields one line for each dependency, and none if the host does not have it.
 Check = Callable[[Host], AsyncIterator[Line]]
 
 
 def announce(step: str) -> None:
-    """Print on standard error which step takes its time now."""
+    """Print the name of a slow step on standard error."""
     print(f"...   {step}", file=sys.stderr, flush=True)

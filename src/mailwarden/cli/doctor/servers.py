@@ -1,4 +1,4 @@
-"""The checks of `mailwarden doctor` that ask a server: database, engines, quarantine, next hop, abby and guard."""
+"""The checks of `mailwarden doctor` that call a server: database, engines, quarantine, next hop, abby and guard."""
 
 import asyncio
 import contextlib
@@ -36,8 +36,8 @@ from mailwarden.wire.scanning import BorderMtaData, ErrorBody, MessageAnalysisRe
 
 PATIENCE = 5.0
 MAX_SKEW = 5.0  # seconds between this host's clock and the database's
-VAULT_PATIENCE = 30.0  # a message of 50 MiB may be read
-SAMPLES = 3  # held messages of which one must open
+VAULT_PATIENCE = 30.0  # reading a message of 50 MiB may take this long
+SAMPLES = 3  # held messages; at least one of them must open
 
 
 async def check_database(host: Host) -> AsyncIterator[Line]:
@@ -49,7 +49,7 @@ async def check_database(host: Host) -> AsyncIterator[Line]:
 
 
 async def check_engines(host: Host) -> AsyncIterator[Line]:
-    """Check that every engine answers, and then how each is configured: the engine knows what to look for."""
+    """Check that every engine answers, and then its configuration: the engine's class has the checks."""
     if host.guard is None:
         return
     engines = open_engines(host.guard.engines)
@@ -68,7 +68,7 @@ async def check_engines(host: Host) -> AsyncIterator[Line]:
 
 
 async def check_smtp(host: Host) -> AsyncIterator[Line]:
-    """Check what mail over SMTP needs: the quarantine and the servers that take delivered messages."""
+    """Check the dependencies of mail over SMTP: the quarantine and the next hops."""
     if host.guard is None or host.guard.scan_sources.smtp is None:
         return
     yield await _quarantine(host.folder, host.guard)
@@ -78,7 +78,7 @@ async def check_smtp(host: Host) -> AsyncIterator[Line]:
 
 
 async def check_processes(host: Host) -> AsyncIterator[Line]:
-    """Check that abby, and each guard that it sends messages to, answers."""
+    """Check that abby, and each guard in its configuration, answers."""
     if host.abby is None:
         return
     folder, abby = host.folder, host.abby
@@ -118,7 +118,7 @@ async def _database(url: str) -> Line:
 
 
 async def _clock(url: str) -> Line:
-    """Compare this host's clock with the database's: certificates, links and retention go by both."""
+    """Compare this host's clock with the database's: certificates, links and retention depend on both."""
     try:
         async with asyncio.timeout(PATIENCE):
             began = time.time()
@@ -132,7 +132,7 @@ async def _clock(url: str) -> Line:
 
 
 async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
-    """Look at where held messages are kept: whether it can be used, and whether the key opens what is there."""
+    """Check the store of held messages: whether it is usable, and whether the key decrypts its messages."""
     name, settings = "quarantine guard", guard.quarantine
     if settings.bucket is None:
         line = look_at_folder(name, folder / settings.store)
@@ -155,7 +155,7 @@ async def _quarantine(folder: Path, guard: GuardConfig) -> Line:
 
 
 async def _unopened(vault: Vault) -> bool:
-    """Tell whether the first messages of the vault are there and not one of them opens."""
+    """Return whether the first messages of the vault exist and none of them opens."""
     closed = 0
     async with contextlib.aclosing(vault.bodies()) as bodies:
         async for body in bodies:
@@ -168,7 +168,7 @@ async def _unopened(vault: Vault) -> bool:
 
 
 async def _next_hop(key: str, address: tuple[str, int]) -> Line:
-    """Ask for the greeting of whoever takes what is delivered."""
+    """Read the greeting of the next hop."""
     remedy = f"start Postfix with the files of deploy/postfix, or set {key} in {GUARD_PATH}"
     place = f"{address[0]}:{address[1]}"
     try:
@@ -224,14 +224,14 @@ def _describe_guard(body: bytes) -> tuple[bool, str]:
 
 SECONDS = 120.0
 NOBODY = UUID(int=0)  # a tenant without lists of its own
-BEYOND = 1_048_576  # what guard's own header fields may add to a message
+BEYOND = 1_048_576  # for guard's own header fields in a message
 
 _ADDRESS = "doctor@mailwarden.invalid"
 _CLEAN = (Verdict.CLEAN, Verdict.BULK)
 
 
 async def check_scans(host: Host) -> AsyncIterator[Line]:
-    """Scan test messages through each guard that abby sends messages to; history keeps nothing of them."""
+    """Scan test messages through each guard in abby's configuration; history stores none of them."""
     if host.abby is None:
         return
     tls = host.abby.tls
@@ -273,7 +273,7 @@ async def _scan_all(session: aiohttp.ClientSession, guard: str) -> Line:
 
 
 def _is_right(result: MessageAnalysisResult, expected: tuple[Verdict, ...] | None) -> bool:
-    """Compare a verdict with the expected ones; none: anything that is decided, and None: anything but clean."""
+    """Compare a verdict with the expected ones; none: any decided verdict, and None: any verdict except clean."""
     if expected is None:
         return result.verdict not in _CLEAN
     if not expected:
@@ -312,7 +312,7 @@ async def _submit(session: aiohttp.ClientSession, guard: str, message: bytes) ->
 
 
 async def check_postfix(host: Host) -> AsyncIterator[Line]:
-    """Compare the size limits of this host's Postfix: what it accepts it must be able to deliver."""
+    """Compare the size limits of this host's Postfix: it must be able to deliver all accepted messages."""
     if host.guard is None or host.guard.scan_sources.smtp is None or (program := shutil.which("postconf")) is None:
         return
     limits = await _postfix_limits(program)
