@@ -94,7 +94,7 @@ def measure(folder: Path, entries: int, messages: int) -> None:
         cpu50, cpu99 = (statistics.quantiles(cpu, n=100)[place] * 1e3 for place in (49, 98))
         print(
             f"match     {'with' if filtered else 'without'} bits: p50 {p50:.3f} p99 {p99:.3f} ms"
-            f" (CPU p50 {cpu50:.3f} p99 {cpu99:.3f} ms), {len(LISTS) * CANDIDATES} keys, 2 of them met"
+            f" (CPU p50 {cpu50:.3f} p99 {cpu99:.3f} ms), {len(LISTS) * CANDIDATES} keys, 2 of them match"
         )
         own, mapped = memory_mib()
         print(

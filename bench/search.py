@@ -78,7 +78,7 @@ def operators() -> Mapping[str, Draw]:
         "url: rare": lambda chosen: f"url:host{site(chosen)}.example",
         "url: absent": lambda chosen: f"url:https://absent{chosen.random()}.example/login",
         "hash: absent": lambda chosen: f"hash:{chosen.getrandbits(256):064x}",
-        "combined: rare meets frequent": lambda chosen: f"from:{made.sender(seldom(chosen))[0]} verdict:spam",
+        "combined: rare and frequent": lambda chosen: f"from:{made.sender(seldom(chosen))[0]} verdict:spam",
         "combined: frequent, never together": lambda _: "verdict:clean decision:quarantine",
         "combined: two tags, one negated": lambda _: (
             "tag:url.mismatch tag:file.macro -tag:auth.spf-fail verdict:malware"

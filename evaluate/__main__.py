@@ -105,7 +105,7 @@ def _scan(corpus: Corpus, arguments: argparse.Namespace) -> tuple[RecordFile, li
 
 def _sections(judged: list[Judged], policy: Policy) -> Iterator[str]:
     sections: tuple[tuple[str, Iterable[str]], ...] = (
-        ("What is caught, and the ham that is caught with it", result_table(judged)),
+        ("Detection and false positives", result_table(judged)),
         ("Every source", source_table(judged)),
         ("Messages without a verdict", robustness(judged)),
         ("With one analyzer left out, at FPR 0.5 %", left_out_table(judged, policy)),
@@ -125,7 +125,7 @@ def _learned_sections(learned: list[Judged], elsewhere: list[Judged]) -> Iterato
 
 
 def _costs(corpus: Corpus, records: Sequence[Scanned], bench: Path | None) -> Iterator[str]:
-    yield "\nWhat our own analyzers cost (processor time in one process; wall time in the workers, several at once)"
+    yield "\nCost of our analyzers (processor time in one process; wall time in the workers, several at once)"
     large = read_messages(bench)["50k"]
     yield cost_line("the first message, which has data loaded", [own(processor_time(large[0], BENCH_ENVELOPE))])
     yield from cost_table("50 KB messages", [processor_time(raw, BENCH_ENVELOPE) for raw in large])
@@ -166,10 +166,10 @@ def _read_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="as --rejudge, but let the local analyzers of now look again; for building: what engines said stays",
+        help="as --rejudge, but run the current local analyzers again; the engines' findings stay",
     )
     parser.add_argument(
-        "--findings", metavar="PREFIX", nargs="?", const="", help="print only how often each finding is met, and end"
+        "--findings", metavar="PREFIX", nargs="?", const="", help="print only the frequency of each finding, and end"
     )
     parser.add_argument(
         "--bench", type=Path, help="folder with 5k_*.eml and 50k_*.eml to time (`bench` beside the corpus, or made)"

@@ -103,12 +103,21 @@ class Corpus:
         """Return the message without the traces of its collection; malformed ones stay as they are."""
         raw = (self._unpacked / sample.path).read_bytes()
         if sample.kind == MALFORMED:
-            told = self._normalizer.raw_envelope(raw)
-            return Posted(sample, raw, Envelope(_printable(told["mail_from"]), ("user@corp.example",), told["ip"]))
-        normal, told = self._normalizer.normalize(raw, now)
-        envelope = Envelope(_printable(told["mail_from"]), (told["rcpt"],), told["ip"], told["helo"])
+            envelope_fields = self._normalizer.raw_envelope(raw)
+            return Posted(
+                sample,
+                raw,
+                Envelope(_printable(envelope_fields["mail_from"]), ("user@corp.example",), envelope_fields["ip"]),
+            )
+        normal, envelope_fields = self._normalizer.normalize(raw, now)
+        envelope = Envelope(
+            _printable(envelope_fields["mail_from"]),
+            (envelope_fields["rcpt"],),
+            envelope_fields["ip"],
+            envelope_fields["helo"],
+        )
         # The normaliser leaves the honeypot's own address in From and Subject, where it would reveal the label.
-        unmasked = _HONEYPOT.sub(str(told["rcpt"]).encode(), normal)
+        unmasked = _HONEYPOT.sub(str(envelope_fields["rcpt"]).encode(), normal)
         return Posted(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
 
     def posts(self, samples: list[Sample], now: float) -> Iterator[Posted]:

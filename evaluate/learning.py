@@ -120,8 +120,8 @@ class School:
             learner = taught.get(record.sample.path)
             return await self._ask(record.sample, (strangers[learner] if learner else learners[0]).name)
 
-        told = meter or Meter(len(records), "messages asked about")
-        return await side_by_side(records, ask_one, told.step)
+        meter = meter or Meter(len(records), "messages queried")
+        return await side_by_side(records, ask_one, meter.step)
 
     async def _ask(self, sample: Sample, learner: str) -> tuple[Finding, ...]:
         posted = self._corpus.post(sample, self._now)

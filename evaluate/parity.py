@@ -36,7 +36,7 @@ SECONDS = 60.0
 WAYS = ("SMTP", "scanning API", "/checkv2")
 _GGRID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_PASSWORD = "of-this-run-alone"  # noqa: S105 - a door on loopback, for as long as this runs
+_PASSWORD = "of-this-run-alone"  # noqa: S105 - a listener on loopback, only during this run
 
 Judged = tuple[str, ...]
 
@@ -59,7 +59,7 @@ class Doors:
             await self._submit(message, posted.envelope),
             await self._check(message, posted.envelope),
         )
-        return tuple([await self._explained(told) for told in ids])
+        return tuple([await self._explained(reply) for reply in ids])
 
     def _send(self, message: bytes, envelope: Envelope) -> str:
         """Send a message as Postfix does, and return the reply."""
@@ -91,20 +91,20 @@ class Doors:
             return await answer.text()
 
     async def _check(self, message: bytes, envelope: Envelope) -> str:
-        told = {"Password": _PASSWORD, "From": envelope.sender, "Rcpt": envelope.recipients[0]}
+        headers = {"Password": _PASSWORD, "From": envelope.sender, "Rcpt": envelope.recipients[0]}
         if envelope.remote_address:
-            told["IP"] = envelope.remote_address
+            headers["IP"] = envelope.remote_address
         if envelope.helo:
-            told["Helo"] = envelope.helo
+            headers["Helo"] = envelope.helo
         url = f"http://{HOST}:{self.check_port}/checkv2"
-        async with self.session.post(url, data=message, headers=told) as answer:
+        async with self.session.post(url, data=message, headers=headers) as answer:
             fields = (await answer.json(content_type=None)).get("milter", {}).get("add_headers", {})
             return str(fields.get("X-Mailwarden-Ggrid", {}).get("value", "no id"))
 
-    async def _explained(self, told: str) -> Judged:
-        found = _GGRID.search(told)
+    async def _explained(self, reply: str) -> Judged:
+        found = _GGRID.search(reply)
         if found is None:
-            return ("not judged", told[:80])
+            return ("not judged", reply[:80])
         for _ in range(200):  # history is written a moment after the reply
             url = f"{self.product.url}/v1/messages/{found[0]}"
             async with self.session.get(url, headers=self._key) as answer:

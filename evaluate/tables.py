@@ -153,12 +153,12 @@ def cause_tables(judged: Sequence[Judged]) -> Iterator[str]:
     for title, some in groups.items():
         yield f"{title}: {len(some)}, by the rule that weighs most"
         found = causes(some)
-        yield from (f"  {_told(cause)}" for cause in found[:BEST])
+        yield from (f"  {_cause_text(cause)}" for cause in found[:BEST])
         if len(found) > BEST:
             yield f"  {sum(cause.count for cause in found[BEST:]):5}  in {len(found) - BEST} more groups"
 
 
-def _told(cause: Cause) -> str:
+def _cause_text(cause: Cause) -> str:
     subsets = ", ".join(f"{name} {count}" for name, count in cause.subsets)
     return f"{cause.count:5}  {cause.rule:34} score {cause.score:6.1f}  ({subsets})"
 

@@ -9,7 +9,7 @@ from rig.programs import find_program
 from rig.samples import EICAR
 
 SIGNATURE = "Rig.Eicar.Test"
-# The limits are above those of the product, and clamd reports whatever exceeds them.
+# The limits are above those of the product, and clamd reports any file that exceeds them.
 SETTINGS = """\
 Foreground yes
 LocalSocketMode 666

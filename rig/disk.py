@@ -41,7 +41,7 @@ class SmallDisk:
     def keep_full(self, until: threading.Event) -> None:
         """Keep the file system full until the event: space that other processes free is filled at once."""
         if not self._mounted:
-            raise RigError(f"{self.folder} is no disk of its own, and is not filled")
+            raise RigError(f"{self.folder} has no file system of its own, and is not filled")
         path = self.folder / FILLER
         with path.open("wb") as file:
             while True:

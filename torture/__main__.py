@@ -28,7 +28,7 @@ def main() -> int:
         "--only",
         action="append",
         choices=[*RUNS, HARM],
-        help="run this kind alone; may be given several times (harm: what attacks cost a harmless message)",
+        help="run this kind alone; may be given several times (harm: the delay of a harmless message during attacks)",
     )
     parser.add_argument("--phases", type=int, default=PHASES, help="of harm: with and without attacks (%(default)s)")
     options = parser.parse_args()

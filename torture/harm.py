@@ -1,4 +1,4 @@
-"""What attacks do to others: a harmless message's p99 alone and while attacks come, in phases that take turns."""
+"""The delay of other mail during attacks: a harmless message's p99 with and without attacks, in alternating phases."""
 
 import asyncio
 import io
@@ -34,7 +34,7 @@ DRAIN_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """Milliseconds of a harmless message, alone and beside bombs."""
+    """Milliseconds of a harmless message, with and without attacks."""
 
     attack: str
     alone: tuple[float, ...]
@@ -46,7 +46,7 @@ class Harm:
         return p99(self.beside) / p99(self.alone)
 
     def interval(self) -> tuple[float, float]:
-        """Return the 95 % interval of the ratio by bootstrap: a p99 rests on few messages."""
+        """Return the 95 % interval of the ratio by bootstrap: few messages determine a p99."""
         draw = random.Random(1)
         ratios = sorted(
             p99(draw.choices(self.beside, k=len(self.beside))) / p99(draw.choices(self.alone, k=len(self.alone)))
@@ -71,7 +71,7 @@ def p99(values: Sequence[float]) -> float:
 async def measure_harm(
     product: Product, attack: str = "bombs", *, phases: int = PHASES, messages: int = MESSAGES_A_PHASE
 ) -> Harm:
-    """Send harmless messages in phases with and without the attack, which comes from a process of its own."""
+    """Send harmless messages in phases with and without the attack, which runs in a separate process."""
     spawn = multiprocessing.get_context("spawn")
     attacking, over = spawn.Event(), spawn.Event()
     sent, busy = spawn.Value("i", 0), spawn.Value("i", 0)
@@ -114,7 +114,7 @@ async def _latencies(caller: Caller, count: int) -> list[float]:
 
 
 def tripping_bombs() -> list[tuple[Bomb, bytes]]:
-    """Return the bombs that a harmless message suffers from: made to break parsers, and small enough to come often."""
+    """Return the bombs that delay a harmless message: made to break parsers, and small enough to be sent often."""
     made = [(bomb, bomb.make()) for bomb in bombs() if bomb.trips]
     return [(bomb, message) for bomb, message in made if len(message) <= SMALL]
 
@@ -145,7 +145,7 @@ def pictures_message(pictures: int, form: str, *, zipped: bool = False) -> bytes
     return HEAD + b"Content-Type: multipart/mixed; boundary=p\r\n\r\n" + body + b"--p--\r\n"
 
 
-# Each attack: its messages, made anew for every round, and how many of them are in the air at once.
+# Each attack: its messages, new for every round, and how many of them are in flight at once.
 ATTACKS: dict[str, tuple[Callable[[], list[bytes]], int]] = {
     "bombs": (cache(lambda: [message for _, message in tripping_bombs()]), 1),
     "large pictures": (lambda: [pictures_message(8, "JPEG")], 6),
@@ -160,7 +160,7 @@ def keep_attacking(
     """Submit one message after the other whenever it is time for the attack."""
     make, at_once = ATTACKS[attack]
     make()
-    os.nice(19)  # the attacker computes on a machine of its own
+    os.nice(19)  # a real attacker uses another machine
 
     async def keep_on() -> None:
         while not over.is_set():
@@ -174,7 +174,7 @@ def keep_attacking(
                     try:
                         await caller.submit(message)
                     except NoAnswerError:
-                        break  # an attacker comes back
+                        break  # an attacker tries again
                     finally:
                         busy.value -= 1  # type: ignore[attr-defined]
                     sent.value += 1  # type: ignore[attr-defined]

@@ -277,8 +277,8 @@ def _envelopes() -> Iterator[Row]:
 def _tenants() -> Iterator[Row]:
     yield "tenant: null", record(tenantUid=None), OK
     for name, uid in (
-        ("of nobody", "0192f0c1-dead-7000-8000-00000000beef"),
-        ("of nobody, in capitals", "0192F0C1-DEAD-7000-8000-00000000BEEF"),
+        ("of no tenant", "0192f0c1-dead-7000-8000-00000000beef"),
+        ("of no tenant, in capitals", "0192F0C1-DEAD-7000-8000-00000000BEEF"),
         ("of zeros", "00000000-0000-0000-0000-000000000000"),
     ):
         yield f"tenant: {name}", record(tenantUid=uid), NO_TENANT

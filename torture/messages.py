@@ -50,7 +50,7 @@ async def _bomb_once(caller: Caller, message: bytes, limit: float, *, trips: boo
         return f"came {answer}", 0.0
     took = await structure_milliseconds(caller, str(answer.record["ggrid"]))
     if took is None:
-        return "history tells no time of the structure check", 0.0
+        return "history has no time of the structure check", 0.0
     if took > limit:
         return f"the structure check took {took:.0f} ms", took
     return _misjudged(answer, trips=trips), took
@@ -79,8 +79,8 @@ async def run_ambiguous(caller: Caller, message: Ambiguous) -> Result:
         return Result("ambiguous", message.name, f"came {answer}", took)
     tags = answer.record["tags"]
     assert isinstance(tags, list)
-    told = answer.record["verdict"] == "malware" or bool(CONSPICUOUS & set(tags))
-    return Result("ambiguous", message.name, "" if told else f"passed in silence: {answer}", took)
+    reported = answer.record["verdict"] == "malware" or bool(CONSPICUOUS & set(tags))
+    return Result("ambiguous", message.name, "" if reported else f"passed in silence: {answer}", took)
 
 
 async def structure_milliseconds(caller: Caller, ggrid: str) -> float | None:
@@ -90,6 +90,6 @@ async def structure_milliseconds(caller: Caller, ggrid: str) -> float | None:
     while answer.status == 404 and time.monotonic() < end:
         answer = await caller.call("GET", f"/v1/messages/{ggrid}")
     engines = answer.record.get("engines")
-    assert isinstance(engines, list), f"{HOST} told {answer}"
+    assert isinstance(engines, list), f"{HOST} answered {answer}"
     finished = [e["milliseconds"] for e in engines if e["analyzer"] == "structure" and e["status"] == "finished"]
     return float(finished[0]) if finished else None

@@ -78,15 +78,15 @@ async def run_cases(kind: str, product: Product, results: Results, cases: Sequen
         took = (time.monotonic() - began) * 1000
         if outcome.passed:
             return Result(kind, case.name, "", took)
-        came = f"came {_told(Expected(outcome.status, outcome.error, outcome.answers))}"
-        wanted = " or ".join(map(_told, case.expected))
+        came = f"came {_text(Expected(outcome.status, outcome.error, outcome.answers))}"
+        wanted = " or ".join(map(_text, case.expected))
         form = "" if outcome.request_id or not outcome.status else ", without X-Request-Id"
         return Result(kind, case.name, f"expected {wanted}, {came}{form}", took)
 
     await _side_by_side(kind, product, results, cases, run_one, at_once=RAW_AT_ONCE)
 
 
-def _told(expected: Expected) -> str:
+def _text(expected: Expected) -> str:
     if not expected.answers:
         return "a closed connection"
     times = "" if expected.answers == 1 else f" ({expected.answers} answers)"

@@ -1,5 +1,6 @@
-"""Every error of the product, with the code that callers see."""
+"""Every error of the product, with the code that callers see, and validation errors in plain words."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -303,3 +304,60 @@ class CommandError(MailwardenError):
     """A command cannot continue; the message has the reason and the remedy."""
 
     code = "command_error"
+
+
+# Validation errors in plain words: the words of JSON for API callers, those of YAML for configuration files
+
+_TIME = "a time such as 2026-12-31T23:59:59Z"
+JSON_TYPES: Mapping[str, str] = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+    "uuid": "a UUID",
+    "datetime": _TIME,
+}
+YAML_TYPES: Mapping[str, str] = {
+    **JSON_TYPES,
+    "str": "text",
+    "int": "a whole number",
+    "float": "a decimal number",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "empty",
+}
+_WRONG_TYPE = re.compile(r"Expected `(.+)`, got `(.+)`")
+_WRONG_LENGTH = re.compile(r"Expected `(str|array)` of length ([<>])= ([0-9]+)")
+_OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` ([<>])= (\S+)")
+_WRONG_PATTERN = re.compile(r"Expected `str` matching regex '(.+)'")
+_LIMITS = {"<": "at most", ">": "at least"}
+_SENTENCES = (
+    ("Invalid UUID", "must be a UUID"),
+    ("Invalid RFC3339 encoded datetime", f"must be {_TIME}"),
+    ("Expected `datetime` with a timezone component", f"must have a time zone: {_TIME}"),
+    ("Object contains unknown field", "has the unknown field"),
+    ("Object missing required field", "lacks the required field"),
+    ("Invalid enum value", "has the unknown value"),
+)
+
+
+def plain_problem(text: str, types: Mapping[str, str] = JSON_TYPES) -> str:
+    """Return a validation error of msgspec as a predicate without Python types, such as `must be a UUID or null`."""
+    text = text.partition(" - at ")[0]
+    if found := _WRONG_TYPE.fullmatch(text):
+        expected = " or ".join(types.get(each, each) for each in found[1].split(" | "))
+        return f"must be {expected}, not {types.get(found[2], found[2])}"
+    if found := _WRONG_LENGTH.fullmatch(text):
+        number, unit = int(found[3]), "character" if found[1] == "str" else "item"
+        return f"must have {_LIMITS[found[2]]} {number:,} {unit}{'' if number == 1 else 's'}"
+    if found := _OUT_OF_RANGE.fullmatch(text):
+        return f"must be {_LIMITS[found[1]]} {found[2]}"
+    if found := _WRONG_PATTERN.fullmatch(text):
+        return f"must match the pattern {found[1]}"
+    for start, words in _SENTENCES:
+        if text.startswith(start):
+            return words + text.removeprefix(start)
+    return f"{text[:1].lower()}{text[1:]}" if text[1:2].islower() else text

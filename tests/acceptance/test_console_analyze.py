@@ -157,7 +157,7 @@ def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(yard, sluice, plain
     [
         ({"address": "somewhere"}, "Look at the sending address: Not an IPv4 or IPv6 address."),
         ({"sender": "a\x01b@x.example"}, "Look at the sender"),
-        ({"tenant": "nonsense"}, "tenantUid is not a UUID"),
+        ({"tenant": "nonsense"}, "tenantUid must be a UUID"),
         ({"tenant": str(uuid4())}, "You may not analyze messages for this tenant."),
     ],
 )

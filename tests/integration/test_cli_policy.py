@@ -93,12 +93,12 @@ def test_another_folder_of_rules_may_hold_rules_alone(tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--file", "FILE"], "Say what is to differ"),
+        (["--file", "FILE"], "Choose the difference"),
         (["--file", "FILE", "--set", "html.nothing=1"], "There is no rule `html.nothing`"),
         (["--file", "FILE", "--rules", "FOLDER"], "holds no rules"),
         (["--file", "FILE", "--profile", "strict", "--last", "0"], "--last is 1 to"),
         (["--file", "FOLDER/none", "--profile", "strict"], "Cannot read"),
-        (["--file", "FILE", "--profile", "strict"], "FILE:1: is no evidence"),
+        (["--file", "FILE", "--profile", "strict"], "FILE:1: is not a line of evidence"),
     ],
 )
 def test_a_mistake_is_one_sentence(

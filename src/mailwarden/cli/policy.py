@@ -23,7 +23,7 @@ from mailwarden.cli.command import Command, add_action, add_address_options
 from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
 from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError
+from mailwarden.errors import CommandError, plain_problem
 from mailwarden.history.opening import open_history
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor
@@ -164,7 +164,7 @@ def _add_diff_options(parser: argparse.ArgumentParser) -> None:
 
 def _diff(options: argparse.Namespace) -> int:
     if not (options.rules or options.weights or options.profile):
-        raise CommandError("Say what is to differ: --rules FOLDER, --set RULE=WEIGHT or --profile NAME.")
+        raise CommandError("Choose the difference: --rules FOLDER, --set RULE=WEIGHT or --profile NAME.")
     if not 1 <= options.last <= MAX_MESSAGES:
         raise CommandError(f"--last is 1 to {MAX_MESSAGES:,}.")
     other = Point(chosen_policy(options), Profile(options.profile) if options.profile else None)
@@ -187,7 +187,9 @@ def _read_file(path: Path, limit: int) -> Iterator[Stored]:
                 try:
                     line = decoder.decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise CommandError(f"{path}:{number}: is no evidence: {error}.") from None
+                    raise CommandError(
+                        f"{path}:{number}: is not a line of evidence: {plain_problem(str(error))}."
+                    ) from None
                 name = line.ggrid or line.name or line.sample.path or f"line {number}"
                 yield Stored(name, line.evidence, Assignment(UUID(int=0), AssignedBy.REQUEST))
     except OSError as error:

@@ -17,7 +17,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class _Record(Struct, frozen=True):
-    """What is stored: the version, and the request in the form of that version."""
+    """The stored form: the version, and the request in the form of that version."""
 
     request: Raw
     version: int = 0

@@ -10,7 +10,7 @@ MIN_REPORTS = 200  # of threats and of good mail each, before the classifier is 
 
 
 class Kind(StrEnum):
-    """What the report says about the message."""
+    """The kind of a report."""
 
     RELEASED = "released"  # from quarantine
     PHISHING = "phishing"

@@ -243,8 +243,8 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Respond to bytes that aiohttp cannot parse as a request."""
         if request.writer.output_size > 0:
-            raise ConnectionError("The answer has begun; another cannot follow it.")
-        error = BadRequest("The bytes are not a request that can be read.") if status < 500 else InternalError("")
+            raise ConnectionError("The response has begun; another cannot follow.")
+        error = BadRequest("Malformed HTTP request.") if status < 500 else InternalError("")
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
         response = self._door.answer_for(error)

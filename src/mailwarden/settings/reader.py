@@ -27,7 +27,7 @@ from ruamel.yaml.tokens import (
     TagToken,
 )
 
-from mailwarden.errors import ConfigurationError
+from mailwarden.errors import YAML_TYPES, ConfigurationError, plain_problem
 
 MAX_BYTES = 262_144
 MAX_DEPTH = 32
@@ -64,7 +64,7 @@ def load(path: Path) -> object:
     except DuplicateKeyError as error:
         # the rest of the parser's sentence may contain a secret
         key = str(error.problem).partition('"')[2].partition('"')[0]
-        raise NotADocument((_line(error), f"the key `{key}` stands twice in one mapping")) from None
+        raise NotADocument((_line(error), f"the key `{key}` occurs twice in one mapping")) from None
     except MarkedYAMLError as error:
         raise NotADocument((_line(error), f"not YAML: {error.problem}")) from None
     except ReaderError as error:
@@ -246,8 +246,7 @@ class _Checker:
         try:
             msgspec.convert(node, kind)
         except msgspec.ValidationError as error:
-            text = str(error).split(" - at ")[0]
-            yield self._mistake(line, key, f"{text[0].lower()}{text[1:]}")
+            yield self._mistake(line, key, plain_problem(str(error), YAML_TYPES))
 
     def _mistake(self, line: int, key: str, problem: str) -> Mistake:
         return Mistake(self._file, line, key, problem)

@@ -1,7 +1,7 @@
 """The configuration that abby and guard share."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -74,5 +74,5 @@ class Quarantine(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
 
 class Log(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     level: Annotated[
-        str, Meta(pattern="^(debug|info|warning|error)$", description="debug, info, warning or error.")
+        Literal["debug", "info", "warning", "error"], Meta(description="Lines below this level are not logged.")
     ] = "info"

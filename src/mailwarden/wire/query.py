@@ -19,7 +19,7 @@ def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
     found: dict[str, object] = {}
     for name, text in pairs:
         if name in found:
-            raise violation_at(f"/{name[:64]}", "Stands twice in the query")
+            raise violation_at(f"/{name[:64]}", "Occurs twice in the query")
         found[name] = int(text) if name in numbers and _NUMBER.fullmatch(text) else text
     return convert(found, kind)
 

@@ -9,12 +9,12 @@ from typing import Never, TypeVar
 
 import msgspec
 
-from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
+from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation, plain_problem
 
 T = TypeVar("T")
 
 _PLACE = re.compile(r" - at `\$(.*?)`$", re.DOTALL)
-_NO_LIST_NAME = "Not the name of a list: small letters and digits, single hyphens between them"
+_LIST_NAME = "must be the name of a list: lower-case letters and digits, with single hyphens between them"
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -33,7 +33,7 @@ def read_object(raw: bytes) -> dict[str, object]:
     except RecursionError:
         raise InvalidJson("The JSON is nested too deeply.") from None
     except ValueError:  # an integer of thousands of digits
-        raise InvalidJson("The JSON holds a number of more digits than can be read.") from None
+        raise InvalidJson("The JSON has a number with too many digits.") from None
     if not isinstance(value, dict):
         raise InvalidJson("The JSON must be an object.")
     if "\\u" in text:  # only an escape can contain characters that UTF-8 and JSON forbid
@@ -56,22 +56,21 @@ def violation_at(pointer: str, problem: str) -> SchemaViolation:
 
 def _violation(text: str) -> SchemaViolation | InvalidTenantUid:
     match = _PLACE.search(text)
-    problem = text[: match.start()] if match else text
     pointer = "".join(f"/{name or index}" for name, index in _STEP.findall(match.group(1))) if match else ""
-    if "matching regex" in problem:  # msgspec's text has the pattern; the error says what to do
-        problem = _NO_LIST_NAME if pointer == "/listName" else "Holds a control character"
+    problem = plain_problem(text)
+    if "matching regex" in text:
+        problem = _LIST_NAME if pointer == "/listName" else "must not have a control character"
+    written = f"{problem[0].upper()}{problem[1:]}"
     if pointer == "/tenantUid":
-        return InvalidTenantUid(
-            f"tenantUid is not a UUID: {problem}.", details=[{"pointer": pointer, "problem": problem}]
-        )
-    return violation_at(pointer, problem)
+        return InvalidTenantUid(f"tenantUid {problem}.", details=[{"pointer": pointer, "problem": written}])
+    return violation_at(pointer, written)
 
 
 def _object_without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in pairs:
         if key in found:
-            raise InvalidJson(f"The key {key[:64]!r} stands twice in one object.")
+            raise InvalidJson(f"The key {key[:64]!r} occurs twice in one object.")
         found[key] = value
     return found
 
@@ -82,9 +81,9 @@ def _refuse_hidden_characters(value: object) -> None:
         match waiting.pop():
             case str() as text:
                 if "\x00" in text:
-                    raise InvalidJson("A string holds the NUL character.")
+                    raise InvalidJson("A string has the NUL character.")
                 if any("\ud800" <= character <= "\udfff" for character in text):
-                    raise InvalidJson("A string holds a lone surrogate, which is no character.")
+                    raise InvalidJson("A string has a lone surrogate.")
             case dict() as members:
                 waiting.extend((*members.keys(), *members.values()))
             case list() as items:

@@ -50,7 +50,7 @@ def test_a_mistake_has_file_line_and_key(file: Path) -> None:
 
 
 def test_a_mistake_in_a_mapping_of_free_keys_has_its_key(file: Path) -> None:
-    assert f"{file}:2: rooms.hall: expected `int`, got `str`" in problems(file, "rooms:\n  hall: big\n")
+    assert f"{file}:2: rooms.hall: must be a whole number, not text" in problems(file, "rooms:\n  hall: big\n")
 
 
 def test_a_file_that_is_missing_or_a_folder_is_a_sentence(file: Path, tmp_path: Path) -> None:

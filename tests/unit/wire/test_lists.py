@@ -73,7 +73,7 @@ def test_a_wrong_shape_is_told_with_its_place(fields, pointer):
 def test_a_name_that_no_list_can_have_is_told_in_words():
     with pytest.raises(SchemaViolation) as caught:
         read_request(body(listName="Sender_Block", entries=[]), AddEntries)
-    assert str(caught.value.details[0]["problem"]).startswith("Not the name of a list")
+    assert str(caught.value.details[0]["problem"]).startswith("Must be the name of a list")
 
 
 def test_a_tenant_that_is_no_uuid_has_its_own_code():

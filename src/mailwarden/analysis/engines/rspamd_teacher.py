@@ -55,10 +55,10 @@ class RspamdTeacher:
             return False
 
     async def _teach(self, message: bytes, learner: str, *, threat: bool, counts: bool) -> bool:
-        """Have a message learned, and see by the count in Redis that it was.
+        """Train Rspamd with a message, and check the count in Redis.
 
-        Rspamd says that it learned what its Redis did not take, being full or not to be written to, and so it says of
-        messages that it passes over, such as those with the test text for spam filters.
+        Rspamd reports success even if its Redis is full or read-only, and for messages that it skips, such as those
+        with the test text for spam filters.
         """
         before = await self._count(learner, threat=threat) if counts else -1
         status, reason = await self._ask(message, learner, threat=threat)
