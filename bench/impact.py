@@ -15,7 +15,7 @@ from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.scope import ListScope
+from mailwarden.lists.store import ListScope
 from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.policy.rules import load_policy
 

@@ -13,8 +13,8 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestLinkSigner
-from mailwarden.quarantine.filesystem import FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter

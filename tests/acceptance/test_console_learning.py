@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import requests
 
-from mailwarden.learning.contents import MAX_CONTENTS
+from mailwarden.learning.reports import MAX_CONTENTS
 from mailwarden.model.ggrid import new_ggrid
 from tests.acceptance.client import envelope, wait_until
 from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of

@@ -11,7 +11,7 @@ import pytest
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.outcome import Verdict
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore

@@ -7,9 +7,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
-from mailwarden.quarantine.blob_store import BlobStore
-from mailwarden.quarantine.filesystem import FilesystemStore
-from mailwarden.quarantine.s3 import S3BlobStore
+from mailwarden.quarantine.blob_store import BlobStore, FilesystemStore, S3BlobStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 

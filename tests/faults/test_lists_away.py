@@ -6,9 +6,8 @@ import time
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 from rig.caller import Caller

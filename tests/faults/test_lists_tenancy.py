@@ -17,9 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore, Reading
+from mailwarden.lists.store import ListScope, ListStore, Reading
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines

@@ -16,7 +16,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.filesystem import ABANDONED, PARTS, FilesystemStore
+from mailwarden.quarantine.blob_store import ABANDONED, PARTS, FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.release import ReleaseStore
 from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore

@@ -8,9 +8,8 @@ import pytest
 
 from mailwarden.database.migrations import pending
 from mailwarden.database.pool import Database
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert

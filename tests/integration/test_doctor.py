@@ -17,7 +17,7 @@ from mailwarden.cli.doctor.report import Line
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from rig.engines import Engines

@@ -12,9 +12,8 @@ from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.matching import Match
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.listing import Listing

@@ -8,10 +8,9 @@ import asyncpg
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.lists import list_lock
-from mailwarden.lists.scope import ListScope
+from mailwarden.lists import store
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 
@@ -25,7 +24,7 @@ HELD_SECONDS = 0.6
 
 @pytest.fixture
 async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lists]:
-    monkeypatch.setattr(list_lock, "SHARED_TIMEOUT_MS", 200)
+    monkeypatch.setattr(store, "SHARED_TIMEOUT_MS", 200)
     database = Database(database_url, 1)
     yield Lists(ListStore(database, database))
     await database.close()

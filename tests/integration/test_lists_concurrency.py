@@ -9,9 +9,8 @@ import pytest
 from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
 from mailwarden.errors import ListFull
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 

@@ -15,9 +15,8 @@ from mailwarden.database.pool import Database
 from mailwarden.database.scoped import scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Expiry, Lists, stamp_of
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.wire.lists import AddEntries

@@ -18,9 +18,8 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snapshot
 from mailwarden.lists.replica.file import ReplicaFolder
 from mailwarden.lists.replica.matcher import Replica
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.metrics import Metrics

@@ -52,15 +52,14 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.errors import ConfigurationError
 from mailwarden.history.opening import open_history
-from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.lists.change_log import ChangeStore
+from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import STREAM_SECONDS, ListStore
-from mailwarden.lists.undo import UndoStore
 from mailwarden.model.scope import Scope
 from mailwarden.policy.catalogue import catalogue
 from mailwarden.policy.impact import History, ImpactEstimator

@@ -14,9 +14,8 @@ from aiohttp import web
 
 from mailwarden.abby.access import KeyCaller
 from mailwarden.errors import GlobalScopeForbidden, Overloaded, TenantForbidden, TenantNotFound
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import Reading
+from mailwarden.lists.store import ListScope, Reading
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import receive_json

@@ -22,8 +22,7 @@ from mailwarden.errors import (
     TenantNotFound,
     UnsupportedMediaType,
 )
-from mailwarden.learning.contents import MessageCollector, ReportedMessage
-from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingStatus, UserReport
+from mailwarden.learning.reports import MIN_REPORTS, Kind, MessageCollector, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.tenant import Tenant

@@ -17,8 +17,7 @@ from mailwarden.abby.access import Caller
 from mailwarden.abby.guard_client import GuardClient, ScanRequest, ScanUpload
 from mailwarden.console.services import Step
 from mailwarden.errors import Overloaded, TenantForbidden, TenantNotFound
-from mailwarden.history.lookup import find_message
-from mailwarden.history.store import HistoryStore
+from mailwarden.history.store import HistoryStore, find_message
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import RecipientGroup

@@ -47,7 +47,7 @@ from mailwarden.lists.files import (
     survey,
     write_rows,
 )
-from mailwarden.lists.kinds.text import refang
+from mailwarden.lists.kinds.kind import refang
 from mailwarden.lists.matching import Match
 
 KEY_VARIABLE = "MAILWARDEN_API_KEY"

@@ -23,8 +23,15 @@ from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
 from mailwarden.history.opening import open_history
-from mailwarden.learning.contents import ContentsSeal, MessageCollector, ReportedMessage
-from mailwarden.learning.reports import Kind, TrainingState, TrainingStatus, UserReport
+from mailwarden.learning.reports import (
+    ContentsSeal,
+    Kind,
+    MessageCollector,
+    ReportedMessage,
+    TrainingState,
+    TrainingStatus,
+    UserReport,
+)
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import MAX_PAGE, ReportStore
 from mailwarden.model.scope import Scope

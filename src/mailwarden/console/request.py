@@ -17,7 +17,7 @@ from mailwarden.console.permissions import Permission, may
 from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE, NOTICES
 from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
-from mailwarden.lists.scope import ListScope
+from mailwarden.lists.store import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Tenant

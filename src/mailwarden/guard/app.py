@@ -30,16 +30,15 @@ from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.list_lookup import ListLookup
 from mailwarden.guard.processing import Processing
-from mailwarden.guard.sender_history import SenderHistoryReporter
 from mailwarden.guard.smtp.source import open_smtp
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
 from mailwarden.guard.yara_config import check_rules, rules_folder
 from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.opening import open_history
-from mailwarden.history.senders import SenderHistory
+from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
-from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.store import ReportStore
 from mailwarden.lists.lookup import ActingLists
 from mailwarden.lists.replica.feed import COPY_SECONDS, Feed

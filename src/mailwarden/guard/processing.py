@@ -15,7 +15,7 @@ from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.guard.list_lookup import ListLookup, ListLookupResult
-from mailwarden.guard.sender_history import SenderHistoryReporter
+from mailwarden.history.senders import SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence

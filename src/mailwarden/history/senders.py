@@ -1,7 +1,7 @@
 """Sender history: counts the good messages of each sender to a tenant, and is looked up before a message is judged.
 
 It is updated after the response. A lookup has a short deadline, results are cached, and lookups pause while the store
-does not answer: an unknown history is never evidence.
+does not answer: an unknown history is never evidence. A known one yields `first-contact` or `known-sender`.
 """
 
 import asyncio
@@ -17,9 +17,13 @@ from msgspec import Struct
 from mailwarden.crypto.mac import keyed_digest
 from mailwarden.errors import MailwardenError
 from mailwarden.history.store import ContactCount, ContactStats, SenderStore
+from mailwarden.model.envelope import Envelope
+from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.outcome import Verdict
+from mailwarden.model.place import area
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
+from mailwarden.model.summary import MessageSummary
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
 
@@ -31,6 +35,11 @@ CACHE_SECONDS = 60.0
 MAX_CACHED = 20_000
 MAX_RECIPIENTS = 20  # of one message
 GOOD = frozenset({Verdict.CLEAN, Verdict.BULK})
+ANALYZER = "relationship"
+# A younger or smaller history proves nothing about a sender.
+RIPE_DAYS, RIPE_MESSAGES = 7, 200
+KNOWN_DAYS, KNOWN_MESSAGES = 3, 5
+KNOWN_AGE = 14  # days since the first message: an address made for an attack is seldom kept so long
 
 _ALL = Scope.deployment()
 _log = get_logger("history.senders")
@@ -188,3 +197,36 @@ def _counted_contacts(request: FinishedRequest, salt: bytes) -> Iterator[bytes]:
 
 def _normalized(recipients: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({each.lower() for each in recipients})[:MAX_RECIPIENTS])
+
+
+class SenderHistoryReporter:
+    def __init__(self, senders: SenderHistory) -> None:
+        self._senders = senders
+
+    async def report(
+        self, tenant: UUID, envelope: Envelope, summary: MessageSummary, *, ambiguous_sender: bool = False
+    ) -> Report:
+        """Return the report; it is skipped if the sender is ambiguous or the lookup fails, and never required."""
+        started = time.perf_counter()
+        known = (
+            None if ambiguous_sender else await self._senders.lookup(tenant, summary.from_address, envelope.recipients)
+        )
+        took = round((time.perf_counter() - started) * 1000, 3)
+        if known is None:
+            return Report(ANALYZER, required=False, status=Status.SKIPPED, milliseconds=took)
+        found = tuple(findings_of(known, summary.from_address))
+        return Report(ANALYZER, required=False, status=Status.FINISHED, milliseconds=took, findings=found)
+
+
+def findings_of(known: KnownSender, sender: str) -> Iterator[Finding]:
+    if known.sender.messages == 0 and known.replies.messages == 0:
+        if known.tenant.days >= RIPE_DAYS and known.tenant.messages >= RIPE_MESSAGES:
+            yield Finding("relationship.first-contact", area("From"), {"address": sender[:200]})
+    elif _is_known(known.sender):
+        yield Finding(
+            "relationship.known-sender", area("From"), {"address": sender[:200], "count": known.sender.messages}
+        )
+
+
+def _is_known(sender: ContactStats) -> bool:
+    return sender.days >= KNOWN_DAYS and sender.messages >= KNOWN_MESSAGES and sender.age >= KNOWN_AGE

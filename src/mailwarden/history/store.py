@@ -1,19 +1,28 @@
-"""The interface of a history store and the records it returns; every store passes tests/contracts."""
+"""The interface of a history store, the records it returns, and the lookup of one message.
 
+Every store passes tests/contracts.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
 from msgspec import Struct
 
+from mailwarden.errors import MessageNotFound
 from mailwarden.history.query import Query
+from mailwarden.model.ggrid import moment_of
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
 
 MAX_ROWS = 200
+RECENT = timedelta(minutes=2)  # longer than an analysis takes, so the row may still be in a guard's queue
+WAIT_SECONDS = 1.0
+RETRY_SECONDS = 0.1
 
 
 class Row(Struct, frozen=True):
@@ -235,3 +244,40 @@ class HistoryStore(Protocol):
 
     async def delete_for_tenants(self, scope: Scope, before: Mapping[UUID, date]) -> int:
         """Delete the rows of each tenant before its day; return how many rows."""
+
+
+async def find_message(history: HistoryStore, scope: Scope, text: str) -> FinishedRequest:
+    """Return the message of this ggrid; raise MessageNotFound if it is invalid, deleted or outside the scope.
+
+    History is written shortly after the response, so a recent message is looked up again for a moment.
+    """
+    ggrid = parse_ggrid(text)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + (WAIT_SECONDS if is_recent(ggrid, datetime.now(UTC)) else 0)
+    while True:
+        request = await history.find(scope, ggrid)
+        if request is not None:
+            return request
+        if loop.time() >= end:
+            raise _not_found()
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def parse_ggrid(text: str) -> UUID:
+    """Return the ggrid in a path, or raise MessageNotFound."""
+    try:
+        ggrid = UUID(text)
+    except ValueError:
+        raise _not_found() from None
+    if str(ggrid) != text.lower():
+        raise _not_found()
+    return ggrid
+
+
+def is_recent(ggrid: UUID, now: datetime) -> bool:
+    created = moment_of(ggrid)
+    return created is not None and abs(now - created) < RECENT
+
+
+def _not_found() -> MessageNotFound:
+    return MessageNotFound("There is no message with this ggrid.")

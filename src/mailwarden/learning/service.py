@@ -14,11 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.errors import EmptyEmail, OtherMessage
-from mailwarden.history.lookup import find_message
 from mailwarden.history.senders import sender_contacts
-from mailwarden.history.store import ContactCount, ContactRecord, HistoryStore, SenderStore
-from mailwarden.learning.contents import ContentsSeal, ReportedMessage
-from mailwarden.learning.reports import Kind, NewReport, TrainingStatus, UserReport
+from mailwarden.history.store import ContactCount, ContactRecord, HistoryStore, SenderStore, find_message
+from mailwarden.learning.reports import ContentsSeal, Kind, NewReport, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.record import FinishedRequest

@@ -16,6 +16,7 @@ from mailwarden.lists.impersonation import candidates_for_shown_name
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
+from mailwarden.lists.kinds.kind import refang
 from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip, pack_ip
 from mailwarden.lists.kinds.senders import (
     candidates_for_address,
@@ -23,10 +24,9 @@ from mailwarden.lists.kinds.senders import (
     candidates_for_sender_domain,
 )
 from mailwarden.lists.kinds.subjects import SubjectMatcher
-from mailwarden.lists.kinds.text import refang
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.lists.matching import RIVALS, Match, winner
-from mailwarden.lists.scope import ListScope
+from mailwarden.lists.store import ListScope
 from mailwarden.wire.lists import PublicListsEntry
 
 MAX_VALUE = 2_000

@@ -15,9 +15,7 @@ from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.database.scoped import scoped
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
-from mailwarden.lists.list_lock import BY_INDEX
-from mailwarden.lists.scope import ListScope
-from mailwarden.lists.store import ARRAY, joined
+from mailwarden.lists.store import ARRAY, BY_INDEX, ListScope, joined
 from mailwarden.wire.lists import PublicListsEntry
 
 PAGE = 100

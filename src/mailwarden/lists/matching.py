@@ -15,9 +15,9 @@ from mailwarden.lists.catalogue import Category, find_list
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
+from mailwarden.lists.kinds.kind import MAX_ENTRY
 from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.senders import candidates_for_address, candidates_for_recipient
-from mailwarden.lists.kinds.text import MAX_ENTRY
 from mailwarden.lists.kinds.urls import candidates_for_url
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence

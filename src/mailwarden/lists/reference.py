@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from mailwarden.lists.catalogue import CATALOGUE, ListDefinition
 from mailwarden.lists.kinds import KINDS, Kind
+from mailwarden.lists.kinds.kind import MAX_ENTRY
 from mailwarden.lists.kinds.networks import MIN_IPV4_PREFIX, MIN_IPV6_PREFIX
-from mailwarden.lists.kinds.text import MAX_ENTRY
 
 _OPENING = """# Lists
 

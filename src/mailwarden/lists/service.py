@@ -14,13 +14,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry, NotFound, SchemaViolation, TooManyEntries
 from mailwarden.lists.catalogue import CATALOGUE, ListDefinition, find_list
-from mailwarden.lists.change_log import Change, ChangeStore, Line
+from mailwarden.lists.change_log import Change, ChangeStore, Line, Undone, UndoStore
 from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
 from mailwarden.lists.kinds import Entry
-from mailwarden.lists.scope import ListScope
-from mailwarden.lists.store import GRACE, Changes, ListStore, Reading, Stamp
-from mailwarden.lists.undo import Undone, UndoStore
+from mailwarden.lists.store import GRACE, Changes, ListScope, ListStore, Reading, Stamp
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger

@@ -1,4 +1,5 @@
-"""Lists and their entries in PostgreSQL: the statements that write them, and the stream of all entries of a list.
+"""Lists and their entries in PostgreSQL: the scope and the lock of a list, the statements that write, and the stream of
+all entries of a list.
 
 Each change is one statement over arrays sorted by entry, so that two calls never deadlock. The audit event and the row
 of list_changes are part of the same statement. The list's counter is changed last, together with the commit, so that
@@ -11,21 +12,61 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import cast
+from typing import TypeVar, cast
 from uuid import UUID
 
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden.database.pool import Connection, Database
-from mailwarden.database.scoped import EVERYTHING, ScopedTransaction, scoped
+from mailwarden.database.scoped import EVERYTHING, GLOBAL, ScopedTransaction, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
-from mailwarden.lists.list_lock import with_list_lock
-from mailwarden.lists.scope import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
+
+SHARED_TIMEOUT_MS = 1_000
+_LOCKS = 1_818_850_164  # the class of our advisory locks
+# A plan that is made while a list is short is kept while it grows: it must not be one that reads the whole list.
+BY_INDEX = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+_SHARED = "SELECT pg_advisory_xact_lock_shared({locks}, {list_id}); SET LOCAL statement_timeout = {timeout}; {by_index}"
+_EXCLUSIVE = "SELECT pg_advisory_xact_lock({locks}, {list_id}); {by_index}"
+
+T = TypeVar("T")
+
+
+class ListScope(Struct, frozen=True):
+    """The scope of one list call: one tenant, or with `tenant` None the global lists, which every tenant sees."""
+
+    tenant: UUID | None = None
+
+    @property
+    def setting(self) -> str:
+        """Return the scope as the setting of a transaction."""
+        return GLOBAL if self.tenant is None else str(self.tenant)
+
+    def own(self, statement: str) -> str:
+        """Return the statement with OWN replaced by the condition on $1, in a form that uses the index of lists."""
+        return statement.replace("OWN", "tenant IS NULL AND $1::uuid IS NULL" if self.tenant is None else "tenant = $1")
+
+
+async def with_list_lock(
+    connection: Connection, setting: str, list_id: int, change: Callable[[ScopedTransaction], Awaitable[T]]
+) -> T:
+    """Run the change in a transaction under the shared lock of the list; after a timeout once more, exclusively.
+
+    PostgreSQL gives a free row lock to any waiting transaction, so a large change among many small ones could starve.
+    An advisory lock is granted in order.
+    """
+    shared = _SHARED.format(locks=_LOCKS, list_id=list_id, timeout=SHARED_TIMEOUT_MS, by_index=BY_INDEX)
+    try:
+        async with scoped(connection, setting, first=shared) as transaction:
+            return await change(transaction)
+    except (asyncpg.QueryCanceledError, asyncpg.TransactionRollbackError):
+        exclusive = _EXCLUSIVE.format(locks=_LOCKS, list_id=list_id, by_index=BY_INDEX)
+    async with scoped(connection, setting, first=exclusive) as transaction:
+        return await change(transaction)
 
 
 class Changes(Struct, frozen=True):

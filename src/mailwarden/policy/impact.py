@@ -18,7 +18,7 @@ from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.kinds.networks import is_network
 from mailwarden.lists.kinds.people import person_of
 from mailwarden.lists.matching import Match
-from mailwarden.lists.scope import ListScope
+from mailwarden.lists.store import ListScope
 from mailwarden.message.urls import host_of
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest

@@ -23,9 +23,7 @@ from mailwarden.crypto.frames import FrameOpener, key_in_head, seal_frames
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.crypto.mac import Mac
 from mailwarden.errors import ConfigurationError
-from mailwarden.quarantine.blob_store import VAULT_UID, Blob, BlobStore, finish_in_thread
-from mailwarden.quarantine.filesystem import FilesystemStore
-from mailwarden.quarantine.s3 import S3BlobStore
+from mailwarden.quarantine.blob_store import VAULT_UID, Blob, BlobStore, FilesystemStore, S3BlobStore, finish_in_thread
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.settings.shared import Quarantine
 

@@ -19,8 +19,8 @@ from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner, DigestStore
-from mailwarden.quarantine.filesystem import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter

@@ -9,7 +9,7 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
 from mailwarden.quarantine.retention import QuarantineRetention, RetentionStore

@@ -16,7 +16,7 @@ from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolati
 from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import BY_RECIPIENT, State
 from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore

@@ -16,7 +16,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import MessageNotFound, NotReleasable
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
 from mailwarden.quarantine.release import ReleaseJob
 from mailwarden.quarantine.release_token import (

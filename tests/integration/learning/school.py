@@ -13,8 +13,7 @@ from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.jobs.learning import Learning
 from mailwarden.history.store import HistoryStore
-from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.reports import Kind
+from mailwarden.learning.reports import ContentsSeal, Kind
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.actor import Actor

@@ -11,8 +11,7 @@ from mailwarden.database.pool import Database
 from mailwarden.history.opening import open_history
 from mailwarden.history.senders import sender_contacts
 from mailwarden.history.store import SenderStore
-from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.reports import Kind
+from mailwarden.learning.reports import ContentsSeal, Kind
 from mailwarden.learning.service import ReportService, count_sender
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.actor import Actor

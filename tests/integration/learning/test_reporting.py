@@ -13,8 +13,7 @@ from mailwarden.errors import (
 )
 from mailwarden.history.senders import sender_contacts
 from mailwarden.learning import store as store_module
-from mailwarden.learning.contents import MAX_CONTENTS
-from mailwarden.learning.reports import Kind, TrainingState
+from mailwarden.learning.reports import MAX_CONTENTS, Kind, TrainingState
 from mailwarden.learning.service import count_sender
 from mailwarden.model.scope import Scope
 from tests.integration.learning.school import ALL, ANN, BAD, School, message

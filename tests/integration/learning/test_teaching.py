@@ -11,8 +11,7 @@ from mailwarden.errors import (
     LessonNotFound,
 )
 from mailwarden.guard.jobs.learning import TRUSTED, Learning
-from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingState, learner_of
+from mailwarden.learning.reports import MIN_REPORTS, ContentsSeal, Kind, TrainingState, learner_of
 from mailwarden.learning.service import ReportService
 from mailwarden.model.evidence import FailureKind
 from rig.engines import Engines

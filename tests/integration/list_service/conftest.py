@@ -6,12 +6,10 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.lists.change_log import ChangeStore
+from mailwarden.lists.change_log import ChangeStore, UndoStore
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists, ListService
-from mailwarden.lists.store import ListStore
-from mailwarden.lists.undo import UndoStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.scope import Scope
 
 

@@ -2,8 +2,8 @@
 
 from msgspec import UNSET
 
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
+from mailwarden.lists.store import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 

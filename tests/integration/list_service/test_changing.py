@@ -9,9 +9,8 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import ListFull, NotFound, TooManyEntries
 from mailwarden.lists import service
 from mailwarden.lists.change_log import State
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Expiry, Lists, ListService
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope
 from mailwarden.wire.lists import ListEntryInput

@@ -9,8 +9,8 @@ from mailwarden.lists import entry_store
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists, ListService
+from mailwarden.lists.store import ListScope
 from mailwarden.model.actor import Actor
 from mailwarden.wire.lists import ListEntryInput
 from tests.integration.list_service.entries import LIST, SOAR, add

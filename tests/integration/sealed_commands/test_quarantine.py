@@ -12,12 +12,11 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.cli import quarantine as command
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import Lists
-from mailwarden.lists.store import ListStore
+from mailwarden.lists.store import ListScope, ListStore
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.scope import Scope
-from mailwarden.quarantine.filesystem import FilesystemStore
+from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore
 from mailwarden.quarantine.service import QuarantineWriter

@@ -21,9 +21,8 @@ from mailwarden.errors import (
     PayloadTooLarge,
     SchemaViolation,
 )
-from mailwarden.history.lookup import parse_ggrid
-from mailwarden.learning.contents import MAX_CONTENTS
-from mailwarden.learning.reports import MIN_REPORTS, Kind, TrainingState, TrainingStatus, UserReport
+from mailwarden.history.store import parse_ggrid
+from mailwarden.learning.reports import MAX_CONTENTS, MIN_REPORTS, Kind, TrainingState, TrainingStatus, UserReport
 from mailwarden.learning.service import ReportService
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF

@@ -44,8 +44,8 @@ from mailwarden.lists.catalogue import CATALOGUE, Category, find_list
 from mailwarden.lists.change_log import PAGE, Change, Line
 from mailwarden.lists.checking import READINGS, Checked
 from mailwarden.lists.files import ALL_COLUMNS, Row, cells_of
-from mailwarden.lists.scope import ListScope
 from mailwarden.lists.service import MAX_ENTRIES, MAX_IMPORT, Preview
+from mailwarden.lists.store import ListScope
 from mailwarden.policy.impact import Impact
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.wire.lists import PublicListsEntry

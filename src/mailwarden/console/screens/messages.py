@@ -27,9 +27,8 @@ from mailwarden.errors import (
     SchemaViolation,
     SearchTooBroad,
 )
-from mailwarden.history.lookup import find_message
 from mailwarden.history.query import MAX_CHARACTERS, Query, parse_query
-from mailwarden.history.store import Cursor, HistoryStore
+from mailwarden.history.store import Cursor, HistoryStore, find_message
 from mailwarden.history.store import Page as Found
 from mailwarden.learning.service import ReportService
 from mailwarden.model.ggrid import new_ggrid

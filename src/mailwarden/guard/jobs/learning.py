@@ -12,8 +12,7 @@ from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines.engine import Teacher
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EngineUnavailable
-from mailwarden.learning.contents import ContentsSeal
-from mailwarden.learning.reports import PendingReport, learner_of
+from mailwarden.learning.reports import ContentsSeal, PendingReport, learner_of
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.evidence import FailureKind
 from mailwarden.model.scope import Scope

@@ -8,7 +8,7 @@ from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.jobs.releases import ReleaseInjector, ReleaseTraining
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.history.opening import open_history
-from mailwarden.learning.contents import ContentsSeal
+from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
 from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore

@@ -16,8 +16,7 @@ from mailwarden.errors import MessageNotFound
 from mailwarden.guard.result_headers import Cleaned, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
-from mailwarden.learning.contents import MessageCollector
-from mailwarden.learning.reports import Kind
+from mailwarden.learning.reports import Kind, MessageCollector
 from mailwarden.learning.service import ReportService
 from mailwarden.model.actor import Actor
 from mailwarden.model.scope import Scope

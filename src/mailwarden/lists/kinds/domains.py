@@ -10,8 +10,7 @@ from pathlib import Path
 import idna
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.kind import Kind
-from mailwarden.lists.kinds.text import refang
+from mailwarden.lists.kinds.kind import Kind, refang
 from mailwarden.message.urls import is_public_suffix
 
 MAX_DOMAIN = 253

@@ -1,15 +1,82 @@
-"""A kind of entry: how it is read, its breadth check, its specificity and its lookup key."""
+"""A kind of entry: how its text is cleaned and read, its breadth check, its specificity and its lookup key.
 
+Security: reads text from feeds and senders. Every step is linear and the text is bounded.
+"""
+
+import re
 from collections.abc import Callable
 from typing import NewType, Protocol
+from unicodedata import normalize
 
 from msgspec import Struct
 
 from mailwarden.errors import InvalidEntry
-from mailwarden.lists.kinds.text import MAX_ENTRY, clean
+
+MAX_ENTRY = 2_000
+# White space, and the invisible marks that copying out of a page or a file leaves at the ends.
+_TRIMMED = "".join(character for character in map(chr, range(0x3001)) if character.isspace()) + "\u200b\u2060\ufeff"
+# C0, DEL, C1, separators of lines, and overrides of direction.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_HALVES = re.compile("[\ud800-\udfff]")  # lone surrogates, which invalid UTF-8 becomes
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ud800-\udfff]"
+)
+_DEFANGED = re.compile(r" ?[\[({] ?(\.|dot|@|at|:|://|/) ?[\])}] ?", re.IGNORECASE)
+_MEANT = {"dot": ".", "at": "@"}
 
 Entry = NewType("Entry", str)
 """An entry in its one stored form."""
+
+
+def clean(text: str) -> str:
+    """Return the text trimmed and in NFC, or raise InvalidEntry."""
+    text = text.strip(_TRIMMED)
+    if not text:
+        raise InvalidEntry("The entry is empty.")
+    if len(text) > MAX_ENTRY:
+        raise InvalidEntry(f"An entry has at most {MAX_ENTRY:,} characters.")
+    if text.isascii() and text.isprintable():
+        return text
+    if _HALVES.search(text):
+        raise InvalidEntry("The entry is not UTF-8.")
+    if found := _FORBIDDEN.search(text):
+        raise InvalidEntry(f"The entry holds the character U+{ord(found.group()):04X}, which no entry may hold.")
+    return normalize("NFC", text)
+
+
+def refang(text: str) -> str:
+    """Make a defanged name whole: a dot, `@`, `:` or `/` in brackets, or `dot` and `at` in brackets, as people write.
+
+    The bare words ` dot ` and ` at ` are left alone: they may be meant as words.
+    """
+    if "]" in text or ")" in text or "}" in text:
+        return _DEFANGED.sub(_whole, text)
+    return text
+
+
+def fold(text: str) -> str:
+    """Return the text as two spellings of one phrase share it: compatible forms, case, spaces and marks unseen.
+
+    Folding twice changes nothing. Texts of messages and stored texts both go through this function.
+    """
+    if text.isascii() and text.isprintable():
+        return " ".join(text.lower().split())
+    text = " ".join(text.split())
+    for _ in range(4):  # folding the case may undo the normal form, and the reverse
+        folded = " ".join(normalize("NFKC", _INVISIBLE.sub("", normalize("NFKC", text).casefold())).split())
+        if folded == text:
+            break
+        text = folded
+    return text
+
+
+def drop_invisible(text: str) -> str:
+    """Return the text without invisible characters, which split words unnoticed."""
+    return text if text.isascii() and text.isprintable() else _INVISIBLE.sub("", text)
+
+
+def _whole(found: re.Match[str]) -> str:
+    return _MEANT.get(found[1].lower(), found[1])
 
 
 class BreadthCheck(Protocol):

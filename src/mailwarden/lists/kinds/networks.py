@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.kinds.domains import candidates_for_domain, check_domain_breadth, label_count, read_domain
-from mailwarden.lists.kinds.kind import Kind
-from mailwarden.lists.kinds.text import refang
+from mailwarden.lists.kinds.kind import Kind, refang
 
 MIN_IPV4_PREFIX = 8
 MIN_IPV6_PREFIX = 19

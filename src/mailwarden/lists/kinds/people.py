@@ -8,9 +8,8 @@ from typing import NamedTuple
 from unicodedata import combining, normalize
 
 from mailwarden.errors import InvalidEntry
-from mailwarden.lists.kinds.kind import Kind
+from mailwarden.lists.kinds.kind import Kind, fold, refang
 from mailwarden.lists.kinds.senders import read_address
-from mailwarden.lists.kinds.text import fold, refang
 
 MAX_NAME = 200
 _WORD = re.compile(r"[^\W_]+")

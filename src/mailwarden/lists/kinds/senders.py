@@ -8,8 +8,7 @@ from unicodedata import normalize
 
 from mailwarden.errors import InvalidEntry
 from mailwarden.lists.kinds.domains import check_domain_breadth, fold_domain, label_count, read_domain, wildcards_above
-from mailwarden.lists.kinds.kind import Kind
-from mailwarden.lists.kinds.text import refang
+from mailwarden.lists.kinds.kind import Kind, refang
 
 MAX_LOCAL = 256  # longer than the standard's 64: senders of mailings use more
 _LOCAL = re.compile(r"[^\s\"(),:;<>@\[\\\]*]{1,256}")

@@ -10,8 +10,7 @@ from unicodedata import normalize
 import re2
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.kind import Kind
-from mailwarden.lists.kinds.text import fold
+from mailwarden.lists.kinds.kind import Kind, fold
 
 MAX_SUBJECT = 1_000
 MAX_PROGRAM = 2_000  # instructions of RE2: the time a pattern takes at worst is their number times the subject's length

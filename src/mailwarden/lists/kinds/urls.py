@@ -17,9 +17,8 @@ from mailwarden.lists.kinds.domains import (
     read_domain,
     wildcards_above,
 )
-from mailwarden.lists.kinds.kind import Kind
+from mailwarden.lists.kinds.kind import MAX_ENTRY, Kind, drop_invisible, refang
 from mailwarden.lists.kinds.networks import pack_ip, write_ip
-from mailwarden.lists.kinds.text import MAX_ENTRY, drop_invisible, refang
 
 _NUMBER = re.compile(r"0x[0-9a-f]{0,16}|[0-9]{1,16}", re.ASCII)
 

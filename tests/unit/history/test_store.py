@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from mailwarden.errors import MessageNotFound
-from mailwarden.history.lookup import is_recent, parse_ggrid
+from mailwarden.history.store import is_recent, parse_ggrid
 from mailwarden.model.ggrid import new_ggrid
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
-from mailwarden.learning.contents import MAX_CONTENTS, ContentsSeal, MessageCollector, ReportedMessage
+from mailwarden.learning.reports import MAX_CONTENTS, ContentsSeal, MessageCollector, ReportedMessage
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mailwarden.errors import StorageUnavailable
-from mailwarden.quarantine import filesystem as folder_module
-from mailwarden.quarantine.filesystem import ABANDONED, PARTS, FilesystemStore
+from mailwarden.quarantine import blob_store
+from mailwarden.quarantine.blob_store import ABANDONED, PARTS, FilesystemStore
 
 
 def files_in(folder: Path) -> list[str]:
@@ -39,7 +39,7 @@ async def test_file_and_folder_are_synchronised_around_the_rename(tmp_path: Path
 
 async def test_new_folders_are_synchronised_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: list[str] = []
-    monkeypatch.setattr(folder_module, "_synchronise", lambda folder: seen.append(folder.name))
+    monkeypatch.setattr(blob_store, "_synchronise", lambda folder: seen.append(folder.name))
     await FilesystemStore(tmp_path / "vault").put("a/b/c", [b"x"])
     assert {tmp_path.name, "vault", "a", "b"} <= set(seen)
 
@@ -47,7 +47,7 @@ async def test_new_folders_are_synchronised_too(tmp_path: Path, monkeypatch: pyt
 async def test_an_existing_folder_is_synchronised_at_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "a" / "b").mkdir(parents=True)
     seen: list[str] = []
-    monkeypatch.setattr(folder_module, "_synchronise", lambda folder: seen.append(folder.name))
+    monkeypatch.setattr(blob_store, "_synchronise", lambda folder: seen.append(folder.name))
     store = FilesystemStore(tmp_path)
     await store.put("a/b/c", [b"x"])
     assert {tmp_path.name, "a", "b"} <= set(seen)
@@ -84,7 +84,7 @@ async def test_a_failed_fsync_fails_the_write_and_is_retried(
 
 
 async def test_the_number_of_remembered_folders_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(folder_module, "MAX_SYNCED", 4)
+    monkeypatch.setattr(blob_store, "MAX_SYNCED", 4)
     store = FilesystemStore(tmp_path)
     for number in range(20):
         await store.put(f"{number}/x", [b"x"])
@@ -136,7 +136,7 @@ async def test_abandoned_writes_are_removed_and_current_ones_stay(tmp_path: Path
 
 
 async def test_blobs_yields_more_files_than_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(folder_module, "BATCH", 3)
+    monkeypatch.setattr(blob_store, "BATCH", 3)
     store = FilesystemStore(tmp_path)
     for number in range(8):
         await store.put(f"a/{number}", [b"x"])
