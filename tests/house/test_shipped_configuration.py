@@ -6,7 +6,7 @@ import pytest
 
 from mailwarden.abby import config as abby
 from mailwarden.guard import config as guard
-from mailwarden.guard.smtp.config import Smtp
+from mailwarden.guard.config import Smtp
 from mailwarden.settings.reader import read
 from tests.house.tree import ROOT
 

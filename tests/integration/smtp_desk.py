@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
-from mailwarden.guard.smtp.commands import Refusal
-from mailwarden.guard.smtp.config import Smtp, SmtpListen
-from mailwarden.guard.smtp.listener import SmtpListener
+from mailwarden.guard.config import Smtp, SmtpListen
+from mailwarden.guard.smtp.commands import Rejection
 from mailwarden.guard.smtp.session import Transaction
+from mailwarden.guard.smtp.source import SmtpListener
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
@@ -37,7 +37,7 @@ class Notebook:
 
     def require_room(self) -> None:
         if self.full:
-            raise Refusal("451 4.3.2 Full")
+            raise Rejection("451 4.3.2 Full")
 
     def spool(self) -> SpoolWriter:
         return SpoolWriter(self._folder)

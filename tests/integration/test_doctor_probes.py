@@ -12,8 +12,7 @@ from mailwarden.analysis.engines.engine import AnyEngine, Diagnosis
 from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.cli.doctor.report import Host, Line
 from mailwarden.cli.doctor.servers import check_database, check_postfix
-from mailwarden.guard.config import GuardConfig, ScanSources
-from mailwarden.guard.smtp.config import Smtp
+from mailwarden.guard.config import GuardConfig, ScanSources, Smtp
 from mailwarden.settings.shared import Database
 from rig.clamd import SETTINGS, Clamd
 from rig.engines import Engines

@@ -11,7 +11,7 @@ import uvloop
 
 from mailwarden.analysis.engines.connection import EngineConnection, Exchange
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.next_hop import NextHop, NotTaken
+from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 
 MOMENT = 0.1
 
@@ -62,7 +62,7 @@ def test_a_next_hop_that_hangs_up_before_the_data_has_not_taken_the_message():
             await asyncio.sleep(3 * MOMENT)
             await hop.send(connection, message())
 
-    with pytest.raises(NotTaken, match=r"451 4\.4\.2"):
+    with pytest.raises(DeliveryFailed, match=r"451 4\.4\.2"):
         run(send())
 
 

@@ -13,7 +13,7 @@ from mailwarden.errors import StorageUnavailable
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.delivery import Delivery, Part
-from mailwarden.guard.smtp.next_hop import NextHop, NotTaken
+from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.serving.spool import Spooled
 from mailwarden.telemetry.metrics import Metrics
@@ -113,7 +113,7 @@ async def test_a_yes_without_a_word_is_a_yes() -> None:
     assert server.messages == [b"x\r\n"]
     refusing = Scripted(RCPT="550", END="451")
     async with refusing.serving() as hop:
-        with pytest.raises(NotTaken, match=r"^550 5\.0\.0"):
+        with pytest.raises(DeliveryFailed, match=r"^550 5\.0\.0"):
             await deliver(hop)
 
 
@@ -141,12 +141,12 @@ async def test_a_connection_is_used_again_and_replaced_when_it_is_gone() -> None
             await deliver(hop)
         assert server.connections == 1
         server.script["END"] = "CLOSE"
-        with pytest.raises(NotTaken, match=r"451 4\.4\.2"):
+        with pytest.raises(DeliveryFailed, match=r"451 4\.4\.2"):
             await deliver(hop)
         server.script["END"] = "250 2.0.0 Ok"
         await deliver(hop)
         server.script["MAIL"] = "421 4.3.2 Stopping"
-        with pytest.raises(NotTaken, match=r"451 4\.4\.1"):
+        with pytest.raises(DeliveryFailed, match=r"451 4\.4\.1"):
             await deliver(hop)
         server.script["MAIL"] = "250 Ok"
         assert await deliver(hop) == "2.0.0 Ok"
@@ -180,13 +180,13 @@ async def test_a_connection_is_used_again_and_replaced_when_it_is_gone() -> None
 async def test_what_the_next_hop_does_not_take_is_told(script: Mapping[str, str], reply: str) -> None:
     recipients = (Recipient("one@company.example"), Recipient("two@company.example"))
     async with Scripted(**script).serving(timeout=0.3) as hop:
-        with pytest.raises(NotTaken) as caught:
+        with pytest.raises(DeliveryFailed) as caught:
             await deliver(hop, Sender("a@b.example", eight_bit=True), recipients)
     assert caught.value.reply[:9] == reply
 
 
 async def test_nobody_listens() -> None:
-    with pytest.raises(NotTaken, match=r"451 4\.4\.1"):
+    with pytest.raises(DeliveryFailed, match=r"451 4\.4\.1"):
         await deliver(NextHop(("127.0.0.1", 1), 1.0, "guard.example"))
 
 

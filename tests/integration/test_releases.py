@@ -11,7 +11,7 @@ import pytest
 from aiosmtpd.smtp import SMTP
 
 from mailwarden.crypto.keyring import KeyRing
-from mailwarden.guard.jobs.releases import ReleaseInjector
+from mailwarden.guard.jobs.quarantine import ReleaseInjector
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient

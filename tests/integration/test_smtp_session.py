@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.guard.smtp.listener import SmtpListener
 from mailwarden.guard.smtp.session import MAX_ERRORS
+from mailwarden.guard.smtp.source import SmtpListener
 from mailwarden.serving.spool import SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
 from tests.integration.smtp_client import Talk

@@ -7,7 +7,7 @@ from pathlib import Path
 from mailwarden.abby import config as abby
 from mailwarden.cli.command import Command, add_action, add_config_option
 from mailwarden.guard import config as guard
-from mailwarden.guard.yara_config import rule_mistakes
+from mailwarden.guard.config import rule_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes, NotADocument, line_of, load, read
 
 

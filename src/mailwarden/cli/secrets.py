@@ -28,7 +28,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
-from mailwarden.guard.jobs.releases import TOKEN_HOURS
+from mailwarden.guard.jobs.quarantine import TOKEN_HOURS
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.store import ReportStore
 from mailwarden.model.scope import Scope

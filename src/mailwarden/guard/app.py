@@ -15,7 +15,6 @@ from mailwarden import __version__
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.engines.engine import AnyEngine
 from mailwarden.analysis.engines.table import open_engines
-from mailwarden.analysis.pipeline.allowlist_rescan import AllowlistRescan
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.sandbox import REQUIRED, check_out_of_reach
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
@@ -24,16 +23,15 @@ from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, ScanningDisabled
 from mailwarden.guard.admission import Admission
-from mailwarden.guard.config import PATH, GuardConfig
+from mailwarden.guard.config import PATH, GuardConfig, check_rules, rules_folder
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.guard.jobs.learning import Learning
-from mailwarden.guard.list_lookup import ListLookup
+from mailwarden.guard.list_lookup import AllowlistRescan, ListLookup
 from mailwarden.guard.processing import Processing
 from mailwarden.guard.smtp.source import open_smtp
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
-from mailwarden.guard.yara_config import check_rules, rules_folder
 from mailwarden.history.maintenance import Retention, Rollups
 from mailwarden.history.opening import open_history
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
@@ -120,7 +118,7 @@ class Guard:
             close()
 
 
-async def refuse_disabled(_: Call) -> web.StreamResponse:
+async def reject_disabled(_: Call) -> web.StreamResponse:
     sentence = "Scanning is disabled: guard.yml has no scanSources.restApi. An operator has to enable it."
     raise ScanningDisabled(sentence, retry_after=DISABLED_SECONDS)
 
@@ -306,7 +304,7 @@ def _routes(context: GuardContext, guard: Guard, metrics: Metrics, settings: byt
     ]
     for key, path, source in SOURCES:
         enabled = getattr(context.config.scan_sources, key) is not None
-        routes.append(Route("POST", path, source(context) if enabled else refuse_disabled, quiet=enabled))
+        routes.append(Route("POST", path, source(context) if enabled else reject_disabled, quiet=enabled))
     return routes
 
 
@@ -318,10 +316,10 @@ def _timeouts(config: GuardConfig) -> Timeouts:
 async def _serve(config: GuardConfig, folder: Path) -> None:
     files = (folder / config.tls.certificate, folder / config.tls.key, folder / config.tls.ca)
     tls = ServerTls(lambda: server_context(*files))
-    async with open_guard(config, folder) as (guard, door):
+    async with open_guard(config, folder) as (guard, app):
         tune_gc()
         await serve_until_stopped(
-            door,
+            app,
             config.listen,
             tls,
             Limits(max_headers=MAX_HEADERS),

@@ -1,8 +1,10 @@
-"""guard's configuration: `guard/core/guard.yml`."""
+"""guard's configuration: `guard/core/guard.yml`, and the check of the YARA rules that it names."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 from urllib.parse import urlsplit
 
@@ -11,11 +13,13 @@ from msgspec.structs import force_setattr
 
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
-from mailwarden.guard.smtp.config import Smtp, is_inside
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
+from mailwarden.settings.networks import network_mistakes
+from mailwarden.settings.reader import Mistake, Mistakes
 from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
 
+LOOPBACK = ("127.0.0.0/8", "::1/128")
 MIN_SECRET = 16
 
 Connections = Annotated[
@@ -40,6 +44,70 @@ BodyTimeout = Annotated[
 _SENDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _LINK = re.compile(r"https://[A-Za-z0-9.\[\]:-]+/?")
 PATH = "guard/core/guard.yml"
+
+
+class SmtpListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
+    port: Annotated[int, PORTS, Meta(description="Port to listen on; 0 takes a free one.")] = 10025
+
+
+class Smtp(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The scan source that stands beside Postfix; see docs/smtp.md."""
+
+    mode: Annotated[
+        Literal["beforeQueue", "afterQueue"],
+        Meta(
+            description="`beforeQueue`: Postfix asks while the sender waits (`smtpd_proxy_filter`), so that a bounce "
+            "is an answer; `afterQueue`: Postfix has taken the message (`content_filter`), so that nothing bounces."
+        ),
+    ] = "beforeQueue"
+    listen: Annotated[SmtpListen, Meta(description="Listener for Postfix.")] = SmtpListen()
+    public: Annotated[bool, Meta(description="Allows a `listen.host` that is neither loopback nor private.")] = False
+    clients: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="Networks that may connect; guard trusts their envelope data.")
+    ] = LOOPBACK
+    next_hop: Annotated[str, Meta(description="`host:port` of the Postfix that receives delivered messages.")] = (
+        "127.0.0.1:10026"
+    )
+    next_hop_timeout: Annotated[
+        Milliseconds, Meta(description="Longest wait for one reply of the next hop, in ms.")
+    ] = 30_000
+    max_connections: Annotated[Count, Meta(description="Concurrent sessions; further clients get 421.")] = 200
+    max_message_size: Annotated[
+        int, Meta(ge=65_536, le=52_428_800, description="Largest accepted message, in bytes.")
+    ] = 52_428_800
+    max_recipients: Annotated[int, Meta(ge=100, le=1_000, description="Recipients of one message.")] = 1_000
+    command_timeout: Annotated[Milliseconds, Meta(description="Longest wait for a complete command, in ms.")] = 300_000
+    data_timeout: Annotated[Milliseconds, Meta(description="Longest time to receive a message, in ms.")] = 60_000
+
+    @property
+    def next_hop_address(self) -> tuple[str, int]:
+        host, _, port = self.next_hop.rpartition(":")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if not self.public and not is_inside(self.listen.host):
+            problem = (
+                f"`{self.listen.host}` is not a loopback or private address. guard trusts every client of this port, "
+                "so it must not be reachable from outside; `public: true` allows it"
+            )
+            yield "listen", problem
+        yield from network_mistakes("clients", self.clients)
+        host, _, port = self.next_hop.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            yield "nextHop", f"`{self.next_hop}` is not host:port"
+        elif host in ("127.0.0.1", "localhost", "[::1]", self.listen.host) and int(port) == self.listen.port:
+            yield "nextHop", "is where guard itself listens: every message would come back"
+
+
+def is_inside(host: str) -> bool:
+    """Return whether an address is loopback or private; a host name other than localhost is not trusted."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return not address.is_unspecified and (address.is_loopback or address.is_private)
 
 
 class RspamdApiListen(Listen, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -366,3 +434,27 @@ class GuardConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
             yield "guardRequestThrottleThreshold", problem
         for problem in table.mistakes(self.engines):
             yield "engines", problem
+
+
+def rules_folder(config: GuardConfig, folder: Path) -> str:
+    """Return the folder of YARA rules, or "" if none is configured."""
+    return str(folder / config.yara.rules) if config.yara.rules else ""
+
+
+def rule_mistakes(config: GuardConfig, folder: Path) -> list[Mistake]:
+    """Return every error in the YARA rules; an empty folder is an error."""
+    if not config.yara.rules:
+        return []
+    from mailwarden.analysis.analyzers.yara import compile_rules, rule_files  # noqa: PLC0415 - loads all file readers
+
+    rules = folder / config.yara.rules
+    _, problems = compile_rules(rules)
+    if not problems and not rule_files(rules):
+        return [Mistake(str(rules), 1, "", "holds no rules: put *.yar files there, or leave yara.rules out")]
+    return [Mistake(problem.file, problem.line, "", problem.sentence) for problem in problems]
+
+
+def check_rules(config: GuardConfig, folder: Path) -> None:
+    """Raise if the YARA rules have errors: guard does not start without rules that the operator relies on."""
+    if mistakes := rule_mistakes(config, folder):
+        raise Mistakes(mistakes)

@@ -62,8 +62,9 @@ class Cleaned(Struct, frozen=True):
     def size(self) -> int:
         return len(self.header) + self.raw.size - self.rest
 
-    async def stream(self) -> AsyncIterator[bytes]:
-        yield self.header
+    async def stream(self, fields: bytes = b"") -> AsyncIterator[bytes]:
+        """Yield the message, with `fields` in front of its header."""
+        yield fields + self.header
         if self.rest < self.raw.size:
             async for chunk in self.raw.window(self.rest, self.raw.size - self.rest).stream():
                 yield chunk

@@ -3,10 +3,9 @@
 import pytest
 
 from mailwarden.analysis.engines.rspamd import linked_hosts
-from mailwarden.analysis.pipeline.allowlist_rescan import AllowlistRescan
 from mailwarden.analysis.pipeline.collector import Collected
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
-from mailwarden.guard.list_lookup import ListLookup
+from mailwarden.guard.list_lookup import AllowlistRescan, ListLookup
 from mailwarden.lists.lookup import EVERYTHING, ActingLists
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope

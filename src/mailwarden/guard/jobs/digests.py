@@ -26,7 +26,7 @@ from msgspec import Struct
 from mailwarden.access.tenants import TenantDirectory
 from mailwarden.guard.config import DigestSettings
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.next_hop import NO_ANSWER, NextHop, NotTaken
+from mailwarden.guard.smtp.next_hop import NO_ANSWER, DeliveryFailed, NextHop
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.quarantine.digest import (
@@ -261,7 +261,7 @@ class Digests:
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
                 await self._send(digest)
-        except NotTaken as failure:
+        except DeliveryFailed as failure:
             if failure.reply == NO_ANSWER and self._may_wait(turn):
                 await self._store.give_back(ALL, turn)
                 self._counted.labels("waits").inc()

@@ -37,7 +37,7 @@ _WORD = re.compile(r"([A-Za-z]{1,10})=([\x21-\x2a\x2c-\x7e\x80-\U0010ffff]|\+[0-
 _CODED = re.compile(r"\+([0-9A-Fa-f]{2})")
 
 
-class Refusal(Exception):
+class Rejection(Exception):
     """A rejected command, with its reply; `hang_up` ends the session."""
 
     def __init__(self, reply: str, *, hang_up: bool = False) -> None:
@@ -65,12 +65,12 @@ def read_sender(argument: str | None, max_size: int) -> Sender:
     given = _read_parameters(rest, _OF_SENDER)
     size = given.get("SIZE", "0")
     if not size.isdecimal() or len(size) > 20:
-        raise Refusal("501 5.5.4 SIZE is a number")
+        raise Rejection("501 5.5.4 SIZE is a number")
     if int(size) > max_size:
-        raise Refusal(f"552 5.3.4 Messages over {max_size} bytes are not taken")
+        raise Rejection(f"552 5.3.4 Messages over {max_size} bytes are not taken")
     body = given.get("BODY", "7BIT").upper()
     if body not in ("7BIT", "8BITMIME"):
-        raise Refusal("501 5.5.4 BODY is 7BIT or 8BITMIME")
+        raise Rejection("501 5.5.4 BODY is 7BIT or 8BITMIME")
     utf8 = "SMTPUTF8" in given
     _require_ascii(address, utf8)
     return Sender(address, int(size), body == "8BITMIME", utf8, _notification(given))
@@ -80,31 +80,31 @@ def read_recipient(argument: str | None, *, utf8: bool) -> Recipient:
     """Parse the argument of RCPT."""
     address, rest = _read_path(argument, "TO:", "501 5.5.4 Syntax: RCPT TO:<address>")
     if not address:
-        raise Refusal("501 5.1.3 A recipient is needed")
+        raise Rejection("501 5.1.3 A recipient is needed")
     _require_ascii(address, utf8)
     if not _RECIPIENT.fullmatch(address) and address.lower() != "postmaster":
-        raise Refusal("553 5.1.3 A recipient is written local@domain")
+        raise Rejection("553 5.1.3 A recipient is written local@domain")
     return Recipient(address, _notification(_read_parameters(rest, _OF_RECIPIENT)))
 
 
 def _read_path(argument: str | None, keyword: str, syntax: str) -> tuple[str, str]:
     """Split an argument into the address and the rest; Postfix forwards addresses with or without brackets."""
     if argument is None or argument[: len(keyword)].upper() != keyword:
-        raise Refusal(syntax)
+        raise Rejection(syntax)
     text = argument[len(keyword) :].lstrip(" ")
     bracket = text.startswith("<")
     found = _ADDRESS.match(text, 1 if bracket else 0)
     address, rest = (found.group(), text[found.end() :]) if found else ("", text)
     if bracket:
         if not rest.startswith(">"):
-            raise Refusal("553 5.1.3 The address cannot be read")
+            raise Rejection("553 5.1.3 The address cannot be read")
         rest = rest[1:]
     elif not address:
-        raise Refusal(syntax)
+        raise Rejection(syntax)
     if rest and not rest.startswith(" "):
-        raise Refusal("553 5.1.3 The address cannot be read")
+        raise Rejection("553 5.1.3 The address cannot be read")
     if len(address) > MAX_ADDRESS or _CONTROL.search(address):
-        raise Refusal("553 5.1.3 The address cannot be read")
+        raise Rejection("553 5.1.3 The address cannot be read")
     if address.startswith("@"):  # a source route, which is obsolete (RFC 5321, appendix C)
         address = address.partition(":")[2]
     return address, rest
@@ -115,12 +115,12 @@ def _read_parameters(text: str, known: frozenset[str]) -> Mapping[str, str]:
     for word in text.split():
         found = _PARAMETER.fullmatch(word)
         if found is None:
-            raise Refusal("501 5.5.4 A parameter cannot be read")
+            raise Rejection("501 5.5.4 A parameter cannot be read")
         name, value = found[1].upper(), found[2]
         if name not in known:
-            raise Refusal("555 5.5.4 A parameter is not known here")
+            raise Rejection("555 5.5.4 A parameter is not known here")
         if name in given or (value is None) != (name in _FLAGS):
-            raise Refusal("501 5.5.4 A parameter is there twice, or lacks its value")
+            raise Rejection("501 5.5.4 A parameter is there twice, or lacks its value")
         given[name] = value or ""
     return given
 
@@ -132,7 +132,7 @@ def _notification(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _require_ascii(address: str, utf8: bool) -> None:
     if not utf8 and not address.isascii():
-        raise Refusal("553 5.6.7 An address outside ASCII needs SMTPUTF8")
+        raise Rejection("553 5.6.7 An address outside ASCII needs SMTPUTF8")
 
 
 class Forwarded(Struct, frozen=True):
@@ -149,7 +149,7 @@ class Forwarded(Struct, frozen=True):
             name, value = _read_word(word)
             words[name] = value
         if not argument or not argument.strip():
-            raise Refusal("501 5.5.4 Syntax: XFORWARD attribute=value ...")
+            raise Rejection("501 5.5.4 Syntax: XFORWARD attribute=value ...")
         address, helo = _value(words.get("ADDR")), _value(words.get("HELO"))
         return Forwarded(_read_address(address), helo, tuple(words.items()))
 
@@ -157,11 +157,11 @@ class Forwarded(Struct, frozen=True):
 def _read_word(word: str) -> tuple[str, str]:
     found = _WORD.fullmatch(word)
     if found is None or found[1].upper() not in ATTRIBUTES or len(word) > 4 * MAX_XFORWARD_VALUE:
-        raise Refusal("501 5.5.4 An attribute of XFORWARD cannot be read")
+        raise Rejection("501 5.5.4 An attribute of XFORWARD cannot be read")
     value = word.partition("=")[2]
     decoded = decode_xtext(value)
     if len(decoded) > MAX_XFORWARD_VALUE or _CONTROL.search(decoded):
-        raise Refusal("501 5.5.4 An attribute of XFORWARD cannot be read")
+        raise Rejection("501 5.5.4 An attribute of XFORWARD cannot be read")
     return found[1].upper(), value
 
 
@@ -185,4 +185,4 @@ def _read_address(text: str | None) -> str | None:
     try:
         return str(ipaddress.ip_address(bare)) if "%" not in bare else None
     except ValueError:
-        raise Refusal("501 5.5.4 ADDR of XFORWARD is not an address") from None
+        raise Rejection("501 5.5.4 ADDR of XFORWARD is not an address") from None

@@ -6,7 +6,7 @@ message.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 from mailwarden.errors import MailwardenError
 from mailwarden.guard.result_headers import Cleaned, ResultSeal, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
-from mailwarden.guard.smtp.next_hop import Connection, NextHop, NotTaken
+from mailwarden.guard.smtp.next_hop import Connection, DeliveryFailed, NextHop
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.shared_answer import answered_together
@@ -26,7 +26,7 @@ from mailwarden.telemetry.metrics import Metrics
 DELIVERY_TIMEOUTS = 3  # times `nextHopTimeout`: the longest time for one whole message
 TOO_SLOW = "451 4.4.2 The next hop is too slow; try again later"
 UNDECIDED = "451 4.7.1 The message could not be judged; try again later"
-NOT_KEPT = "451 4.7.1 The message must be held, and guard has no quarantine; try again later"
+NO_QUARANTINE = "451 4.7.1 The message must be held, and guard has no quarantine; try again later"
 NOT_HELD = "451 4.3.0 The message could not be held; try again later"
 
 log = get_logger(__name__)
@@ -90,20 +90,20 @@ class Delivery:
         if bounced:  # all parts: see `settle`
             return self._answer("bounced", _bounce(bounced[0].finished), done=True)
         if held and self._writer is None:
-            return self._answer("not_kept", f"{NOT_KEPT} ({held[0].finished.ggrid})", done=True)
+            return self._answer("not_kept", f"{NO_QUARANTINE} ({held[0].finished.ggrid})", done=True)
         delivered = [part for part in parts if part.decision is Decision.DELIVER]
         try:
-            said = await self._do(held, delivered, sender, forwarded, raw)
+            reply_text = await self._do(held, delivered, sender, forwarded, raw)
         except NotHeld:
             return self._answer("not_held", NOT_HELD, done=False)
-        except NotTaken as failure:
+        except DeliveryFailed as failure:
             return self._not_delivered(failure)
         except TimeoutError:
             return self._too_slow()
-        outcome = "delivered" if said else "quarantined" if held else "dropped"
-        return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {said}".rstrip(), done=True)
+        outcome = "delivered" if reply_text else "quarantined" if held else "dropped"
+        return self._answer(outcome, f"250 2.0.0 Ok: {parts[0].finished.ggrid} {reply_text}".rstrip(), done=True)
 
-    async def pass_on(
+    async def forward_released(
         self, recipients: Sequence[Recipient], sender: Sender, forwarded: Forwarded, raw: Spooled
     ) -> Answer:
         """Forward a released message, which was judged before; it gets no result fields."""
@@ -111,14 +111,14 @@ class Delivery:
         try:
             async with asyncio.timeout(DELIVERY_TIMEOUTS * self._hop.timeout):
                 connection = await self._hop.prepare(sender, recipients, forwarded, message.size)
-                said = (await self._hop.send(connection, message.stream())).text
-        except NotTaken as failure:
+                reply_text = (await self._hop.send(connection, message.stream())).text
+        except DeliveryFailed as failure:
             return self._not_delivered(failure)
         except TimeoutError:
             return self._too_slow()
-        return self._answer("passed", f"250 2.0.0 Ok: {said}".rstrip(), done=True)
+        return self._answer("passed", f"250 2.0.0 Ok: {reply_text}".rstrip(), done=True)
 
-    async def _keep_all(self, parts: Sequence[Part], raw: Spooled) -> None:
+    async def _hold_all(self, parts: Sequence[Part], raw: Spooled) -> None:
         for part in parts:
             assert self._writer is not None
             try:
@@ -140,7 +140,7 @@ class Delivery:
         than one in a mailbox.
         """
         if not delivered:
-            await self._keep_all(held, raw)
+            await self._hold_all(held, raw)
             return ""
         message, waiting = clean(raw), list[tuple[Connection, bytes]]()
         clock = asyncio.get_running_loop().time
@@ -153,7 +153,7 @@ class Delivery:
                     waiting.append((await self._hop.prepare(sender, part.recipients, forwarded, size), fields))
                 left = (timeout.when() or 0.0) - clock()
                 timeout.reschedule(None)  # the quarantine has its own time
-                await self._keep_all(held, raw)
+                await self._hold_all(held, raw)
                 timeout.reschedule(clock() + left)
                 return await self._send(waiting, message)
         finally:
@@ -162,18 +162,18 @@ class Delivery:
 
     async def _send(self, waiting: list[tuple[Connection, bytes]], message: Cleaned) -> str:
         """Send the data of each part in order."""
-        said = ""
+        reply_text = ""
         try:
             while waiting:
                 connection, fields = waiting.pop(0)
-                said = (await self._hop.send(connection, _stream(fields, message))).text or "taken"
-        except NotTaken:
-            if said:  # a retry delivers a part twice, which is better than not at all
+                reply_text = (await self._hop.send(connection, message.stream(fields))).text or "taken"
+        except DeliveryFailed:
+            if reply_text:  # a retry delivers a part twice, which is better than not at all
                 self.count("delivered_in_part")
             raise
-        return said
+        return reply_text
 
-    def _not_delivered(self, failure: NotTaken) -> Answer:
+    def _not_delivered(self, failure: DeliveryFailed) -> Answer:
         # The code alone: the text of a next hop may contain an address.
         log.warning("not_delivered", code=failure.reply[:9], cause=type(failure.__cause__).__name__)
         return self._answer("not_delivered", failure.reply, done=False)
@@ -188,12 +188,6 @@ class Delivery:
     def _answer(self, outcome: str, reply: str, *, done: bool) -> Answer:
         self.count(outcome)
         return Answer(reply, done)
-
-
-async def _stream(fields: bytes, message: Cleaned) -> AsyncIterator[bytes]:
-    yield fields
-    async for chunk in message.stream():
-        yield chunk
 
 
 def _bounce(finished: FinishedRequest) -> str:

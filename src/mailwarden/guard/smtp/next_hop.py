@@ -27,7 +27,7 @@ XFORWARD_WORDS = 400  # bytes of attributes in one XFORWARD command; a line has 
 _LINE = re.compile(rb"([2-5]\d\d)(?:([ -])([^\r\n]*))?\r?\n")
 
 
-class NotTaken(Exception):
+class DeliveryFailed(Exception):
     """The next hop did not accept a message; `reply` is the reply for the client."""
 
     def __init__(self, reply: str) -> None:
@@ -44,10 +44,10 @@ class Reply(Struct, frozen=True):
         """Return the last line, safe to repeat."""
         return "".join(character for character in self.lines[-1] if " " <= character <= "~")[:300]
 
-    def refusal(self) -> NotTaken:
+    def rejection(self) -> DeliveryFailed:
         code = self.code if self.code >= 400 and self.code != 421 else 451  # 421 would end guard's own session
         text = self.text if re.match(r"[45]\.\d+\.\d+ ", self.text) else f"{code // 100}.0.0 {self.text}"
-        return NotTaken(f"{code} {text}")
+        return DeliveryFailed(f"{code} {text}")
 
 
 class NextHop:
@@ -62,7 +62,7 @@ class NextHop:
     async def prepare(
         self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int
     ) -> "Connection":
-        """Return a connection on which the next hop waits for the data, or raise NotTaken."""
+        """Return a connection on which the next hop waits for the data, or raise DeliveryFailed."""
         used = self._take_idle()
         if used is not None:
             with suppress(ConnectionError):  # the next hop closed the idle connection: retry on a new one
@@ -70,7 +70,7 @@ class NextHop:
         try:
             return await self._begin(Connection(self.timeout), sender, recipients, forwarded, size)
         except ConnectionError as error:
-            raise NotTaken(NO_ANSWER) from error
+            raise DeliveryFailed(NO_ANSWER) from error
 
     async def _begin(
         self,
@@ -89,7 +89,7 @@ class NextHop:
             raise
         except OSError as error:
             connection.close()
-            raise NotTaken(NO_ANSWER) from error
+            raise DeliveryFailed(NO_ANSWER) from error
         except BaseException:
             connection.close()
             raise
@@ -101,13 +101,13 @@ class NextHop:
             reply = await connection.send(message)
         except OSError as error:
             connection.close()
-            raise NotTaken("451 4.4.2 The next hop did not say whether it has the message") from error
+            raise DeliveryFailed("451 4.4.2 The next hop did not say whether it has the message") from error
         except BaseException:
             connection.close()
             raise
         if reply.code >= 300:
             connection.close()
-            raise reply.refusal()
+            raise reply.rejection()
         if len(self._idle) < MAX_IDLE:
             self._idle.append((time.monotonic(), connection))
         else:
@@ -146,12 +146,12 @@ class Connection:
             self._reader, self._writer = await asyncio.open_connection(*address, limit=4_096)
         greeting = await self._expect()
         if greeting.code >= 300:
-            raise greeting.refusal()
+            raise greeting.rejection()
         hello = await self._ask(f"EHLO {name}")
         self._offers = {key.upper(): rest for key, _, rest in (line.partition(" ") for line in hello.lines[1:])}
 
     async def begin(self, sender: Sender, recipients: Sequence[Recipient], forwarded: Forwarded, size: int) -> None:
-        """Send the envelope and DATA; raise NotTaken if any command is rejected."""
+        """Send the envelope and DATA; raise DeliveryFailed if any command is rejected."""
         commands = [
             *(f"XFORWARD {words}" for words in self._forwardable(forwarded)),
             f"MAIL FROM:<{sender.address}>{self._parameters(sender, size)}",
@@ -159,19 +159,19 @@ class Connection:
             "DATA",
         ]
         together = PIPELINED if "PIPELINING" in self._offers else 1
-        refusals: list[Reply] = []
+        rejections: list[Reply] = []
         for start in range(0, len(commands), together):
             group = commands[start : start + together]
             # If a recipient is rejected and DATA is accepted, closing the connection leaves the message undelivered.
             self._in_data = group[-1] == "DATA"
             await self._say("".join(f"{command}\r\n" for command in group))
             replies = [await self._expect() for _ in group]
-            refusals += [reply for reply in replies if not 200 <= reply.code < 400]
-            if refusals and (together == 1 or self._in_data):
+            rejections += [reply for reply in replies if not 200 <= reply.code < 400]
+            if rejections and (together == 1 or self._in_data):
                 # A temporary rejection asks for a retry; only permanent rejections alone reject the message.
-                raise next((reply for reply in refusals if reply.code < 500), refusals[0]).refusal()
+                raise next((reply for reply in rejections if reply.code < 500), rejections[0]).rejection()
         if replies[-1].code != 354:
-            raise replies[-1].refusal()
+            raise replies[-1].rejection()
 
     async def send(self, message: AsyncIterator[bytes]) -> Reply:
         """Send the data with dots at line starts doubled (RFC 5321, section 4.5.2), and return the reply."""
@@ -211,7 +211,7 @@ class Connection:
         """Return the parameters of MAIL; a next hop without a needed extension is a configuration error."""
         for needed, offer in ((sender.eight_bit, "8BITMIME"), (sender.utf8, "SMTPUTF8")):
             if needed and offer not in self._offers:
-                raise NotTaken(f"451 4.3.5 The next hop does not support {offer}")
+                raise DeliveryFailed(f"451 4.3.5 The next hop does not support {offer}")
         words = [f"SIZE={size}"] if "SIZE" in self._offers else []
         words += ["BODY=8BITMIME"] if sender.eight_bit else []
         words += ["SMTPUTF8"] if sender.utf8 else []
@@ -236,7 +236,7 @@ class Connection:
         await self._say(f"{command}\r\n")
         reply = await self._expect()
         if reply.code >= 300:
-            raise reply.refusal()
+            raise reply.rejection()
         return reply
 
     async def _expect(self) -> Reply:

@@ -8,7 +8,7 @@ bare CR or LF is rejected anywhere, because two programs that disagree about it 
 import asyncio
 
 from mailwarden.errors import Overloaded
-from mailwarden.guard.smtp.commands import Refusal
+from mailwarden.guard.smtp.commands import Rejection
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.telemetry.logs import get_logger
 
@@ -45,19 +45,19 @@ class SmtpReader:
         return bool(self._held)
 
     async def read_command(self) -> bytes:
-        """Return one command with its CR LF, or raise the Refusal that ends the session."""
+        """Return one command with its CR LF, or raise the Rejection that ends the session."""
         try:
             async with asyncio.timeout(self._command_seconds):
                 while (end := self._held.find(b"\n")) < 0 and len(self._held) <= MAX_COMMAND:
                     self._held += await self._more()
         except TimeoutError:
-            raise Refusal(SLOW_COMMAND, hang_up=True) from None
+            raise Rejection(SLOW_COMMAND, hang_up=True) from None
         if end < 0 or end >= MAX_COMMAND:
-            raise Refusal("500 5.5.6 The line is too long", hang_up=True)
+            raise Rejection("500 5.5.6 The line is too long", hang_up=True)
         line = bytes(self._held[: end + 1])
         del self._held[: end + 1]
         if not line.endswith(b"\r\n") or line.count(b"\r") != 1 or b"\0" in line:
-            raise Refusal("500 5.5.2 A command ends with CR LF and holds no other", hang_up=True)
+            raise Rejection("500 5.5.2 A command ends with CR LF and holds no other", hang_up=True)
         return line
 
     async def read_message(self, writer: SpoolWriter, max_size: int, seconds: float) -> Spooled:
@@ -68,19 +68,19 @@ class SmtpReader:
             async with asyncio.timeout(seconds) as timeout:
                 while (end := tail.find(END)) < 0:
                     cut = _safe_cut(tail)
-                    sound = message.refusal is None
+                    sound = message.rejection is None
                     await message.take(bytes(tail[:cut]))
                     del tail[:cut]
                     message.detect_bare(tail)
-                    if sound and message.refusal is not None:
+                    if sound and message.rejection is not None:
                         timeout.reschedule(asyncio.get_running_loop().time() + min(DOOMED_SECONDS, seconds))
                     tail += await self._more()
                 await message.take(bytes(tail[: end + 2]))
                 self._held += tail[end + len(END) :]
                 return await message.finish()
         except TimeoutError:
-            reply = SLOW_DATA if message.refusal is None else message.refusal.reply
-            raise Refusal(reply, hang_up=True) from None
+            reply = SLOW_DATA if message.rejection is None else message.rejection.reply
+            raise Rejection(reply, hang_up=True) from None
         finally:
             writer.discard()
 
@@ -101,12 +101,12 @@ class _Message:
         self._writer = writer
         self._max_size = max_size
         self._size = -2  # the two bytes before the first line do not belong to the message
-        self.refusal: Refusal | None = None
+        self.rejection: Rejection | None = None
 
     async def take(self, piece: bytes) -> None:
         """Add a piece that does not begin or end between CR and LF."""
         self.detect_bare(piece)
-        if not piece or self.refusal is not None:
+        if not piece or self.rejection is not None:
             return
         plain = piece.replace(b"\r\n.", b"\r\n")
         if self._size < 0:
@@ -114,31 +114,31 @@ class _Message:
             self._size = 0
         self._size += len(plain)
         if self._size > self._max_size:
-            self.refusal = Refusal(TOO_LARGE)
+            self.rejection = Rejection(TOO_LARGE)
             return
         try:
             await self._writer.write(plain)
         except Overloaded as error:
-            self.refusal = _no_room(error)
+            self.rejection = _no_room(error)
 
     def detect_bare(self, text: bytes | bytearray) -> None:
         """Reject the message if it has a bare CR or LF; a CR at the very end may still get its LF."""
         ends = text.count(b"\r\n")
         if text.count(b"\n") != ends or text.count(b"\r") - text.endswith(b"\r") != ends:
-            self.refusal = self.refusal or Refusal(STRAY, hang_up=True)
+            self.rejection = self.rejection or Rejection(STRAY, hang_up=True)
 
     async def finish(self) -> Spooled:
-        if self.refusal is not None:
-            raise self.refusal
+        if self.rejection is not None:
+            raise self.rejection
         try:
             return await self._writer.finish()
         except Overloaded as error:
             raise _no_room(error) from None
 
 
-def _no_room(error: Overloaded) -> Refusal:
+def _no_room(error: Overloaded) -> Rejection:
     log.warning("no_room_in_spool", sentence=error.message)
-    return Refusal(NO_ROOM)
+    return Rejection(NO_ROOM)
 
 
 def _safe_cut(tail: bytearray) -> int:

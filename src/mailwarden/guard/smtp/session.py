@@ -17,16 +17,16 @@ from uuid import UUID
 import structlog
 
 from mailwarden.errors import MailwardenError
+from mailwarden.guard.config import Smtp
 from mailwarden.guard.smtp.commands import (
     ATTRIBUTES,
     Forwarded,
     Recipient,
-    Refusal,
+    Rejection,
     Sender,
     read_recipient,
     read_sender,
 )
-from mailwarden.guard.smtp.config import Smtp
 from mailwarden.guard.smtp.reader import ClientGone, SmtpReader
 from mailwarden.model.tenant import Assignment
 from mailwarden.serving.spool import Spooled, SpoolWriter
@@ -50,7 +50,7 @@ class Transaction:
     def __init__(self) -> None:
         self.forwarded = Forwarded()
         self.sender: Sender | None = None
-        self.refusal: Refusal | None = None  # of MAIL; the commands pipelined behind it get the same reply
+        self.rejection: Rejection | None = None  # of MAIL; the commands pipelined behind it get the same reply
         self.recipients: list[Recipient] = []
         self.assigned: dict[str, Assignment] = {}  # the tenant of each address
         self.tenants: dict[UUID, list[Recipient]] = {}
@@ -64,7 +64,7 @@ class Receiver(Protocol):
     stopping: bool
 
     def require_room(self) -> None:
-        """Raise Refusal while messages are rejected for load: at MAIL already, before the client sends more."""
+        """Raise Rejection while messages are rejected for load: at MAIL already, before the client sends more."""
 
     def assign(self, recipient: str) -> Assignment: ...
 
@@ -125,9 +125,9 @@ class SmtpSession:
             verb, argument = _split(await self._reader.read_command())
             async with asyncio.timeout(self._deadline):
                 return await self._COMMANDS.get(verb, SmtpSession._unknown)(self, argument)
-        except Refusal as refusal:
-            self._ending |= refusal.hang_up
-            return refusal.reply
+        except Rejection as rejection:
+            self._ending |= rejection.hang_up
+            return rejection.reply
         except ClientGone:
             raise
         except MailwardenError as error:
@@ -162,7 +162,7 @@ class SmtpSession:
     async def _ehlo(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.1; the reply has no enhanced code (RFC 2034, section 4)."""
         if not argument:
-            raise Refusal("501 5.5.4 Syntax: EHLO hostname")
+            raise Rejection("501 5.5.4 Syntax: EHLO hostname")
         self._greet()
         size = self._receiver.settings.max_message_size
         offers = ("PIPELINING", f"SIZE {size}", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "DSN")
@@ -171,7 +171,7 @@ class SmtpSession:
 
     async def _helo(self, argument: str | None) -> str:
         if not argument:
-            raise Refusal("501 5.5.4 Syntax: HELO hostname")
+            raise Rejection("501 5.5.4 Syntax: HELO hostname")
         self._greet()
         return f"250 {self._hostname}"
 
@@ -184,7 +184,7 @@ class SmtpSession:
         """Postfix's XFORWARD_README: before MAIL, for the one message that follows."""
         self._require_hello()
         if self._transaction.sender is not None:
-            raise Refusal("503 5.5.1 XFORWARD comes before MAIL")
+            raise Rejection("503 5.5.1 XFORWARD comes before MAIL")
         self._transaction.forwarded = self._transaction.forwarded.extended_by(argument)
         return "250 2.0.0 Ok"
 
@@ -193,29 +193,29 @@ class SmtpSession:
         self._require_hello()
         transaction = self._transaction
         if transaction.sender is not None:
-            raise Refusal("503 5.5.1 One MAIL for one message")
+            raise Rejection("503 5.5.1 One MAIL for one message")
         sender = read_sender(argument, self._receiver.settings.max_message_size)
         try:
             self._receiver.require_room()
-        except Refusal as refusal:
-            transaction.refusal = refusal
+        except Rejection as rejection:
+            transaction.rejection = rejection
             raise
-        transaction.sender, transaction.refusal = sender, None
+        transaction.sender, transaction.rejection = sender, None
         return "250 2.1.0 Ok"
 
     async def _rcpt(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.3; 452 for too many recipients: section 4.5.3.1.10."""
         transaction = self._transaction
         if transaction.sender is None:
-            raise transaction.refusal or Refusal("503 5.5.1 MAIL comes before RCPT")
+            raise transaction.rejection or Rejection("503 5.5.1 MAIL comes before RCPT")
         if len(transaction.recipients) >= self._receiver.settings.max_recipients:
-            raise Refusal(f"452 4.5.3 At most {self._receiver.settings.max_recipients} recipients at once")
+            raise Rejection(f"452 4.5.3 At most {self._receiver.settings.max_recipients} recipients at once")
         recipient = read_recipient(argument, utf8=transaction.sender.utf8)
         # An address that is named twice keeps its first tenant, even if the domain has changed hands since.
         assignment = transaction.assigned.get(recipient.address) or self._receiver.assign(recipient.address)
         tenants = transaction.tenants
         if assignment.tenant not in tenants and len(tenants) >= MAX_TENANTS:
-            raise Refusal(f"452 4.5.3 Recipients of at most {MAX_TENANTS} tenants at once")
+            raise Rejection(f"452 4.5.3 Recipients of at most {MAX_TENANTS} tenants at once")
         transaction.assigned[recipient.address] = assignment
         tenants.setdefault(assignment.tenant, []).append(recipient)
         transaction.recipients.append(recipient)
@@ -224,18 +224,18 @@ class SmtpSession:
     async def _data(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.4."""
         if not self._transaction.recipients:
-            raise self._transaction.refusal or Refusal("503 5.5.1 RCPT comes before DATA")
+            raise self._transaction.rejection or Rejection("503 5.5.1 RCPT comes before DATA")
         if argument:
-            raise Refusal("501 5.5.4 Syntax: DATA")
+            raise Rejection("501 5.5.4 Syntax: DATA")
         if self._reader.pending:  # DATA ends a pipelined group: the client waits for 354 (RFC 2920, section 3.1)
-            raise Refusal("503 5.5.1 DATA is not answered yet, and more has come", hang_up=True)
+            raise Rejection("503 5.5.1 DATA is not answered yet, and more has come", hang_up=True)
         self.busy = True
         try:
             self._receiver.require_room()  # there may be no room left since MAIL
             raw = await self._receive()
             try:
                 if raw.size == 0:
-                    raise Refusal("554 5.6.0 The message is empty")
+                    raise Rejection("554 5.6.0 The message is empty")
                 return await self._receiver.take(self._transaction, raw)
             finally:
                 raw.close()
@@ -248,14 +248,14 @@ class SmtpSession:
         """Send 354 and read the message.
 
         Security: any failure before the end of the message ends the session. The next line would otherwise be a line of
-        the message, executed as a command (SMTP smuggling). A Refusal comes after the end, or ends the session itself.
+        the message, executed as a command (SMTP smuggling). A Rejection comes after the end, or ends the session.
         """
         settings = self._receiver.settings
         writer = self._receiver.spool()
         await self._send("354 End data with <CR><LF>.<CR><LF>")
         try:
             return await self._reader.read_message(writer, settings.max_message_size, settings.data_timeout / 1000)
-        except Refusal:
+        except Rejection:
             raise
         except BaseException:
             self._ending = True
@@ -264,7 +264,7 @@ class SmtpSession:
     async def _rset(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.5."""
         if argument:
-            raise Refusal("501 5.5.4 Syntax: RSET")
+            raise Rejection("501 5.5.4 Syntax: RSET")
         self._transaction = Transaction()
         return "250 2.0.0 OK"
 
@@ -273,7 +273,7 @@ class SmtpSession:
         return "252 2.5.2 The next hop knows the mailboxes"
 
     async def _expn(self, _: str | None) -> str:
-        raise Refusal("502 5.5.1 EXPN is not offered")
+        raise Rejection("502 5.5.1 EXPN is not offered")
 
     async def _help(self, _: str | None) -> str:
         return "214 2.0.0 docs/smtp.md"
@@ -285,24 +285,24 @@ class SmtpSession:
     async def _quit(self, argument: str | None) -> str:
         """RFC 5321, section 4.1.1.10."""
         if argument:
-            raise Refusal("501 5.5.4 Syntax: QUIT")
+            raise Rejection("501 5.5.4 Syntax: QUIT")
         self._ending = True
         return "221 2.0.0 Bye"
 
     async def _auth(self, _: str | None) -> str:
-        raise Refusal("502 5.5.1 AUTH is not offered")
+        raise Rejection("502 5.5.1 AUTH is not offered")
 
     async def _starttls(self, _: str | None) -> str:
-        raise Refusal("502 5.5.1 STARTTLS is not offered")
+        raise Rejection("502 5.5.1 STARTTLS is not offered")
 
     async def _unknown(self, _: str | None) -> str:
         """RFC 5321, section 4.2.4: 500 for a command that the server does not recognise."""
         self._unrecognised += 1
-        raise Refusal("500 5.5.2 Error: command not recognized")
+        raise Rejection("500 5.5.2 Error: command not recognized")
 
     def _require_hello(self) -> None:
         if not self._greeted:
-            raise Refusal(_NO_HELLO)
+            raise Rejection(_NO_HELLO)
 
     _COMMANDS: ClassVar[Mapping[str, Callable[["SmtpSession", str | None], Awaitable[str]]]] = {
         "EHLO": _ehlo,
@@ -329,5 +329,5 @@ def _split(line: bytes) -> tuple[str, str | None]:
     """
     verb, _, argument = line.removesuffix(b"\r\n").partition(b" ")
     if not verb or not verb.isascii():
-        raise Refusal(_SYNTAX)
+        raise Rejection(_SYNTAX)
     return verb.decode("ascii").upper(), argument.strip().decode("utf-8", "surrogateescape") or None

@@ -1,12 +1,16 @@
-"""The scan source `smtp`: receives messages from Postfix, scans them, carries out the decision, and then replies.
+"""The scan source `smtp`: its port, and each message from Postfix: scanned, carried out, and then answered.
 
 Security: only the networks of `clients` may connect. The reply is 451 4.3.2 on Overloaded, 451 on EngineUnavailable and
 any other error, and 421 while guard stops: Postfix keeps the message each time and retries.
 """
 
+import asyncio
+import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import structlog
 from msgspec.structs import replace
@@ -15,25 +19,32 @@ from mailwarden.access.tenants import TenantDirectory, grouped
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.errors import EngineUnavailable, Overloaded
 from mailwarden.guard.admission import Admission
+from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.jobs.quarantine import start_quarantine
 from mailwarden.guard.processing import Examined, GuardRequest, Processing
 from mailwarden.guard.result_headers import ResultSeal
-from mailwarden.guard.smtp.commands import Refusal
-from mailwarden.guard.smtp.config import Smtp as Settings
+from mailwarden.guard.smtp.commands import Rejection
 from mailwarden.guard.smtp.delivery import DELIVERY_TIMEOUTS, UNDECIDED, Delivery, Part, answered, settle
-from mailwarden.guard.smtp.listener import SmtpListener, greeting_name
 from mailwarden.guard.smtp.next_hop import NextHop
-from mailwarden.guard.smtp.session import Transaction
+from mailwarden.guard.smtp.reader import PIECE
+from mailwarden.guard.smtp.session import STOPPING, Receiver, SmtpSession, Transaction
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
+from mailwarden.serving.server import open_port
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from mailwarden.settings.networks import Networks, peer_address
+from mailwarden.telemetry.logs import get_logger
+from mailwarden.telemetry.metrics import Metrics
 
 BEING_DELIVERED = "451 4.3.0 This released message is already being delivered; try again later"
 CLAIM_MARGIN = 60.0  # seconds beyond the longest delivery in which no other session may take the same release token
 FULL = "451 4.3.2 Too many messages are in processing; try again"
+SLACK_SECONDS = 60.0
+
+log = get_logger(__name__)
 
 
 class Smtp:
@@ -77,9 +88,9 @@ class Smtp:
         try:
             claimed = await self._tokens.claim(raw, [each.address for each in transaction.recipients])
         except TokenInUse:
-            raise Refusal(BEING_DELIVERED) from None
+            raise Rejection(BEING_DELIVERED) from None
         if claimed is not None:  # a released message, which was judged before
-            answer = await self._delivery.pass_on(
+            answer = await self._delivery.forward_released(
                 transaction.recipients, transaction.sender, transaction.forwarded, raw
             )
             await (self._tokens.spend(claimed) if answer.done else self._tokens.give_back(claimed))
@@ -90,7 +101,7 @@ class Smtp:
         except Overloaded:
             raise self._full() from None
         except EngineUnavailable:
-            raise Refusal(UNDECIDED) from None
+            raise Rejection(UNDECIDED) from None
         parts = settle([Part(each.finished, transaction.tenants[each.finished.tenant]) for each in examined])
         answer = await self._delivery.carry_out(parts, transaction.sender, transaction.forwarded, raw)
         if answer.done:  # otherwise the client retries, and history stores the result of the retry
@@ -100,9 +111,9 @@ class Smtp:
                     self._processing.keep(replace(each, finished=part.finished))
         return answer.reply
 
-    def _full(self) -> Refusal:
+    def _full(self) -> Rejection:
         self._delivery.count("full")
-        return Refusal(FULL)
+        return Rejection(FULL)
 
     async def _examine(self, transaction: Transaction, raw: Spooled) -> Sequence[Examined]:
         """Scan the message once for the recipients of each tenant."""
@@ -168,3 +179,137 @@ async def open_smtp(context: GuardContext, guard: str) -> AsyncIterator[Callable
         stack.push_async_callback(listener.stop, config.shutdown_grace_period / 1000)
         await listener.start()
         yield listener.close
+
+
+class SmtpListener:
+    """The port: the clients that may connect, how many at once, and an orderly stop."""
+
+    def __init__(self, receiver: Receiver, hostname: str, analysis_timeout: float, metrics: Metrics) -> None:
+        """Serve on behalf of the receiver, whose analysis of a message takes up to `analysis_timeout` seconds."""
+        settings = receiver.settings
+        self.receiver = receiver
+        self.hostname = hostname
+        # Longer than everything one command may take: a backstop in case another timeout fails.
+        waits = settings.command_timeout + settings.data_timeout + 4 * settings.next_hop_timeout
+        self.deadline = waits / 1000 + analysis_timeout + SLACK_SECONDS
+        self._networks = Networks.of(settings.clients)
+        self._connections: set[SmtpConnection] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._stopped_at = 0.0
+        self._server: asyncio.Server | None = None
+        metrics.gauge("smtp_sessions", "SMTP sessions open.").set_function(lambda: len(self._connections))
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def start(self) -> None:
+        listen = self.receiver.settings.listen
+        self._server = await open_port(lambda: SmtpConnection(self), listen)
+        log.info("listening", host=listen.host, port=self.port, source=self.receiver.name)
+
+    def close(self) -> None:
+        """Accept no new message: idle clients get 421, and running transactions are completed."""
+        if self.receiver.stopping:
+            return
+        self.receiver.stopping = True
+        self._stopped_at = time.monotonic()
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.leave()
+
+    async def stop(self, grace: float) -> None:
+        """Wait for running transactions until the grace period is over, counted from `close`."""
+        self.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(self._stopped_at + grace - time.monotonic(), 0.0)):
+                await self._empty.wait()
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    def admit(self, connection: "SmtpConnection", address: str) -> str | None:
+        """Count a connection and return None, or return the reply that rejects it."""
+        client = peer_address(address)
+        if client is None or client not in self._networks:
+            log.warning("smtp_client_refused", client=address)
+            return "554 5.7.1 Client not allowed"  # RFC 5321, section 3.1: 554 in place of 220
+        if self.receiver.stopping:
+            return STOPPING
+        if len(self._connections) >= self.receiver.settings.max_connections:
+            return "421 4.3.2 Too many sessions; try again"
+        self._connections.add(connection)
+        self._empty.clear()
+        return None
+
+    def forget(self, connection: "SmtpConnection") -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+
+class SmtpConnection(asyncio.StreamReaderProtocol):
+    """One connection: its session runs while the client is connected, and is cancelled on disconnect.
+
+    A client that hangs up before the reply still has the message and sends it again (RFC 5321, section 4.5.4.1), so
+    guard stops working on it.
+    """
+
+    def __init__(self, listener: SmtpListener) -> None:
+        super().__init__(asyncio.StreamReader(limit=PIECE), self._begin)
+        self._listener = listener
+        self._admitted = False
+        self._session: SmtpSession | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername") or ("",)
+        rejection = self._listener.admit(self, str(peer[0]))
+        if rejection is None:
+            self._admitted = True
+            super().connection_made(transport)
+            return
+        cast("asyncio.Transport", transport).write(f"{rejection}\r\n".encode())
+        transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._admitted:
+            super().data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """End the session; returning False closes the connection, also where the session has not begun to run."""
+        self._cancel()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._listener.forget(self)
+        self._cancel()
+        if self._admitted:
+            super().connection_lost(error)
+
+    def leave(self) -> None:
+        if self._session is not None:
+            self._session.leave()
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        listener = self._listener
+        self._writer = writer
+        self._session = SmtpSession(listener.receiver, listener.hostname, listener.deadline, reader, writer)
+        self._running = asyncio.get_running_loop().create_task(self._session.run())
+
+    def _cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+
+def greeting_name(name: str) -> str:
+    """Return guard's name in SMTP: a valid domain, or guard.localhost."""
+    name = name or socket.gethostname()
+    return name if name.isascii() and name.replace(".", "").replace("-", "").isalnum() else "guard.localhost"

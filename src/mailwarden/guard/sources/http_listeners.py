@@ -9,8 +9,7 @@ from mailwarden.guard.config import StalwartHook as StalwartHookSettings
 from mailwarden.guard.context import GuardContext
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.http_source import MAX_HEAD, MAX_HEADERS, HttpSourceContext
-from mailwarden.guard.sources.per_tenant_scan import PerTenantScan
+from mailwarden.guard.sources.http_source import MAX_HEAD, MAX_HEADERS, HttpSourceContext, PerTenantScan
 from mailwarden.guard.sources.rspamd_api import RspamdApi
 from mailwarden.guard.sources.stalwart_hook import StalwartHook
 from mailwarden.serving.http_app import ErrorAnswer, HttpApp

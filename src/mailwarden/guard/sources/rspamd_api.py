@@ -18,13 +18,15 @@ from mailwarden.errors import BadRequest, MailwardenError
 from mailwarden.guard.config import RspamdApi as Settings
 from mailwarden.guard.result_headers import OWN, result_fields
 from mailwarden.guard.sources.http_source import (
+    Answer,
     HttpSourceContext,
+    ScanAnswer,
     check_body_head,
     check_secret,
     make_envelope,
     receive_body,
+    sentence_of,
 )
-from mailwarden.guard.sources.per_tenant_scan import Answer, ScanAnswer, sentence_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.judgement import Reason
 from mailwarden.model.place import shown_place
@@ -48,8 +50,8 @@ ACTIONS: Mapping[Answer, str] = {
     Answer.MARK: "add header",
     Answer.HOLD: "quarantine",
     Answer.DISCARD: "discard",
-    Answer.REFUSE: "reject",
-    Answer.LATER: "soft reject",
+    Answer.REJECT: "reject",
+    Answer.RETRY: "soft reject",
 }
 ELSEWHERE = ("File", "Path", "Shm", "Key")
 _WITH_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([0-9.]{7,15}))(?::[0-9]{1,5})?")
@@ -126,7 +128,7 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> Chec
     verdict = f"MW_VERDICT_{finished.judgement.verdict.upper()}"
     rest = round(score - found, 2)
     symbols[verdict] = Symbol(verdict, rest, rest, finished.judgement.summary, finished.tags)
-    has_text = answer in (Answer.REFUSE, Answer.LATER)
+    has_text = answer in (Answer.REJECT, Answer.RETRY)
     return CheckAnswer(
         action=ACTIONS[answer],
         score=score,
@@ -145,7 +147,7 @@ def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]]) -> Chec
 
 def make_later(sentence: str) -> CheckAnswer:
     """Return the answer for a message that cannot be accepted now: its sender retries."""
-    return CheckAnswer(action=ACTIONS[Answer.LATER], messages={"smtp_message": sentence})
+    return CheckAnswer(action=ACTIONS[Answer.RETRY], messages={"smtp_message": sentence})
 
 
 def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
@@ -161,7 +163,7 @@ def _symbols(reasons: Iterable[Reason]) -> Iterable[Symbol]:
 
 def _fit(score: float, answer: Answer) -> float:
     """Return the score within the range of the action; lists change the action and have no points."""
-    if answer in (Answer.REFUSE, Answer.DISCARD):
+    if answer in (Answer.REJECT, Answer.DISCARD):
         return max(score, REQUIRED_SCORE)
     if answer in (Answer.MARK, Answer.HOLD):
         return min(max(score, MARK_SCORE), REQUIRED_SCORE - STEP)

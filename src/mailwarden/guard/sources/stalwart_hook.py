@@ -24,13 +24,15 @@ from mailwarden.errors import InvalidJson, MailwardenError, PayloadTooLarge, Sch
 from mailwarden.guard.config import StalwartHook as Settings
 from mailwarden.guard.result_headers import result_fields
 from mailwarden.guard.sources.http_source import (
+    Answer,
     HttpSourceContext,
+    ScanAnswer,
     check_body_head,
     check_secret,
     make_envelope,
     receive_body,
+    sentence_of,
 )
-from mailwarden.guard.sources.per_tenant_scan import Answer, ScanAnswer, sentence_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.http_app import Call, Route
@@ -55,8 +57,8 @@ ACTIONS = {
     Answer.MARK: "accept",
     Answer.HOLD: "quarantine",
     Answer.DISCARD: "discard",
-    Answer.REFUSE: "reject",
-    Answer.LATER: "reject",
+    Answer.REJECT: "reject",
+    Answer.RETRY: "reject",
 }
 
 
@@ -236,9 +238,9 @@ class StalwartHook:
 def make_answer(answered: ScanAnswer, fields: Sequence[tuple[str, str]], forged: Sequence[str]) -> HookAnswer:
     """Return the answer for a judged message; `fields` are the result fields from top to bottom."""
     match answered.answer:
-        case Answer.REFUSE:
+        case Answer.REJECT:
             return _refuse(550, "5.7.1", sentence_of(answered.leading))
-        case Answer.LATER:
+        case Answer.RETRY:
             return _refuse(451, "4.7.1", sentence_of(answered.leading))
         case Answer.DISCARD:
             return HookAnswer(ACTIONS[answered.answer])

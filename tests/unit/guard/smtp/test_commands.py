@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.guard.smtp.commands import Recipient, Refusal, Sender, read_recipient, read_sender
+from mailwarden.guard.smtp.commands import Recipient, Rejection, Sender, read_recipient, read_sender
 
 SIZE = 1_000_000
 
@@ -55,7 +55,7 @@ def test_a_sender_is_read_with_its_parameters(argument: str, sender: Sender) -> 
     ],
 )
 def test_a_sender_that_cannot_be_read_is_refused(argument: str | None, code: str) -> None:
-    with pytest.raises(Refusal, match=code):
+    with pytest.raises(Rejection, match=code):
         read_sender(argument, SIZE)
 
 
@@ -106,7 +106,7 @@ OTHERWISE = (
 
 @pytest.mark.parametrize("address", OTHERWISE)
 def test_a_recipient_whom_the_next_hop_would_take_for_another_is_refused(address: str) -> None:
-    with pytest.raises(Refusal, match=r"^553 5\.1\.3"):
+    with pytest.raises(Rejection, match=r"^553 5\.1\.3"):
         read_recipient(f"TO:<{address}>", utf8=False)
 
 
@@ -115,11 +115,11 @@ def test_a_recipient_whom_the_next_hop_would_take_for_another_is_refused(address
     [("TO:<>", "501 5.1.3"), ("TO:<ü@b.example>", "553 5.6.7"), ("TO:<a@b.example> SIZE=1", "555 5.5.4")],
 )
 def test_a_recipient_that_cannot_be_read_is_refused(argument: str, code: str) -> None:
-    with pytest.raises(Refusal, match=code):
+    with pytest.raises(Rejection, match=code):
         read_recipient(argument, utf8=False)
 
 
 def test_reading_an_address_takes_linear_time() -> None:
     for hostile in ('"' * 2_000, '"\\' * 1_000, "a@" * 1_000, "<" * 2_000):
-        with pytest.raises(Refusal):
+        with pytest.raises(Rejection):
             read_sender(f"FROM:<{hostile}", SIZE)

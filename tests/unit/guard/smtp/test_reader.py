@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from mailwarden.guard.smtp.commands import Refusal
+from mailwarden.guard.smtp.commands import Rejection
 from mailwarden.guard.smtp.reader import ClientGone, SmtpReader
 from mailwarden.serving.spool import SpoolWriter
 
@@ -88,7 +88,7 @@ async def test_a_large_message_comes_through_byte_for_byte(tmp_path: Path) -> No
 async def test_nothing_but_the_true_end_ends_a_message(ending: bytes, tmp_path: Path) -> None:
     smuggled = b"a: b\r\n\r\nfirst" + ending + b"MAIL FROM:<evil@attacker.example>\r\nDATA\r\nsecond\r\n.\r\n"
     lines = fed(smuggled, b"QUIT\r\n")
-    with pytest.raises(Refusal, match=r"550 5\.5\.2") as caught:
+    with pytest.raises(Rejection, match=r"550 5\.5\.2") as caught:
         await message_in(lines, tmp_path)
     assert caught.value.hang_up
 
@@ -102,13 +102,13 @@ async def test_a_dot_with_company_is_text(odd: bytes, tmp_path: Path) -> None:
 
 async def test_a_client_that_takes_another_end_for_the_end_is_told_soon(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("mailwarden.guard.smtp.reader.DOOMED_SECONDS", 0.1)
-    with pytest.raises(Refusal, match=r"550 5\.5\.2"):
+    with pytest.raises(Rejection, match=r"550 5\.5\.2"):
         await message_in(fed(b"a: b\r\n\r\ntext\n.\n"), tmp_path, seconds=30.0)
 
 
 async def test_a_message_that_is_too_large_is_read_to_its_end_and_refused(tmp_path: Path) -> None:
     lines = fed(*[b"a" * 60_000 + b"\r\n"] * 5, b".\r\n", b"RSET\r\n")
-    with pytest.raises(Refusal, match=r"552 5\.3\.4") as caught:
+    with pytest.raises(Rejection, match=r"552 5\.3\.4") as caught:
         await message_in(lines, tmp_path, max_size=100_000)
     assert not caught.value.hang_up
     assert await lines.read_command() == b"RSET\r\n"
@@ -117,7 +117,7 @@ async def test_a_message_that_is_too_large_is_read_to_its_end_and_refused(tmp_pa
 @pytest.mark.parametrize("more", [0, 1_000_000])
 async def test_a_message_that_finds_no_room_is_read_to_its_end_and_put_off(tmp_path: Path, more: int) -> None:
     lines = fed(*[b"a" * 60_000 + b"\r\n"] * 18, b"b" * more + b"\r\n.\r\n", b"RSET\r\n")
-    with structlog.testing.capture_logs() as logs, pytest.raises(Refusal, match=r"452 4\.3\.1") as caught:
+    with structlog.testing.capture_logs() as logs, pytest.raises(Rejection, match=r"452 4\.3\.1") as caught:
         await message_in(lines, tmp_path / "away")
     assert not caught.value.hang_up
     assert await lines.read_command() == b"RSET\r\n"
@@ -130,7 +130,7 @@ async def test_a_message_as_large_as_is_taken_is_taken(tmp_path: Path) -> None:
 
 
 async def test_a_slow_message_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"421 4\.4\.2") as caught:
+    with pytest.raises(Rejection, match=r"421 4\.4\.2") as caught:
         await message_in(fed(b"a: b\r\n"), tmp_path, seconds=0.1)
     assert caught.value.hang_up
 
@@ -148,7 +148,7 @@ async def test_a_slow_message_is_given_up(tmp_path: Path) -> None:
     ],
 )
 async def test_a_command_is_one_short_line_that_ends_with_cr_lf(sent: bytes, code: str) -> None:
-    with pytest.raises(Refusal, match=code) as caught:
+    with pytest.raises(Rejection, match=code) as caught:
         await fed(sent, seconds=0.2).read_command()
     assert caught.value.hang_up
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.guard.admission import Admission
+from mailwarden.guard.config import Smtp as Settings
 from mailwarden.guard.list_lookup import ListLookupResult
 from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.result_headers import ResultSeal
 from mailwarden.guard.smtp.commands import Recipient, Sender
-from mailwarden.guard.smtp.config import Smtp as Settings
 from mailwarden.guard.smtp.delivery import Delivery
 from mailwarden.guard.smtp.next_hop import NextHop
 from mailwarden.guard.smtp.session import Transaction

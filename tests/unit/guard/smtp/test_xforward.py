@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.guard.smtp.commands import Forwarded, Refusal, decode_xtext
+from mailwarden.guard.smtp.commands import Forwarded, Rejection, decode_xtext
 
 
 def test_attributes_gather_over_several_commands() -> None:
@@ -50,7 +50,7 @@ def test_address_and_name_of_the_client_are_read(argument: str, address: str | N
     ],
 )
 def test_what_cannot_be_read_is_refused(argument: str | None) -> None:
-    with pytest.raises(Refusal, match=r"501 5\.5\.4"):
+    with pytest.raises(Rejection, match=r"501 5\.5\.4"):
         Forwarded().extended_by(argument)
 
 

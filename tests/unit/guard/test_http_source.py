@@ -15,7 +15,7 @@ from mailwarden.errors import BadRequest, EngineUnavailable, InternalError, Over
 from mailwarden.guard.processing import Examined, GuardRequest
 from mailwarden.guard.result_headers import OWN, ResultSeal, result_fields
 from mailwarden.guard.sources import rspamd_api, stalwart_hook
-from mailwarden.guard.sources.per_tenant_scan import Answer, PerTenantScan, ScanAnswer, answer_to, join
+from mailwarden.guard.sources.http_source import Answer, PerTenantScan, ScanAnswer, answer_to, join
 from mailwarden.guard.sources.rspamd_api import make_answer
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.judgement import Reason
@@ -81,16 +81,16 @@ async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undeci
 @pytest.mark.parametrize(
     ("decisions", "quarantine_as", "answer"),
     [
-        ([D], Answer.REFUSE, Answer.PASS),
-        ([D, Q], Answer.REFUSE, Answer.REFUSE),
+        ([D], Answer.REJECT, Answer.PASS),
+        ([D, Q], Answer.REJECT, Answer.REJECT),
         ([D, Q], Answer.MARK, Answer.MARK),
-        ([D, B], Answer.MARK, Answer.REFUSE),
-        ([D, Q, U], Answer.REFUSE, Answer.LATER),
-        ([B, U], Answer.REFUSE, Answer.LATER),
-        ([X], Answer.REFUSE, Answer.DISCARD),
-        ([X, X], Answer.REFUSE, Answer.DISCARD),
-        ([X, D], Answer.REFUSE, Answer.REFUSE),  # else one tenant's rule would make another's message vanish
-        ([Q, D], Answer.DISCARD, Answer.REFUSE),
+        ([D, B], Answer.MARK, Answer.REJECT),
+        ([D, Q, U], Answer.REJECT, Answer.RETRY),
+        ([B, U], Answer.REJECT, Answer.RETRY),
+        ([X], Answer.REJECT, Answer.DISCARD),
+        ([X, X], Answer.REJECT, Answer.DISCARD),
+        ([X, D], Answer.REJECT, Answer.REJECT),  # else one tenant's rule would make another's message vanish
+        ([Q, D], Answer.DISCARD, Answer.REJECT),
         ([Q, Q], Answer.DISCARD, Answer.DISCARD),
     ],
 )
@@ -99,15 +99,15 @@ def test_the_strictest_answer_is_given(decisions, quarantine_as, answer) -> None
 
 
 def test_a_warning_is_a_mark_and_malware_is_never_delivered_with_one() -> None:
-    assert answer_to(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REFUSE) is Answer.MARK
+    assert answer_to(finished(D, Verdict.SUSPICIOUS, "policy.warn"), Answer.REJECT) is Answer.MARK
     for mark in (Answer.MARK, Answer.HOLD):
-        assert answer_to(finished(Q, Verdict.MALWARE), mark) is Answer.REFUSE
+        assert answer_to(finished(Q, Verdict.MALWARE), mark) is Answer.REJECT
         assert answer_to(finished(Q, Verdict.SPAM), mark) is mark
 
 
 def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
     parts = [finished(D), finished(Q, Verdict.PHISHING)]
-    leading = join(parts, Answer.REFUSE).leading
+    leading = join(parts, Answer.REJECT).leading
     assert (leading.ruling.decision, leading.judgement.verdict) == (Q, Verdict.PHISHING)
 
 
@@ -116,9 +116,9 @@ def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
     [
         (Answer.PASS, "no action", -100.0, 7.49),
         (Answer.MARK, "add header", 7.5, 14.99),
-        (Answer.REFUSE, "reject", 15.0, 100.0),
+        (Answer.REJECT, "reject", 15.0, 100.0),
         (Answer.DISCARD, "discard", 15.0, 100.0),
-        (Answer.LATER, "soft reject", -100.0, 7.49),
+        (Answer.RETRY, "soft reject", -100.0, 7.49),
     ],
 )
 @pytest.mark.parametrize("weights", [(), (10,), (60, 70), (120, -20)])
@@ -143,7 +143,7 @@ def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answe
 def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision, said: str) -> None:
     request = finished(decision, Verdict.BLOCKED)
     request = replace(request, judgement=replace(request.judgement, summary="Blocked: by the tenant entry secret."))
-    appraisal = join([request], Answer.REFUSE)
+    appraisal = join([request], Answer.REJECT)
     hook = stalwart_hook.make_answer(appraisal, [], [])
     assert hook.response is not None
     for told in (make_answer(appraisal, []).messages["smtp_message"], hook.response.message):
@@ -196,8 +196,8 @@ def test_what_may_pass_is_451_over_the_hook() -> None:
         (Answer.MARK, "accept", None),
         (Answer.HOLD, "quarantine", None),
         (Answer.DISCARD, "discard", None),
-        (Answer.REFUSE, "reject", 550),
-        (Answer.LATER, "reject", 451),
+        (Answer.REJECT, "reject", 550),
+        (Answer.RETRY, "reject", 451),
     ],
 )
 def test_what_the_hook_is_told(answer, action, status) -> None:
