@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from mailwarden.analysis.analyzer import EngineAnswer, Known
 from mailwarden.analysis.engines import clamav, rspamd
+from mailwarden.analysis.observables import summarize
 from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL, YARA
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.message.parser import parse_message
-from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Finding
 from mailwarden.policy.rules import load_policy

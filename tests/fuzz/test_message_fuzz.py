@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from mailwarden.analysis.observables import summarize
 from mailwarden.message.addresses import read_addresses
 from mailwarden.message.headers import decode_value
 from mailwarden.message.html import read_html
 from mailwarden.message.parser import parse_message
 from mailwarden.message.structure import check_structure
-from mailwarden.message.summary import summarize
 from mailwarden.message.urls import find_urls, host_of
 from tests.fuzz.mutations import mutate
 from tests.unit.analysis.files.compound_maker import compound

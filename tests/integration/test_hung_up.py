@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from mailwarden.analysis.engines.connection import EngineConnection, Exchange
+from mailwarden.analysis.engines.engine import EngineConnection, Exchange
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 

@@ -9,6 +9,7 @@ Three kinds of analyzers differ in where they run:
 An analyzer yields findings and nothing else: weights, tags and sentences are data in `policy/rules`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -16,10 +17,13 @@ from msgspec import Struct
 
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Omitted
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.summary import MessageSummary
 
 if TYPE_CHECKING:  # the readers of every file format; abby needs the engines' names alone
     from mailwarden.analysis.view import View
+
+PER_KIND = 5  # findings of one name
 
 
 class RawMessage(Protocol):
@@ -123,3 +127,19 @@ class ConcludingAnalyzer(Protocol):
     name: ClassVar[str]
 
     def conclude(self, known: Known) -> Iterable[Finding]: ...
+
+
+def limit_each_kind(
+    findings: Iterable[Finding], most: int = PER_KIND, place: Place = WHOLE_MESSAGE
+) -> Iterator[Finding | Omitted]:
+    """Yield the first findings of each name, and `Omitted` for names with more.
+
+    One limit for all names together would let harmless findings hide others. `place` is where all these findings are.
+    """
+    count: Counter[str] = Counter()
+    for finding in findings:
+        count[finding.name] += 1
+        if count[finding.name] <= most:
+            yield finding
+        elif count[finding.name] == most + 1:
+            yield Omitted(finding.name, place)

@@ -1,4 +1,4 @@
-"""Finds the observables of a message: senders, links, files and relays that lists match and history keeps.
+"""Finds the observables of a message (senders, links, files, relays) for lists, and its summary for history.
 
 Security: works on hostile content inside a killable worker; the readers of the view record the limits that stop them.
 Values that are shown are cut to printable characters.
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from mailwarden.analysis.files.file_types import DISK_IMAGE, HEAD, PROGRAM, SHORTCUT, WEB_PAGE, is_body, kind_by_content
 from mailwarden.analysis.files.unpacking import SeenFile
 from mailwarden.analysis.view import View
-from mailwarden.message.addresses import read_addresses
+from mailwarden.message.addresses import first_address, read_addresses, read_identity
 from mailwarden.message.file_names import ending_of
-from mailwarden.message.limits import SHOWN
+from mailwarden.message.limits import LIMITS, SHOWN, Limits
 from mailwarden.message.message import Message
-from mailwarden.message.received import read_received
+from mailwarden.message.received import find_hops, read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
 from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
@@ -43,6 +43,7 @@ _TYPES = {
     "application/vnd.ms-excel.sheet.macroenabled.12": ".xlsm", "application/vnd.android.package-archive": ".apk",
     "message/rfc822": ".eml", "application/vnd.ms-outlook": ".msg", "text/calendar": ".ics", "text/vcard": ".vcf",
 }  # fmt: skip
+_SHOWN_ADDRESSES = 100
 
 
 def find_observables(view: View, wanted: Iterable[Observable]) -> Observables:
@@ -171,3 +172,30 @@ def _parts(summary: MessageSummary, view: View) -> tuple[PartSummary, ...]:
 def _printable(text: str) -> str:
     """Drop control characters and bidirectional formatting characters."""
     return text if text.isprintable() else "".join(filter(str.isprintable, text))
+
+
+def summarize(message: Message, limits: Limits = LIMITS) -> MessageSummary:
+    sender = read_identity(message.header("from"))
+    return MessageSummary(
+        size=message.size,
+        sha256=message.sha256,
+        from_address=sender.address,
+        from_name=sender.name,
+        reply_to=first_address(message.header("reply-to"), limits).address,
+        to=_recipients(message, limits),
+        subject=message.header("subject")[: SHOWN.subject],
+        message_id=message.header("message-id")[: SHOWN.subject],
+        date=message.header("date")[: SHOWN.fact],
+        parts=tuple(
+            PartSummary(
+                part.path, part.media_type[: SHOWN.fact], part.name[: SHOWN.name], len(part.content), part.sha256
+            )
+            for part in message.parts[: limits.parts]
+        ),
+        hops=find_hops(message),
+    )
+
+
+def _recipients(message: Message, limits: Limits) -> tuple[str, ...]:
+    found = (each.address for each in read_addresses(message.header("to"), limits) if each.address)
+    return tuple(found)[:_SHOWN_ADDRESSES]  # shown: in history

@@ -16,8 +16,8 @@ from mailwarden.analysis.files.office.documents import SeenDocument, read_office
 from mailwarden.analysis.files.pdf.document import PdfClock, is_pdf
 from mailwarden.analysis.files.pdf.scan import PdfScan, scan_pdf
 from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, files_of, unpack
+from mailwarden.analysis.text.extraction import find_passwords, password_candidates
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.passwords import find_passwords, password_candidates
 from mailwarden.analysis.text.renderings import PAGE_ENDINGS, Rendering, Source, render
 from mailwarden.message.addresses import Address, first_address, read_addresses, read_identity
 from mailwarden.message.coverage import Coverage

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mailwarden.analysis.analyzer import RawMessage
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Observer, Question, ignore
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Observer, ScanInput, ignore
 from mailwarden.analysis.pipeline.fair_queue import Flow
 from mailwarden.errors import EngineUnavailable
 from mailwarden.guard.jobs.learning import Learning
@@ -111,7 +111,7 @@ class Processing:
         wanted = await self._list_lookup.prepare([group.tenant for group in request.groups])
         collected = await self._collector.collect_for(
             [Audience(group.recipients, self._learner(group.tenant)) for group in request.groups],
-            Question(request.raw, request.envelope, flow=request.flow),
+            ScanInput(request.raw, request.envelope, flow=request.flow),
             request.deadline,
             wanted,
             observe,

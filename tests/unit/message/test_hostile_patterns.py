@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from mailwarden.analysis.analyzers import camouflage, html, pictures, sender, urls
-from mailwarden.analysis.files import encoded, formats, mails, qr_codes, rtf
-from mailwarden.analysis.links import hosts, redirects, targets
-from mailwarden.analysis.text import passwords, renderings
+from mailwarden.analysis.files import encoded, file_types, mails, qr_codes, rtf
+from mailwarden.analysis.links import hosts, targets
+from mailwarden.analysis.text import extraction as passwords
+from mailwarden.analysis.text import renderings
 from mailwarden.guard import result_headers as delivery_headers
 from mailwarden.guard.smtp import commands as smtp_commands
 from mailwarden.lists.kinds import urls as url_entries
@@ -31,8 +32,8 @@ NEAR_MATCHES = [
     (hosts._SHOWN_HOST, "match", "a."),
     (hosts._AUTHORITY, "match", " "),
     (targets._NUMBERS, "search", "/1/1/1_"),
-    (redirects._INNER, "search", "http:///"),
-    (redirects._AMP, "match", "https://google.com/amp/s/"),
+    (targets._INNER, "search", "http:///"),
+    (targets._AMP, "match", "https://google.com/amp/s/"),
     (camouflage._FAR, "search", "<br>&nbsp;&nbsp;"),
     (html._ANCHOR, "search", "<a <a "),
     (html._HANDLER_SENDS_ON, "search", "onload=' onload="),
@@ -80,7 +81,7 @@ NEAR_MATCHES = [
     (mails._MAIL_FIELDS, "search", b"\nx-a-a-a-a-"),
     (mails._ENVELOPE, "search", b"\n\nFrom "),
     (rtf._OUTLOOK_TOKEN, "search", b"\\a\\'\\-"),
-    (formats._VOLUME, "search", ".part1"),
+    (file_types._VOLUME, "search", ".part1"),
     (passwords._JOINED, "search", "password for "),
     (passwords._NEAR, "search", "code d'acc"),
     (delivery_headers._OWN, "search", b"x-mailwarden-a\r\n a\n"),

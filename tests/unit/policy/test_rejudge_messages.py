@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mailwarden.analysis.observables import find_observables, with_links
+from mailwarden.analysis.observables import find_observables, summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.lookup import EVERYTHING
 from mailwarden.lists.matching import Match
 from mailwarden.message.parser import parse_message
-from mailwarden.message.summary import summarize
 from mailwarden.message.urls import host_of
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import Evidence, Report, Status

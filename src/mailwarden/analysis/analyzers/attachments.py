@@ -9,12 +9,22 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.files import file_types
-from mailwarden.analysis.files.file_types import DANGEROUS, DISK_IMAGE, HEAD, WEB_PAGE, kind_by_content, kind_by_name
-from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, unsupported_kind
+from mailwarden.analysis.files.file_types import (
+    ARCHIVES,
+    DANGEROUS,
+    DISK_IMAGE,
+    HEAD,
+    STREAMS,
+    WEB_PAGE,
+    archive_kind,
+    kind_by_content,
+    kind_by_name,
+    unsupported_kind,
+)
 from mailwarden.analysis.files.unpacking import SeenFile, Unpacked, has_zip_behind
-from mailwarden.analysis.finding_limits import limit_each_kind
-from mailwarden.analysis.text.passwords import find_passwords
+from mailwarden.analysis.text.extraction import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.message.file_names import ending_of
 from mailwarden.message.limits import SHOWN

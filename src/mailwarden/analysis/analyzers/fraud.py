@@ -11,11 +11,9 @@ from typing import ClassVar
 
 import re2
 
-from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
+from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
 from mailwarden.analysis.text.literals import SENTENCE_ENDS
-from mailwarden.analysis.text.phone_numbers import find_phone
-from mailwarden.analysis.text.phrase_density import match_by_density
-from mailwarden.analysis.text.phrases import load_books, match_books
+from mailwarden.analysis.text.phrases import load_books, match_books, match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.model.evidence import Finding
 

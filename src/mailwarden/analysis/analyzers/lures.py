@@ -12,7 +12,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phrase_density import match_by_density, unseen
+from mailwarden.analysis.text.phrases import match_by_density, unseen
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.urls import normalize_host, registrable_domain

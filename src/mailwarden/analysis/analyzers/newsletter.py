@@ -13,7 +13,7 @@ from typing import ClassVar
 import re2
 
 from mailwarden.analysis.links.hosts import HostKind, kind_of
-from mailwarden.analysis.text.phrase_density import unseen
+from mailwarden.analysis.text.phrases import unseen
 from mailwarden.analysis.view import SeenLink, View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.limits import SHOWN

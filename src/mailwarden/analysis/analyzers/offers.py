@@ -9,7 +9,7 @@ Security: works on hostile text inside a killable worker; every pattern is linea
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mailwarden.analysis.text.phrase_density import match_by_density
+from mailwarden.analysis.text.phrases import match_by_density
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.evidence import Finding

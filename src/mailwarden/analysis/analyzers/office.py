@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.files import file_types
 from mailwarden.analysis.files.file_types import DANGEROUS, HEAD, kind_by_content, kind_by_name
 from mailwarden.analysis.files.office.compound import DEFAULT_PASSWORD
@@ -15,7 +16,6 @@ from mailwarden.analysis.files.office.documents import SeenDocument
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files, onenote_names
 from mailwarden.analysis.files.rtf import OfficeDocument
 from mailwarden.analysis.files.unpacking import SeenFile
-from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
 from mailwarden.analysis.view import View
 from mailwarden.message.coverage import Coverage

@@ -6,6 +6,7 @@ Security: works on hostile files inside a killable worker; files, pages, bytes a
 from collections.abc import Iterator
 from typing import ClassVar
 
+from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.files.file_types import (
     DANGEROUS,
     is_archive_name,
@@ -15,11 +16,9 @@ from mailwarden.analysis.files.file_types import (
 from mailwarden.analysis.files.pdf.document import PdfReading
 from mailwarden.analysis.files.pdf.scan import PdfScan
 from mailwarden.analysis.files.unpacking import SeenFile
-from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.links.targets import Parties, look_at_links_of, only_third_party, parties_of
-from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
+from mailwarden.analysis.text.extraction import find_bitcoin_address, find_phone
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phone_numbers import find_phone
 from mailwarden.analysis.text.phrases import load_books
 from mailwarden.analysis.text.renderings import PAGE_ENDINGS
 from mailwarden.analysis.view import View

@@ -15,6 +15,7 @@ from msgspec import Struct, convert
 from PIL import Image
 from ruamel.yaml import YAML
 
+from mailwarden.analysis.analyzer import limit_each_kind
 from mailwarden.analysis.files.images import (
     UNSUPPORTED,
     WORKING_PIXELS,
@@ -34,7 +35,6 @@ from mailwarden.analysis.files.qr_codes import (
     read_pieces,
     read_vectors,
 )
-from mailwarden.analysis.finding_limits import limit_each_kind
 from mailwarden.analysis.links.hosts import HostKind, kind_of
 from mailwarden.analysis.links.targets import Parties, look_at_address, parties_of
 from mailwarden.analysis.view import View

@@ -20,7 +20,7 @@ from mailwarden.analysis.links.targets import (
     merge,
     parties_of,
 )
-from mailwarden.analysis.text.passwords import find_passwords
+from mailwarden.analysis.text.extraction import find_passwords
 from mailwarden.analysis.view import View
 from mailwarden.lists.kinds.domains import free_mail_domains
 from mailwarden.message.html import HtmlDocument

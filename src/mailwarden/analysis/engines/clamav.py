@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from mailwarden.analysis.analyzer import Content, EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engines import samples
-from mailwarden.analysis.engines.connection import EngineConnection
 from mailwarden.analysis.engines.engine import (
     Announce,
     Count,
@@ -18,8 +17,8 @@ from mailwarden.analysis.engines.engine import (
     EngineInfo,
     EngineSettings,
     Milliseconds,
-    ScanEngine,
-    address_mistakes,
+    SocketEngine,
+    SocketSettings,
     closed_socket,
     within,
 )
@@ -46,7 +45,7 @@ _WITH_SIGNATURES = re.compile(r"([^/]{1,60})/(\d{1,12})/(.{1,60})")
 _THREADS = re.compile(r"THREADS: [^\n]{0,60}? max (\d{1,6})")
 
 
-class ClamavSettings(EngineSettings, frozen=True, tag=NAME):
+class ClamavSettings(SocketSettings, frozen=True, tag=NAME):
     """clamd, which finds malware in files."""
 
     address: Annotated[str, Meta(description="clamd: `unix:/path/to/socket` or `tcp:host:port`.")] = (
@@ -55,11 +54,8 @@ class ClamavSettings(EngineSettings, frozen=True, tag=NAME):
     timeout: Annotated[Milliseconds, Meta(description="Longest wait for one answer, in milliseconds.")] = 60_000
     max_concurrency: Annotated[Count, Meta(description="Scans at once; clamd's MaxThreads or less.")] = 16
 
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from address_mistakes("address", self.address)
 
-
-class ClamavEngine(ScanEngine[ClamavSettings]):
+class ClamavEngine(SocketEngine[ClamavSettings]):
     type_name: ClassVar[str] = NAME
     title: ClassVar[str] = "ClamAV"
     settings_type: ClassVar[type[EngineSettings]] = ClamavSettings
@@ -71,12 +67,7 @@ class ClamavEngine(ScanEngine[ClamavSettings]):
 
     def __init__(self, name: str, settings: ClamavSettings) -> None:
         super().__init__(name, settings)
-        self._connection = EngineConnection(self.title, settings.address, settings.max_concurrency)
         self._version = ""
-
-    @property
-    def timeout(self) -> float:
-        return self._settings.timeout / 1000
 
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
         answer = await self._connection.ask(stream_of(raw), MAX_ANSWER)

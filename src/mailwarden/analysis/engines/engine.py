@@ -1,23 +1,27 @@
 """The contract of engines: external programs that scan messages, with the capabilities that they declare.
 
 The rest of the product asks for a capability and never for an engine by its name. An engine is added by a module with
-its settings and its class, and by a line in `table.py`.
+its settings and its class, and by a line in `table.py`. `SocketEngine` is the base of engines that listen on a socket.
 """
 
 import asyncio
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Meta, Struct
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, Known, RawMessage
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Report
+
+CONNECT_TIMEOUT = 2.0
+BATCH = 262_144
+MAX_PROBE_ANSWER = 65_536  # not inspection: an engine's own answer
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
@@ -89,8 +93,8 @@ class Engine(ABC, Generic[S_co]):
 
     @property
     def location(self) -> str:
-        """Return where the engine is, for people."""
-        return str(getattr(self._settings, "address", ""))
+        """Return the address of the engine for messages to people, or "" if it has none."""
+        return ""
 
     @property
     def remedy(self) -> str:
@@ -126,6 +130,36 @@ class ScanEngine(Engine[S_co]):
 
         An engine that learns uses the statistics of the learner; without a learner it uses none.
         """
+
+
+class SocketSettings(EngineSettings, frozen=True):
+    """The settings of an engine that listens on a socket; an engine adds defaults and descriptions."""
+
+    address: str
+    timeout: Milliseconds
+    max_concurrency: Count
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        yield from address_mistakes("address", self.address)
+
+
+Socket_co = TypeVar("Socket_co", bound=SocketSettings, covariant=True)
+
+
+class SocketEngine(ScanEngine[Socket_co]):
+    """An engine that listens on a socket and closes the connection after each answer."""
+
+    def __init__(self, name: str, settings: Socket_co) -> None:
+        super().__init__(name, settings)
+        self._connection = EngineConnection(self.title, settings.address, settings.max_concurrency)
+
+    @property
+    def location(self) -> str:
+        return self._settings.address
+
+    @property
+    def timeout(self) -> float:
+        return self._settings.timeout / 1000
 
 
 class ConfirmingEngine(Engine[S_co]):
@@ -168,3 +202,109 @@ async def within(seconds: float, answer: Coroutine[object, object, T]) -> T:
             return await answer
     except TimeoutError:
         raise EngineFailed(FailureKind.TIMEOUT, f"no answer within {seconds:.0f} s") from None
+
+
+class Exchange(asyncio.Protocol):
+    """One request and its answer; the answer is whole when the engine has closed the connection."""
+
+    def __init__(self, limit: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[bytes] = loop.create_future()
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._room: asyncio.Future[None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size > self._limit and not self.answer.done():
+            sentence = f"The engine answered more than {self._limit} bytes."
+            self.answer.set_exception(EngineFailed(FailureKind.UNFINISHED, sentence))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        if self.answer.done():
+            return
+        if exc is not None:
+            self.answer.set_exception(exc)
+        else:
+            self.answer.set_result(b"".join(self._pieces))
+
+    def pause_writing(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    async def wait_for_room(self) -> None:
+        """Wait while the engine takes bytes more slowly than they are written."""
+        if self._room is not None:
+            await self._room
+
+
+class EngineConnection:
+    """Sends requests to one engine, each on a connection of its own, and a limited number at once."""
+
+    def __init__(self, name: str, address: str, max_concurrency: int) -> None:
+        self._name = name
+        self._address = address
+        self._slots = asyncio.Semaphore(max_concurrency)
+
+    async def ask(self, request: Iterable[bytes], limit: int) -> bytes:
+        """Wait for a free slot, send the request piece by piece, and return the answer, or raise EngineFailed."""
+        async with self._slots:
+            return await self._exchange(request, limit)
+
+    async def probe(self, request: bytes) -> bytes:
+        """Send a short request without waiting for a slot: an engine that is busy is not down."""
+        return await self._exchange((request,), MAX_PROBE_ANSWER)
+
+    async def _exchange(self, request: Iterable[bytes], limit: int) -> bytes:
+        transport, exchange = await self._connect(limit)
+        try:
+            await _send(transport, exchange, request)
+            return await exchange.answer
+        except OSError as error:
+            sentence = f"{self._name} broke off: {error or type(error).__name__}."
+            raise EngineFailed(FailureKind.UNFINISHED, sentence) from error
+        finally:
+            transport.abort()
+            exchange.answer.cancel()
+
+    async def _connect(self, limit: int) -> tuple[asyncio.WriteTransport, Exchange]:
+        loop = asyncio.get_running_loop()
+        kind, _, rest = self._address.partition(":")
+        try:
+            if kind == "unix":
+                opened = await loop.create_unix_connection(lambda: Exchange(limit), rest)
+            else:
+                host, _, port = rest.rpartition(":")
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    opened = await loop.create_connection(lambda: Exchange(limit), host, int(port))
+        except (OSError, TimeoutError) as error:
+            sentence = f"{self._name} at {self._address} cannot be reached: {error or type(error).__name__}."
+            raise EngineFailed(FailureKind.UNREACHABLE, sentence) from error
+        return cast("asyncio.WriteTransport", opened[0]), opened[1]
+
+
+async def _send(transport: asyncio.WriteTransport, exchange: Exchange, request: Iterable[bytes]) -> None:
+    """Write the pieces many at once, and no faster than the engine takes them."""
+    batch: list[bytes] = []
+    size = 0
+    for piece in request:
+        batch.append(piece)
+        size += len(piece)
+        if size >= BATCH:
+            _write(transport, batch)
+            await exchange.wait_for_room()
+            batch, size = [], 0
+    _write(transport, batch)
+
+
+def _write(transport: asyncio.WriteTransport, batch: list[bytes]) -> None:
+    # uvloop raises on a write to a closed transport; the answer shows whether the request succeeded.
+    if not transport.is_closing():
+        transport.writelines(batch)

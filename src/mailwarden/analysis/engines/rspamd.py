@@ -19,7 +19,6 @@ from ruamel.yaml import YAML
 
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage, SenderChecks, Statistics
 from mailwarden.analysis.engines import samples
-from mailwarden.analysis.engines.connection import EngineConnection
 from mailwarden.analysis.engines.engine import (
     LEARNER_HEADER,
     Announce,
@@ -28,7 +27,8 @@ from mailwarden.analysis.engines.engine import (
     EngineInfo,
     EngineSettings,
     Milliseconds,
-    ScanEngine,
+    SocketEngine,
+    SocketSettings,
     address_mistakes,
     closed_socket,
     within,
@@ -150,7 +150,7 @@ class Training(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
             yield "password", "must be printable ASCII: it goes into a header"
 
 
-class RspamdSettings(EngineSettings, frozen=True, tag=NAME):
+class RspamdSettings(SocketSettings, frozen=True, tag=NAME):
     """Rspamd, which scores messages, checks the sender and learns."""
 
     address: Annotated[str, Meta(description="Rspamd's normal worker: `unix:/path/to/socket` or `tcp:host:port`.")] = (
@@ -162,11 +162,8 @@ class RspamdSettings(EngineSettings, frozen=True, tag=NAME):
     ] = 32
     training: Training | None = None
 
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        yield from address_mistakes("address", self.address)
 
-
-class RspamdEngine(ScanEngine[RspamdSettings]):
+class RspamdEngine(SocketEngine[RspamdSettings]):
     type_name: ClassVar[str] = NAME
     title: ClassVar[str] = "Rspamd"
     settings_type: ClassVar[type[EngineSettings]] = RspamdSettings
@@ -176,16 +173,11 @@ class RspamdEngine(ScanEngine[RspamdSettings]):
 
     def __init__(self, name: str, settings: RspamdSettings) -> None:
         super().__init__(name, settings)
-        self._connection = EngineConnection(self.title, settings.address, settings.max_concurrency)
         self._finding_of = load_symbols()
 
-    @property
-    def timeout(self) -> float:
-        return self._settings.timeout / 1000
-
     async def examine(self, raw: RawMessage, envelope: Envelope, learner: str = "") -> EngineAnswer:
-        question = chain((request_head(envelope, raw.size, learner),), raw.chunks())
-        head, body = split_answer(await self._connection.ask(question, MAX_ANSWER))
+        request = chain((request_head(envelope, raw.size, learner),), raw.chunks())
+        head, body = split_answer(await self._connection.ask(request, MAX_ANSWER))
         answer = read_answer(body)
         require_whole(answer, envelope, signed=is_signed(raw))
         symbols = {name: symbol.options for name, symbol in answer.symbols.items()}
@@ -197,8 +189,8 @@ class RspamdEngine(ScanEngine[RspamdSettings]):
         )
 
     async def check(self) -> EngineInfo:
-        question = b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n"
-        head, body = split_answer(await self._connection.probe(question))
+        request = b"GET /ping HTTP/1.1\r\nHost: rspamd\r\nConnection: close\r\n\r\n"
+        head, body = split_answer(await self._connection.probe(request))
         if body.strip() != b"pong":
             raise EngineFailed(FailureKind.UNFINISHED, "Rspamd did not answer its ping with pong.")
         return EngineInfo(server_of(head), server_of(head))
@@ -306,7 +298,7 @@ def load_symbols() -> dict[str, str]:
 
 
 def request_head(envelope: Envelope, size: int, learner: str = "") -> bytes:
-    """Return the head of the question; the message follows it as it is."""
+    """Return the head of the request; the message follows it as it is."""
     text = "".join((envelope.sender, *envelope.recipients, envelope.remote_address or "", envelope.helo or ""))
     if _CONTROL.search(text):
         raise EngineFailed(FailureKind.UNFINISHED, "The envelope holds a control character; Rspamd was not asked.")

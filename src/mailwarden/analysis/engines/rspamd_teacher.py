@@ -11,8 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from mailwarden.analysis.analyzer import EngineFailed
-from mailwarden.analysis.engines.connection import EngineConnection
-from mailwarden.analysis.engines.engine import LEARNER_HEADER
+from mailwarden.analysis.engines.engine import LEARNER_HEADER, EngineConnection
 from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536  # not inspection: an engine's own answer

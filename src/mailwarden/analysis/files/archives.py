@@ -21,7 +21,7 @@ from libarchive import ffi
 from libarchive.exception import ArchiveError
 
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, archive_kind, names_within, skip_front
+from mailwarden.analysis.files.file_types import ARCHIVES, STREAMS, archive_kind, names_within, skip_front
 from mailwarden.message.limits import LIMITS
 from mailwarden.model.place import Place
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.files.file_types import HEAD, kind_by_content
-from mailwarden.analysis.files.formats import is_text
+from mailwarden.analysis.files.file_types import HEAD, is_text, kind_by_content
 from mailwarden.message.decoding import find_encoded, is_base64
 
 _CALENDAR = b"BEGIN:VCALENDAR"

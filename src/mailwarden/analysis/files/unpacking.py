@@ -16,8 +16,18 @@ from msgspec import Struct
 from mailwarden.analysis.files import encoded, file_types, mails, tnef
 from mailwarden.analysis.files.archives import read_archive, read_stream
 from mailwarden.analysis.files.container import Entry, Exhausted, Opening, Reader, SeenFile
-from mailwarden.analysis.files.file_types import HEAD, WEB_PAGE, is_shown, kind_by_content
-from mailwarden.analysis.files.formats import ARCHIVES, STREAMS, ZIP, archive_kind, archive_kinds, unsupported_kind
+from mailwarden.analysis.files.file_types import (
+    ARCHIVES,
+    HEAD,
+    STREAMS,
+    WEB_PAGE,
+    ZIP,
+    archive_kind,
+    archive_kinds,
+    is_shown,
+    kind_by_content,
+    unsupported_kind,
+)
 from mailwarden.analysis.files.office.compound import SIGNATURE, decrypt, read_compound
 from mailwarden.analysis.files.office.onenote import ONENOTE, onenote_files
 from mailwarden.analysis.files.pdf.document import attached_files, is_pdf

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mailwarden.analysis.files.archives import read_entries
 from mailwarden.analysis.files.container import Entry, Opening, SeenFile
-from mailwarden.analysis.files.formats import ZIP_END
+from mailwarden.analysis.files.file_types import ZIP_END
 from mailwarden.message.limits import SHOWN
 from mailwarden.model.place import Place
 

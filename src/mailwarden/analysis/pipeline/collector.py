@@ -40,7 +40,7 @@ class Audience(Struct, frozen=True):
     learner: str = ""
 
 
-class Question(Struct, frozen=True):
+class ScanInput(Struct, frozen=True):
     """A message to scan, with the learner whose statistics apply and the flow for its turn in the queue."""
 
     raw: RawMessage
@@ -145,12 +145,12 @@ class Collector:
     ) -> Collected:
         """Return the evidence for all recipients as one audience without a learner."""
         audiences = (Audience(envelope.recipients),)
-        return (await self.collect_for(audiences, Question(raw, envelope), deadline, wanted, observe))[0]
+        return (await self.collect_for(audiences, ScanInput(raw, envelope), deadline, wanted, observe))[0]
 
     async def collect_for(
         self,
         audiences: Sequence[Audience],
-        message: Question,
+        message: ScanInput,
         deadline: float,
         wanted: tuple[Observable, ...] = (),
         observe: Observer = ignore,
@@ -169,8 +169,8 @@ class Collector:
         examination = Examination(wanted, observe, tuple(audience.recipients for audience in rest))
 
         async def ask(engine: Scanning, learner: str) -> tuple[Report, EngineAnswer | None]:
-            question = _question(engine, learner, audiences, message)
-            report, answer = await _ask(engine, question, examination, until, self._turns[engine.name])
+            scan_input = _input_for(engine, learner, audiences, message)
+            report, answer = await _ask(engine, scan_input, examination, until, self._turns[engine.name])
             if learner == _learner(engine, first):
                 observe(report)
             return report, answer
@@ -197,11 +197,11 @@ class Collector:
             collected.append(Collected(Evidence(reports), summary, examination.observables))
         return collected
 
-    async def _examine(self, question: Question, examination: Examination, until: float) -> Overloaded | None:
+    async def _examine(self, scan_input: ScanInput, examination: Examination, until: float) -> Overloaded | None:
         """Have a worker examine the message; a second crash of the same message ends it as failed."""
         failure: WorkerFailed | None = None
         refusal: Overloaded | None = None
-        raw, envelope = question.raw, question.envelope
+        raw, envelope = scan_input.raw, scan_input.envelope
         for _ in range(1 + _CRASHES_ALLOWED):
             try:
                 async with asyncio.timeout(until - time.monotonic()):
@@ -210,7 +210,7 @@ class Collector:
                         examination.take,
                         examination.wanted,
                         envelope,
-                        flow=question.flow,
+                        flow=scan_input.flow,
                         others=examination.others,
                     )
             except WorkerFailed as error:
@@ -233,7 +233,7 @@ def _learner(engine: Scanning, audience: Audience) -> str:
     return audience.learner if engine.learns else ""
 
 
-def _question(engine: Scanning, learner: str, audiences: Sequence[Audience], message: Question) -> Question:
+def _input_for(engine: Scanning, learner: str, audiences: Sequence[Audience], message: ScanInput) -> ScanInput:
     """Return the request to an engine; an engine that learns gets the recipients of its learner only."""
     if len(audiences) == 1 or not engine.learns:
         return replace(message, learner=learner)
@@ -248,49 +248,49 @@ class EngineTurns:
         self._engine = engine
         self._turns = FairQueue([Turn() for _ in range(max(1, count))])
 
-    async def ask(self, question: Question, raw: RawMessage, until: float, *, heavy: bool) -> EngineAnswer:
+    async def ask(self, scan_input: ScanInput, raw: RawMessage, until: float, *, heavy: bool) -> EngineAnswer:
         """Ask the engine within its timeout, about a heavy message once it has a turn; raise EngineFailed otherwise."""
         if not heavy:
-            return await self._ask(question, raw, until)
+            return await self._ask(scan_input, raw, until)
         try:
             async with asyncio.timeout(until - time.monotonic()):
-                turn = await self._turns.take(question.flow)
+                turn = await self._turns.take(scan_input.flow)
         except TimeoutError:
             sentence = f"{self._engine.name} was not asked in time, because other heavy messages came first."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
         try:
-            return await self._ask(question, raw, until)
+            return await self._ask(scan_input, raw, until)
         finally:
             self._turns.give(turn)
 
-    async def _ask(self, question: Question, raw: RawMessage, until: float) -> EngineAnswer:
+    async def _ask(self, scan_input: ScanInput, raw: RawMessage, until: float) -> EngineAnswer:
         patience = min(self._engine.timeout, until - time.monotonic())
         try:
             async with asyncio.timeout(patience):
-                return await self._engine.examine(raw, question.envelope, question.learner)
+                return await self._engine.examine(raw, scan_input.envelope, scan_input.learner)
         except TimeoutError:
             sentence = f"{self._engine.name} did not answer within {max(patience, 0):.0f} s."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
 
 
 async def _ask(
-    engine: Scanning, question: Question, examination: Examination, until: float, turns: EngineTurns
+    engine: Scanning, scan_input: ScanInput, examination: Examination, until: float, turns: EngineTurns
 ) -> tuple[Report, EngineAnswer | None]:
     """Ask one engine once the worker has weighed the message; one that trips a limit only where it accepts such."""
     await examination.structure_known.wait()
     if not (examination.sound or (engine.accepts_malformed and examination.scannable)):
         return _skipped(engine.name, required=engine.required), None
-    heavy = await _is_heavy(engine, question.raw, examination)
+    heavy = await _is_heavy(engine, scan_input.raw, examination)
     started = time.perf_counter()
     required = engine.required
     try:
-        answer = await turns.ask(question, question.raw, until, heavy=heavy)
+        answer = await turns.ask(scan_input, scan_input.raw, until, heavy=heavy)
         took = _milliseconds(started)
         if engine.reads_contents and not answer.findings:
             await examination.done.wait()
             # The engine's own reader may have missed the decoded parts of an ambiguous message.
             for content in examination.contents:
-                answer = await turns.ask(question, Content(content), until, heavy=examination.heavy)
+                answer = await turns.ask(scan_input, Content(content), until, heavy=examination.heavy)
                 took = _milliseconds(started)
                 if answer.findings:
                     break

@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.analysis.observables import find_observables, with_links
+from mailwarden.analysis.observables import find_observables, summarize, with_links
 from mailwarden.analysis.pipeline.fair_queue import Weight, has_heavy_pictures, weigh
 from mailwarden.analysis.pipeline.registry import COVERAGE, LOCAL, MESSAGE, OBSERVABLES, STRUCTURE
 from mailwarden.analysis.view import NOBODY, View
@@ -20,7 +20,6 @@ from mailwarden.message.limits import LIMITS, Limits
 from mailwarden.message.parser import parse_message
 from mailwarden.message.sender import find_envelope_doubts, find_sender_doubts
 from mailwarden.message.structure import LINES, StructureReport, check_structure
-from mailwarden.message.summary import summarize
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Omitted, Report, Status
 from mailwarden.model.observables import Observable, Observables

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.analysis.files.formats import archive_kind, unsupported_kind
+from mailwarden.analysis.files.file_types import archive_kind, unsupported_kind
 from mailwarden.message.limits import Limits
 from tests.unit.analysis.files.makers import cab, mail_with, opened, rar4, rar5, tar, winmail, written
 from torture.bombs import packed

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from mailwarden.analysis.analyzer import PER_KIND
 from mailwarden.analysis.files.pdf.document import PdfClock
-from mailwarden.analysis.finding_limits import PER_KIND
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.listing import Listing
-from mailwarden.model.observables import Observable, ObservedFile
+from mailwarden.model.observables import Observable, Observables, ObservedFile
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import judge
-from mailwarden.policy.list_effects import without_allowed_files
+from mailwarden.policy.list_effects import without_allowed_files, without_allowed_links
 from mailwarden.policy.rules import load_policy
+from tests.unit.analysis.files.pdf_maker import link, pdf
 
 SAMPLES = Path(__file__).parents[3] / "analyzers" / "pdf"
 LAUNCH = ("actions.eml", "opening-script.eml", "packed-objects.eml")
@@ -79,3 +80,20 @@ def test_files_that_take_too_long_are_never_clean(monkeypatch: pytest.MonkeyPatc
     missed = [finding for _, finding in evidence.findings if finding.name == "structure.limit"]
     assert [finding.facts["limit"] for finding in missed] == ["pdf_seconds"]
     assert verdict(evidence) is Verdict.SUSPICIOUS
+
+
+def with_links(count: int) -> bytes:
+    links = b"".join(b"/URI (https://shop%d.example:8081/a) " % number for number in range(count))
+    return pdf(link(b"(https://www.north.example/)")) + links
+
+
+@pytest.mark.parametrize("count", [2, PER_KIND + 2])
+def test_an_allowed_link_of_a_document_hides_no_other(count):
+    evidence, _ = look(with_links(count))
+    ports = [finding.facts["url"] for _, finding in evidence.findings if finding.name == "urls.port"]
+    assert ports == [f"https://shop{number}.example:8081/a" for number in range(min(count, PER_KIND))]
+    omitted = [each.name for report in evidence.reports for each in report.omitted]
+    assert ("urls.port" in omitted) is (count > PER_KIND)
+    allowed = Listing(allowed_urls=frozenset(ports))
+    assert without_allowed_links(evidence, allowed, Observables()).has("urls.port") is (count > PER_KIND)
+    assert without_allowed_links(evidence, Listing(allowed_urls=frozenset(ports[:1])), Observables()).has("urls.port")

@@ -5,15 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.analysis.links.hosts import HostKind, has_cheap_ending, kind_of
-from mailwarden.analysis.links.redirects import follow, unwrap
 from mailwarden.analysis.links.targets import (
     Parties,
     RecipientMarks,
     destination,
+    follow,
     is_counted,
     is_random,
     look_at_address,
+    look_at_links_of,
+    unwrap,
 )
+from mailwarden.model.place import Place
 
 PARTIES = Parties(frozenset({"north.example", "south.example"}), RecipientMarks(("bob@south.example",)))
 
@@ -110,3 +113,9 @@ def test_no_text_breaks_the_look_at_an_address(text):
         noticed(url)
         destination(url)
         PARTIES.marks.find(url)
+
+
+def test_each_link_of_a_document_is_reported_once_for_its_host():
+    links = [f"https://shop{number}.example:8081/{page}" for number in range(7) for page in ("a", "b")]
+    found = [each for each in look_at_links_of(Place(part="2"), links, PARTIES) if each.name == "urls.port"]
+    assert [each.facts["url"] for each in found] == [f"https://shop{number}.example:8081/a" for number in range(7)]

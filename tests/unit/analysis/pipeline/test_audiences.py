@@ -8,7 +8,7 @@ import pytest
 from mailwarden.analysis.analyzer import EngineAnswer, EngineFailed, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
 from mailwarden.analysis.pipeline import worker_steps
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, ScanInput
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report
@@ -91,7 +91,7 @@ class Engine(ScanEngine[EngineSettings]):
 
 async def collect(workers: InProcessWorkers, engines: tuple[Engine, ...], *audiences: Audience) -> list[Collected]:
     collector = Collector(cast("Any", workers), cast("Any", engines))
-    return await collector.collect_for(audiences, Question(Spooled.of(LURE), ENVELOPE), 10.0)
+    return await collector.collect_for(audiences, ScanInput(Spooled.of(LURE), ENVELOPE), 10.0)
 
 
 def named(collected: Collected, engine: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import segno
 from PIL import Image
 
-from mailwarden.analysis.finding_limits import PER_KIND, limit_each_kind
+from mailwarden.analysis.analyzer import PER_KIND, limit_each_kind
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Finding
 

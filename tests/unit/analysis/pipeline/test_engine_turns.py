@@ -11,7 +11,7 @@ from PIL import Image
 
 from mailwarden.analysis.analyzer import EngineAnswer, RawMessage
 from mailwarden.analysis.engines.engine import EngineInfo, EngineSettings, ScanEngine
-from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, Question
+from mailwarden.analysis.pipeline.collector import Audience, Collected, Collector, ScanInput
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
@@ -75,7 +75,7 @@ class SlowEngine(ScanEngine[EngineSettings]):
 
 async def scan(collector: Collector, message: bytes, deadline: float = 30.0) -> Collected:
     audience = Audience(ENVELOPE.recipients)
-    return (await collector.collect_for((audience,), Question(Spooled.of(message), ENVELOPE), deadline))[0]
+    return (await collector.collect_for((audience,), ScanInput(Spooled.of(message), ENVELOPE), deadline))[0]
 
 
 @pytest.mark.contract("8 fairness")

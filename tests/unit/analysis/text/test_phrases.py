@@ -4,9 +4,14 @@ import time
 
 import pytest
 
-from mailwarden.analysis.text.bitcoin_addresses import find_bitcoin_address
+from mailwarden.analysis.text.extraction import find_bitcoin_address
 from mailwarden.analysis.text.folding import fold
-from mailwarden.analysis.text.phrases import PhraseBook, load_books
+from mailwarden.analysis.text.phrases import PORTION, PhraseBook, load_books, match_by_density, unseen
+from mailwarden.analysis.view import View
+from mailwarden.message.parser import parse_message
+
+OFTEN = {"casino": 2}
+PADDING = "the path goes around the pear trees and ends at the well "
 
 
 def found(phrase: str, text: str) -> bool:
@@ -67,3 +72,36 @@ def test_a_bitcoin_address_is_told_by_its_checksum():
     assert not find_bitcoin_address("1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNb and bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t5")
     assert not find_bitcoin_address("1" * 10_000 + " " + "bc1" + "q" * 10_000)
     assert not find_bitcoin_address("bc1" + "\u017f" * 20 + " bc1" + "\u212a" * 20), "letters that fold to ASCII ones"
+
+
+def view_of(body, kind="plain"):
+    return View(parse_message(f"Content-Type: text/{kind}; charset=utf-8\r\n\r\n{body}\r\n".encode()))
+
+
+def names(view):
+    return {finding.name for finding in match_by_density(view, "offers", OFTEN)}
+
+
+def padded(characters):
+    return PADDING * (characters // len(PADDING) + 1)
+
+
+def test_one_phrase_of_a_short_text_is_heard():
+    assert "offers.casino" in names(view_of("free spins for you"))
+
+
+@pytest.mark.parametrize("portions", [1, 2, 5])
+def test_one_phrase_of_a_long_text_is_chance(portions):
+    assert "offers.casino" not in names(view_of(f"free spins for you. {padded(portions * PORTION)}"))
+
+
+def test_what_is_said_again_and_again_is_heard_in_a_long_text_too():
+    text = "casino bonus. free spins. online casino. roulette and blackjack. slot machines. place your bets. jackpot. "
+    assert "offers.casino" in names(view_of(text + padded(PORTION)))
+
+
+def test_text_that_nobody_sees_dilutes_nothing():
+    hidden = f'<p>free spins for you</p><div style="display:none">{padded(2 * PORTION)}</div>'
+    view = view_of(hidden, "html")
+    assert unseen(view) > PORTION
+    assert "offers.casino" in names(view)

@@ -1,11 +1,14 @@
-"""Finds passwords in the text of a message, by which attackers get encrypted files past scanners.
+"""Finds passwords of encrypted files, phone numbers and Bitcoin addresses in the text of a message.
 
 Security: reads hostile text inside a killable worker; patterns are linear and matches are bounded.
 """
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+
+import re2
 
 from mailwarden.message.limits import LIMITS
 from mailwarden.message.message import Part
@@ -50,6 +53,26 @@ _BEFORE, _AFTER = 60, 120
 _TOKEN = re.compile(r"[^\s\"'“”„«»‘’()\[\]<>,;。、：:]{3,64}")
 # Common passwords, tried even if the message does not mention them.
 _COMMON = ("infected", "1234", "12345", "123456", "0000", "1111", "password", "virus", "malware", "secret", "invoice")
+_DIGITS = re.compile(r"\d{3}(?:[ .\-]{1,3}\d{4}|\d{7})")  # occurs in every number below, and is faster to find
+_PHONE = re.compile(
+    r"(?<![\w.-])(?:\+\d{1,3}[ .\-]?|1[ .\-]{1,3})?(?:\(\d{3}\)[ .\-]{0,3}|\d{3}[ .\-]{1,3})"
+    r"\d{3}[ .\-]{1,3}\d{4}(?![\w-])|(?<![\w.-])\+1?8[0-9]{9,10}\b"
+)
+# Other countries group digits like sums and dates: a country code or a word must mark them as a number.
+_ABROAD = re2.compile(
+    r"(?:^|[^\w.+-])(\+[1-9]\d{0,2}[ ./-]?(?:\(0\) ?)?\d[\d ./-]{5,16}\d)\b"
+    r"|\b(?:tel|telefon[a-z]*|telephon[a-z]*|hotline|rufnummer|nummer|numero|ruf(?:en|t)?|wahlen sie"
+    r"|appele[rz]|composez|llam[a-z]{1,6}|marque|chiam[a-z]{1,4}|lig(?:ue|ar)|bel(?:len|t)?)\b"
+    r"[^\d+\n]{0,60}?(\(?0[\d ()./-]{6,18}\d|[2-9]\d{1,2}[ .]\d[\d .]{4,8}\d)\b"
+    r"|\b(?:unter|au|allo|al) (\(?0[\d ()./-]{6,18}\d)\b"
+)
+_DATE = re.compile(r"\d\d?[ ./-]\d\d?[ ./-]\d{4}")
+_FEWEST, _MOST = 8, 15  # digits
+_CANDIDATE = re.compile(r"\b(?:[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?ai:bc1[02-9ac-hj-np-z]{11,71}))\b")
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+_BECH32_SUMS = (1, 0x2BC830A3)  # of bech32 (BIP 173) and bech32m (BIP 350)
 
 
 def find_passwords(text: str) -> tuple[str, ...]:
@@ -81,3 +104,54 @@ def _passwords(text: str) -> Iterator[str]:
             and not password.lower().startswith(("http", "www."))
         ):
             yield password
+
+
+def find_phone(text: str) -> str:
+    """Return the first phone number of a folded text, or ""."""
+    found = _PHONE.search(text) if _DIGITS.search(text) else None
+    return found.group() if found else _find_abroad(text)
+
+
+def _find_abroad(text: str) -> str:
+    for found in _ABROAD.finditer(text):
+        number: str = found[1] or found[2] or found[3]
+        if _FEWEST <= sum(map(str.isdigit, number)) <= _MOST and not _DATE.fullmatch(number):
+            return number
+    return ""
+
+
+def find_bitcoin_address(text: str) -> str:
+    """Return the first address whose checksum is right, or ""."""
+    for match in _CANDIDATE.finditer(text):
+        word = match.group()
+        if _is_bech32(word.lower()) if word[:3].lower() == "bc1" else _is_base58(word):
+            return word
+    return ""
+
+
+def _is_base58(word: str) -> bool:
+    value = 0
+    for character in word:
+        value = value * 58 + _BASE58.index(character)
+    if value >= 1 << 200:
+        return False
+    raw = value.to_bytes(25, "big")
+    return hashlib.sha256(hashlib.sha256(raw[:21]).digest()).digest()[:4] == raw[21:]
+
+
+def _is_bech32(word: str) -> bool:
+    values = [
+        3,
+        3,
+        0,
+        2,
+        3,
+        *(_BECH32.index(character) for character in word[3:]),
+    ]  # the prefix "bc" as BIP 173 expands it
+    total = 1
+    for value in values:
+        top = total >> 25
+        total = (total & 0x1FFFFFF) << 5 ^ value
+        for bit, generator in enumerate(_GENERATORS):
+            total ^= generator if top >> bit & 1 else 0
+    return total in _BECH32_SUMS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailwarden.analysis.files.shortcuts import TEXT_ENDINGS, Shortcut, read_shortcut
+from mailwarden.analysis.analyzers.shortcuts import TEXT_ENDINGS, Shortcut, read_shortcut
 
 LINK = b"L\0\0\0\x01\x14\x02\0\0\0\0\0\xc0\0\0\0\0\0\0F"
 
