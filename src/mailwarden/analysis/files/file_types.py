@@ -322,7 +322,7 @@ def unsupported_kind(name: str, content: bytes) -> str:
         return "DMG"
     if any(content[place : place + 5] == b"BEA01" for place in _VOLUME_PLACES):
         return "UDF"
-    head = content[:HEAD]
+    head = content[:HEAD]  # not inspection: the beginning decides the type
     if archive_kind(skip_front(name, content)):
         return ""
     if (kind := kind_by_content(head)) in _ARCHIVE_KINDS:

@@ -90,7 +90,7 @@ def with_links(count: int) -> bytes:
 @pytest.mark.parametrize("count", [2, PER_KIND + 2])
 def test_an_allowed_link_of_a_document_hides_no_other(count):
     evidence, _ = look(with_links(count))
-    ports = [finding.facts["url"] for _, finding in evidence.findings if finding.name == "urls.port"]
+    ports = [str(finding.facts["url"]) for _, finding in evidence.findings if finding.name == "urls.port"]
     assert ports == [f"https://shop{number}.example:8081/a" for number in range(min(count, PER_KIND))]
     omitted = [each.name for report in evidence.reports for each in report.omitted]
     assert ("urls.port" in omitted) is (count > PER_KIND)
