@@ -3,7 +3,7 @@ PYTHON ?= /usr/bin/python3.11
 BIN := .venv/bin
 PACKAGES := python3.11 python3.11-venv libmagic1 libarchive13 libseccomp2 curl postgresql redis-server rspamd clamav-daemon clamav unbound postfix chromium
 
-.PHONY: help setup packages lock run test check check-acceptance check-others check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs site structure style clean
+.PHONY: help setup packages lock run test check check-acceptance check-integration check-evasion check-browser check-units check-faults format lint types contracts bench-scan bench-smtp bench-lists bench-search bench-sandbox bench-fairness evaluate parity torture evasion evaluate-ham fuzz faults-lists faults-smtp screens docs site structure style clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,24 +27,38 @@ run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
 
 test: ## The fast tests: no servers, seconds
-	@$(BIN)/pytest -q tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
+	@$(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
 
 check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going check-acceptance check-others; \
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going \
+		check-acceptance check-integration check-evasion check-browser check-units types; \
 	beside=$$?; $(MAKE) --no-print-directory check-faults && exit $$beside
 
-# Two rigs beside each other, as a test mostly waits for a server; what measures or kills runs alone behind them.
-# What fails beside the other rig is asked once more and named either way; what counts lost mail never is. A test that
-# hangs has failed after ten minutes.
-HANGS = --timeout 600
+# Two rigs beside each other, the longest first: a test mostly waits for a server. Tests that measure or kill run alone
+# afterwards. A test that fails beside the other rig runs once more and is named either way; a test that counts lost mail
+# never does. A test that hangs has failed after ten minutes.
+HANGS = --timeout 600 --durations=15
 ONCE_MORE = --reruns 1 -rfER $(HANGS)
+WITH_SERVERS = tests/acceptance tests/integration tests/contracts tests/evasion tests/browser tests/faults
 check-acceptance:
 	@echo "The product as its callers see it"
 	@$(BIN)/pytest $(ONCE_MORE) tests/acceptance
 
-check-others: types
-	@echo "Everything else"
-	@$(BIN)/pytest $(ONCE_MORE) tests --ignore=tests/acceptance --ignore=tests/faults
+check-integration:
+	@echo "Our code and the real servers"
+	@$(BIN)/pytest $(ONCE_MORE) tests/integration tests/contracts
+
+check-evasion:
+	@echo "Payloads in every wrapper"
+	@$(BIN)/pytest $(ONCE_MORE) tests/evasion
+
+check-browser:
+	@echo "The console in Chromium"
+	@$(BIN)/pytest $(ONCE_MORE) tests/browser
+
+check-units:
+	@echo "Everything without servers"
+	@$(BIN)/pytest $(ONCE_MORE) tests $(addprefix --ignore=,$(WITH_SERVERS))
 
 check-faults:
 	@echo "Faults and load"

@@ -3,6 +3,8 @@
 import base64
 import time
 
+import pytest
+
 from mailwarden.analysis.observables import summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
@@ -97,6 +99,7 @@ def test_a_wide_charset_is_read():
     assert "x.example" in {link.host for link in kept(raw).links}
 
 
+@pytest.mark.slow
 def test_hostile_pages_cost_linear_time():
     for page in (
         "<a " * 300_000,

@@ -45,6 +45,7 @@ def test_config_check_looks_at_the_rules_too(rules, tmp_path):
     assert check(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_a_worker_goes_by_the_rules(rules, tmp_path):
     (rules / "own.yar").write_text(RULE, "utf-8")
     pool = WorkerPool(1, 1_024, Timeouts(), rules_folder(NAMED, tmp_path))

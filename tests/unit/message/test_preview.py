@@ -106,6 +106,7 @@ FRAGMENTS = st.lists(
 ).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(FRAGMENTS)
 def test_whatever_the_page_nothing_that_loads_or_runs_remains(page):

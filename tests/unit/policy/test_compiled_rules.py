@@ -11,6 +11,7 @@ def shipped():
     return read_policy(FOLDER)
 
 
+@pytest.mark.slow
 def test_the_policy_is_the_same_compiled_and_read(shipped, tmp_path):
     write_compiled(shipped.rules, shipped.tags, shipped.verdicts, tmp_path / "policy.json")
     pieces = read_compiled(tmp_path / "policy.json")

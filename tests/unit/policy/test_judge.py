@@ -242,6 +242,7 @@ def test_an_incomplete_analysis_is_never_clean_and_never_delivered(gathered, pro
         assert all(report.status is Status.FINISHED for report in gathered.reports if report.required)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(evidences)
 def test_tags_are_sorted_unique_well_formed_and_in_the_catalogue(gathered):
@@ -250,6 +251,7 @@ def test_tags_are_sorted_unique_well_formed_and_in_the_catalogue(gathered):
     assert all(TAG_FORM.match(tag) and tag in SHIPPED.tags for tag in tags)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(evidences)
 def test_points_are_the_sum_of_the_reasons(gathered):
@@ -259,6 +261,7 @@ def test_points_are_the_sum_of_the_reasons(gathered):
         assert sum(weights) == found.points.get(verdict, 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(evidences)
 def test_stored_evidence_gives_the_same_judgement_again(gathered):

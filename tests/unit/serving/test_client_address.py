@@ -27,6 +27,7 @@ proxies = st.sampled_from(["10.0.0.1", "10.0.0.254", "fd00::5", "::ffff:10.0.0.9
 lines = st.lists(st.text(max_size=40) | addresses | proxies | st.sampled_from(["unknown", "", ",", "x" * 9_000]))
 
 
+@pytest.mark.slow
 @given(strangers, lines)
 def test_who_is_no_proxy_never_changes_their_address(peer: str, forged: list[str]) -> None:
     assert client_address(peer, forged, PROXIES) == client_address(peer, (), Networks())

@@ -61,7 +61,8 @@ def test_an_archive_in_another_container_is_opened(name):
 @pytest.mark.parametrize(
     ("name", "inner", "content"),
     [
-        ("a.html.gz", "a.html", gzip.compress(b"<html>" * 9)), ("a.svgz", "a.svg", gzip.compress(b"<svg/>" * 9)),
+        ("a.html.gz", "a.html", gzip.compress(b"<html>" * 9, mtime=0)),
+        ("a.svgz", "a.svg", gzip.compress(b"<svg/>" * 9, mtime=0)),
         ("a.html.bz2", "a.html", bz2.compress(b"<html>" * 9)), ("a.html.xz", "a.html", lzma.compress(b"<html>" * 9)),
         ("a.html.lzma", "a.html", lzma.compress(b"<html>" * 9, lzma.FORMAT_ALONE)),
     ],
@@ -151,6 +152,7 @@ def test_other_files_are_no_containers(name, content):
     assert (found.files, found.missed) == ((), set())
 
 
+@pytest.mark.slow
 def test_a_bomb_in_any_archive_is_recorded():
     zeros = {"a": bytes(20 * 1024 * 1024)}
     for content in (written("7zip", zeros), gzip.compress(zeros["a"]), packed(zeros), written("ustar", zeros, "xz")):

@@ -46,6 +46,7 @@ def verdict(evidence: Evidence) -> Verdict:
     return judge(evidence, load_policy()).verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCH)
 @pytest.mark.parametrize("before", [5, 80])
 def test_harmless_files_in_front_hide_nothing(name: str, before: int):

@@ -154,6 +154,7 @@ def test_a_huge_jpeg_is_read_within_bounds():
     assert read_picture(saved(canvas, "JPEG", quality=50)) == (URL,)
 
 
+@pytest.mark.slow
 def test_a_picture_beyond_a_limit_is_recorded_and_not_decoded():
     watch = clock()
     assert read_picture(saved(Image.new("1", (30_000, 30_000)), "PNG"), watch) == ()

@@ -107,6 +107,7 @@ def test_words_are_no_marks_and_names_that_can_be_said_are_not_random():
     assert is_random("zytqxzwrtp")
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_look_at_an_address(text):
     for url in (text, f"http://{text}", f"https://a.example/?u={text}", f"https://www.google.com/url?q=http://{text}"):

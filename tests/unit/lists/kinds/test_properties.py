@@ -106,6 +106,7 @@ def assert_ordered(kind, keys):
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data(), DOMAIN, LOCAL)
 def test_a_stored_sender_is_found_and_deleted_in_any_spelling(data, domain, local):
