@@ -12,11 +12,9 @@ from mailwarden.history.terms import term_hash, terms_of
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.judgement import Judgement, Reason, Ruling, Step
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Reason, Ruling, Step, Verdict
 from mailwarden.model.place import Place
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import MessageSummary, PartSummary
+from mailwarden.model.record import FinishedRequest, MessageSummary, PartSummary
 
 DAYS = 30
 SENDERS, RECIPIENTS, SUBJECTS, HOSTS, OUTCOMES = 50_000, 20_000, 20_000, 10_000, 1_000

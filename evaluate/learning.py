@@ -22,7 +22,7 @@ from mailwarden.analysis.analyzers.learned import LearnedAnalyzer
 from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.analysis.engines.rspamd_teacher import NAMESPACE, RspamdTeacher
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
 

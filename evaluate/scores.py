@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Verdict
+from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.policy.judge import CONVICTIONS
 from mailwarden.policy.rules import CONVICTION
 

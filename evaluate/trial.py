@@ -10,8 +10,7 @@ from evaluate.corpus import Sample
 from evaluate.records import Scanned
 from evaluate.scores import score_of
 from mailwarden.model.evidence import Evidence
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge

@@ -17,8 +17,7 @@ from mailwarden.access.sessions import COOKIE, ClientOrigin
 from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from tests.acceptance.house import House
 
 PATIENCE = 60.0

@@ -8,8 +8,7 @@ import pytest
 import requests
 
 from mailwarden.access.tenants import MAX_WEIGHTS
-from mailwarden.policy.rules import load_policy
-from mailwarden.policy.weights import bounds_of
+from mailwarden.policy.rules import bounds_of, load_policy
 from tests.acceptance.client import envelope, wait_until
 from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
 from tests.acceptance.house import House, run_command

@@ -13,7 +13,7 @@ import pytest
 
 from mailwarden.cli.certificates import make_certificates
 from mailwarden.cli.doctor import examine
-from mailwarden.serving.client_names import ABBY_NAME
+from mailwarden.serving.tls import ABBY_NAME
 from rig.certificates import sign
 from rig.engines import Engines
 from tests.acceptance.client import wait_until

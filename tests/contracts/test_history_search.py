@@ -14,9 +14,8 @@ from mailwarden.history.terms import domain_term, hash_term, network_term
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.ggrid import first_ggrid, new_ggrid
 from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.record import FinishedRequest
+from mailwarden.model.record import FinishedRequest, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.scope import Scope
-from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()

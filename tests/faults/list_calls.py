@@ -16,8 +16,7 @@ from mailwarden.access.keys import ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from rig.caller import NoAnswerError, caller_context
 from rig.engines import Engines
 from rig.product import Overrides, Product

@@ -8,7 +8,7 @@ import pytest
 from mailwarden.database.pool import Database
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 from rig.caller import Caller
 from rig.engines import Engines

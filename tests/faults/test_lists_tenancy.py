@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from mailwarden.database.pool import Database
-from mailwarden.database.scoped import scoped
+from mailwarden.database.pool import Database, scoped
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore, Reading
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines
 from rig.product import install_product

@@ -14,8 +14,7 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import ABANDONED, PARTS, FilesystemStore
 from mailwarden.quarantine.model import RetentionDays
 from mailwarden.quarantine.release import ReleaseStore

@@ -14,8 +14,7 @@ import pytest
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge

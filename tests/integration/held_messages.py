@@ -7,10 +7,8 @@ from uuid import UUID
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.judgement import Judgement, Ruling
-from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.outcome import Decision, Judgement, Ruling, Verdict
+from mailwarden.model.record import FinishedRequest, MessageSummary
 
 RAW = b"From: Eve <eve@evil.example>\r\nSubject: Cheap\r\n\r\n" + bytes(range(256)) * 10
 

@@ -10,7 +10,7 @@ from mailwarden.database.migrations import pending
 from mailwarden.database.pool import Database
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
 from rig.engines import Engines

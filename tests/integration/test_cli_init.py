@@ -9,8 +9,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.cli.config import check
 from mailwarden.cli.main import main
 from mailwarden.guard.config import PATH as GUARD_PATH
-from mailwarden.serving.client_names import ABBY_NAME
-from mailwarden.serving.tls import server_context
+from mailwarden.serving.tls import ABBY_NAME, server_context
 
 NOBODY = "postgresql://mailwarden@127.0.0.1:9/none"
 

@@ -14,12 +14,11 @@ from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.matching import Match
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.listing import Listing
 from mailwarden.model.outcome import Decision
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy import impact as impact_module
 from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import ListEntryInput

@@ -25,8 +25,7 @@ from mailwarden.errors import (
     TenantForbidden,
     TenantNotFound,
 )
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")

@@ -11,7 +11,7 @@ from mailwarden.database.pool import Database
 from mailwarden.lists import store
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 
 pytestmark = pytest.mark.slow

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from mailwarden.database.pool import Database
-from mailwarden.database.scoped import scoped
+from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 
 GLOBAL = ListScope()

@@ -11,14 +11,12 @@ import pytest
 
 from mailwarden.access.audit import AuditStore
 from mailwarden.access.tenants import TenantStore
-from mailwarden.database.pool import Database
-from mailwarden.database.scoped import scoped
+from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import ListFull, TenantNotFound
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.service import Expiry, Lists, stamp_of
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert
 

@@ -19,8 +19,7 @@ from mailwarden.errors import (
     TenantNotFound,
     UnsuitablePassword,
 )
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from tests.samples.people import ADA, ALL, PASSWORD, PLACE, Office
 
 ROOT = Position(Role.DEPLOYMENT_ADMINISTRATOR)

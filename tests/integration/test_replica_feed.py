@@ -12,16 +12,14 @@ import pytest
 import structlog
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.database.pool import Database
-from mailwarden.database.scoped import scoped
+from mailwarden.database.pool import Database, scoped
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.replica.feed import Feed, can_follow, purge_changes, snapshot
 from mailwarden.lists.replica.file import ReplicaFolder
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.lists import AddEntries
 from mailwarden.wire.strict_json import convert

@@ -20,9 +20,8 @@ from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.record import FinishedRequest
+from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
-from mailwarden.model.summary import MessageSummary
 from mailwarden.telemetry.metrics import Metrics
 from tests.samples.finished import finished_request
 

@@ -10,8 +10,7 @@ from aiohttp import web
 
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.serving.server import Limits, Server, serving
-from mailwarden.settings.networks import Networks
-from mailwarden.settings.shared import Listen
+from mailwarden.settings.shared import Listen, Networks
 from mailwarden.telemetry.metrics import Metrics
 
 PATIENCE = 20.0

@@ -14,8 +14,7 @@ from mailwarden.access.audit import AuditFilter, AuditStore
 from mailwarden.access.tenants import TenantDirectory, TenantSettings, TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import DomainTaken, GlobalScopeForbidden, NameTaken, SchemaViolation, TenantNotFound
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import AssignedBy, Profile
 
 ALL = Scope.deployment()

@@ -33,8 +33,7 @@ from mailwarden.serving.uploads import Keep, receive_upload
 from mailwarden.settings.shared import Listen
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.guard import GROUPS_HEADER, GUARD_STATUS_PATH, SUBMIT_PATH, AnalyzerDone, GuardStatus
-from mailwarden.wire.parameters import envelope_of, read_parameters
-from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest
+from mailwarden.wire.scanning import BorderMtaData, MessageAnalysisRequest, envelope_of, read_parameters
 from tests.samples.finished import finished_request
 
 TENANT = finished_request().tenant

@@ -8,11 +8,9 @@ import msgspec
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.judgement import Judgement, Reason, Ruling, Step
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Reason, Ruling, Step, Verdict
 from mailwarden.model.place import Place
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import MessageSummary, PartSummary
+from mailwarden.model.record import FinishedRequest, MessageSummary, PartSummary
 
 _FINDING = Finding(
     "html.link-mismatch", Place(part="1.2"), {"shown": "bank.example", "count": 3, "score": 7.5, "new": True}

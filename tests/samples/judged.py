@@ -4,8 +4,7 @@ from evaluate.corpus import Sample
 from evaluate.records import Scanned
 from evaluate.trial import Judged
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.policy.rules import FOLDER, ProfileFile, Rule, Severity, make_policy
 from mailwarden.settings.reader import read
 

@@ -12,8 +12,7 @@ from mailwarden.access.sessions import ClientOrigin, Session, SessionLimits
 from mailwarden.access.users import Position, User
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 ALL = Scope.deployment()
 ADA = Actor("cli:ada")

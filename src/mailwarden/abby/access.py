@@ -16,8 +16,7 @@ from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope
 from mailwarden.access.rate_limits import Quota, SharedRateLimiter
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import Forbidden, InvalidCredentials, MailwardenError, RateLimited, Unauthenticated
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.serving.errors import answer_for
 from mailwarden.serving.http_app import Call, Handler
 

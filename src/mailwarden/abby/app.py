@@ -72,8 +72,8 @@ from mailwarden.serving.http_app import Call, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
 from mailwarden.serving.tls import ServerTls, client_context, server_context
-from mailwarden.settings.networks import Networks
 from mailwarden.settings.reader import read
+from mailwarden.settings.shared import Networks
 from mailwarden.telemetry.logs import start_logging
 from mailwarden.telemetry.memory import tune_gc
 from mailwarden.telemetry.metrics import CONTENT_TYPE, Metrics

@@ -8,8 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from mailwarden.settings.networks import network_mistakes
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls, network_mistakes
 
 Seconds = Annotated[int, Meta(ge=1, le=2_592_000)]
 RoleName = Literal["deployment-administrator", "tenant-administrator", "analyst", "auditor"]

@@ -13,14 +13,13 @@ from msgspec import UNSET
 
 from mailwarden.abby.access import Caller
 from mailwarden.errors import MessageNotFound
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.quarantine.model import HeldFilter, PageCursor, State
 from mailwarden.quarantine.service import QuarantineService, held_of
 from mailwarden.serving.http_app import Call, finish_headers
 from mailwarden.serving.uploads import receive_json
 from mailwarden.wire.quarantine import DeleteQuery, Held, HeldMessages, QuarantineQuery, ReleaseOrder
-from mailwarden.wire.query import read_query
-from mailwarden.wire.strict_json import convert, read_object, violation_at
+from mailwarden.wire.strict_json import convert, read_object, read_query, violation_at
 
 MAX_BODY = 1_048_576
 _encoder = msgspec.json.Encoder()

@@ -24,12 +24,11 @@ from mailwarden.errors import (
 )
 from mailwarden.learning.reports import MIN_REPORTS, Kind, MessageCollector, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.service import ReportService
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
 from mailwarden.serving.http_app import Call
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
-from mailwarden.wire.query import read_query
 from mailwarden.wire.reports import (
     Forgotten,
     Learning,
@@ -40,7 +39,7 @@ from mailwarden.wire.reports import (
     ReportsQuery,
     TenantQuery,
 )
-from mailwarden.wire.strict_json import T, violation_at
+from mailwarden.wire.strict_json import T, read_query, violation_at
 
 MESSAGE = "message/rfc822"
 MAX_CALLS = 64  # concurrent calls: each may hold a message of 1 MiB

@@ -26,9 +26,8 @@ from mailwarden.serving.spool import Spooled
 from mailwarden.serving.uploads import Keep, Upload, check_upload_head, receive_upload
 from mailwarden.telemetry.metrics import Metrics
 from mailwarden.wire.explanation import ExplanationQuery, explanation_of
-from mailwarden.wire.parameters import read_parameters
-from mailwarden.wire.query import read_query, refuse_query
-from mailwarden.wire.scanning import MessageAnalysisRequest
+from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
+from mailwarden.wire.strict_json import read_query, refuse_query
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 _encoder = msgspec.json.Encoder()

@@ -27,8 +27,7 @@ from mailwarden.access.sessions import ClientOrigin, Session
 from mailwarden.access.setup_links import SetupLink
 from mailwarden.access.users import Position, User, checked_email
 from mailwarden.errors import LoginFailed, PersonNotFound, SchemaViolation
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 _ALL = Scope.deployment()
 

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 MAX_EVENTS = 1_000
 

@@ -37,7 +37,7 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import Mac, equal
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LoginFailed, NameTaken, SchemaViolation
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 
 ISSUER = "Mailwarden"
 STEP_SECONDS = 30

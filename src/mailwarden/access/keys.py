@@ -36,8 +36,7 @@ from mailwarden.errors import (
     TenantForbidden,
     TenantNotFound,
 )
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 
 KEY_PURPOSE = b"mailwarden api keys 1"  # derives the key of stored digests from the pepper

@@ -29,8 +29,7 @@ from mailwarden.access.sessions import ClientOrigin, Notes, Session
 from mailwarden.access.users import MAX_NAME, NewUser, Position, Role, User, checked_email
 from mailwarden.crypto.mac import equal
 from mailwarden.errors import LoginFailed, NameTaken, ProviderUnreachable, SchemaViolation, TenantNotFound
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 
 DEADLINE = 5.0

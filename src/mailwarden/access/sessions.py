@@ -28,7 +28,7 @@ from mailwarden.crypto.keyring import ID, BrokenSeal, KeyRing
 from mailwarden.crypto.mac import SIZE, Mac, equal
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database, Row
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 
 
 class ClientOrigin(Struct, frozen=True):

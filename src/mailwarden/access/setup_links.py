@@ -29,8 +29,7 @@ from mailwarden.access.users import (
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 FIRST_RUN_HOURS = 24
 INVITE_HOURS = 72

@@ -30,9 +30,8 @@ from mailwarden.errors import (
     StorageUnavailable,
     TenantNotFound,
 )
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup, Tenant
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask

@@ -14,8 +14,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, SchemaViolation, TenantNotFound
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 MAX_NAME = 100
 MAX_EMAIL = 254

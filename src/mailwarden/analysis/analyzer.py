@@ -18,7 +18,7 @@ from msgspec import Struct
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Omitted
 from mailwarden.model.place import WHOLE_MESSAGE, Place
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 if TYPE_CHECKING:  # the readers of every file format; abby needs the engines' names alone
     from mailwarden.analysis.view import View

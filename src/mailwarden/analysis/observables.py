@@ -19,7 +19,7 @@ from mailwarden.message.message import Message
 from mailwarden.message.received import find_hops, read_received
 from mailwarden.message.urls import host_of
 from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
-from mailwarden.model.summary import LinkSummary, MessageSummary, PartSummary
+from mailwarden.model.record import LinkSummary, MessageSummary, PartSummary
 
 MAX_RELAYS = 30  # not inspection: the walk over trusted relays ends sooner
 _ENDINGS = {

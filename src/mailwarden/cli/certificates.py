@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from mailwarden.errors import CommandError
-from mailwarden.serving.client_names import ABBY_NAME
+from mailwarden.serving.tls import ABBY_NAME
 
 AUTHORITY_DAYS = 3650
 LEAF_DAYS = 825

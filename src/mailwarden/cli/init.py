@@ -28,7 +28,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, StorageUnavailable
 from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
-from mailwarden.serving.client_names import ABBY_NAME
+from mailwarden.serving.tls import ABBY_NAME
 
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"

@@ -9,9 +9,8 @@ from typing import TypeVar
 
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, KeyStore, NewKey
-from mailwarden.cli.command import Command, add_action, add_expires_option, operator
+from mailwarden.cli.command import Command, add_action, add_expires_option, operator, print_json, table
 from mailwarden.cli.database import add_database_options, ask_database, tenant_uid
-from mailwarden.cli.output import print_json, table
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope

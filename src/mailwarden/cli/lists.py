@@ -20,6 +20,7 @@ from msgspec import UNSET, Struct
 
 from mailwarden.cli.command import (
     Command,
+    Progress,
     abby_authority,
     abby_url,
     add_action,
@@ -27,7 +28,6 @@ from mailwarden.cli.command import (
     add_expires_option,
 )
 from mailwarden.cli.database import tenant_uid
-from mailwarden.cli.output import Progress
 from mailwarden.client import ApiError, ListsClient, NewEntry, ScopeRefused
 from mailwarden.errors import CommandError
 from mailwarden.lists.catalogue import ListDefinition, find_list

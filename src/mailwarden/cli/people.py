@@ -10,9 +10,8 @@ import msgspec
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.users import Position, Role, User, UserStore, checked_email
-from mailwarden.cli.command import Command, abby_url, add_action, operator
+from mailwarden.cli.command import Command, abby_url, add_action, operator, table
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
-from mailwarden.cli.output import table
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError

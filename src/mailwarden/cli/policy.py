@@ -36,8 +36,7 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rejudge import Difference, Point, RuleChange, Stored, compare, stored_of
-from mailwarden.policy.rules import Policy, load_policy, tag_problems
-from mailwarden.policy.weights import read_weights, reweigh
+from mailwarden.policy.rules import Policy, load_policy, read_weights, reweigh, tag_problems
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
 

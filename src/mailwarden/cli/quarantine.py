@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
-from mailwarden.cli.command import Command, add_action, operator
+from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
-from mailwarden.cli.output import print_json, shown, table
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError

@@ -16,9 +16,8 @@ import msgspec
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, add_action, operator
+from mailwarden.cli.command import Command, Progress, add_action, operator, print_json, shown, table
 from mailwarden.cli.database import add_database_options, ask_database, find_tenant
-from mailwarden.cli.output import Progress, print_json, shown, table
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound

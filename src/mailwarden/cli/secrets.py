@@ -19,9 +19,8 @@ from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.factors import totp_context
 from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
-from mailwarden.cli.command import Command, add_action
+from mailwarden.cli.command import Command, add_action, print_json, table
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.output import print_json, table
 from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database

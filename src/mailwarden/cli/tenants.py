@@ -5,14 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from mailwarden.access.tenants import TenantStore
-from mailwarden.cli.command import Command, add_action, operator
+from mailwarden.cli.command import Command, add_action, operator, print_json, table
 from mailwarden.cli.database import add_database_options, ask_database
-from mailwarden.cli.output import print_json, table
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy.rules import load_policy
-from mailwarden.policy.weights import read_weights, tenant_problems
+from mailwarden.policy.rules import load_policy, read_weights, tenant_problems
 
 T = TypeVar("T")
 

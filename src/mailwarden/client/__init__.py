@@ -1,6 +1,6 @@
 """The Python client of the List API: `ListsClient` for synchronous code, `AsyncListsClient` for asyncio."""
 
-from mailwarden.client.asynchronous import AsyncEntryStream, AsyncListsClient
+from mailwarden.client.asynchronous import AsyncEntryStream, AsyncListsClient, NewEntry, Retries
 from mailwarden.client.failures import (
     ApiError,
     CallRefused,
@@ -12,8 +12,6 @@ from mailwarden.client.failures import (
     Unavailable,
     Unreachable,
 )
-from mailwarden.client.requests import NewEntry
-from mailwarden.client.retries import Retries
 from mailwarden.client.synchronous import EntryStream, ListsClient
 from mailwarden.wire.lists import ListFileInfo, ListInfo, PublicListsEntry
 

@@ -1,36 +1,150 @@
 """The asyncio client of the List API: splits calls, retries them, and streams entries.
 
+Any number of entries becomes calls of at most 500, within the API's size limit.
+
 Security: the API key is sent to the given address only. The client follows no redirect and uses no proxy of the
 environment.
 """
 
 import asyncio
+import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
+from uuid import UUID
 
 import aiohttp
 import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from mailwarden import __version__
 from mailwarden.client.failures import ApiError, StreamCut, Unreachable, read_failure
-from mailwarden.client.requests import (
-    ADD,
-    DELETE,
-    GET_LISTS,
-    LIST_ENTRIES,
-    PREFIX,
-    NewEntry,
-    Request,
-    Tenant,
-    add_requests,
-    delete_requests,
-    plain_request,
-)
-from mailwarden.client.retries import Patience, Retries
-from mailwarden.wire.lists import AvailableLists, ListFileInfo, ModifiedEntries, PublicListsEntry
+from mailwarden.wire.lists import MAX_ENTRIES, AvailableLists, ListFileInfo, ModifiedEntries, PublicListsEntry
+
+# The errors that the API marks as worth a retry.
+RETRIED = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """At most `attempts` tries of one call, the last begun at most `seconds` after the first.
+
+    Every call may be repeated. Adding sets entries to a state, so a second call changes nothing and returns the same
+    count. Deleting missing entries changes nothing; but if the response of a successful delete was lost, the retry
+    finds nothing left and counts 0.
+    """
+
+    attempts: int = 8
+    seconds: float = 180.0
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+
+
+NO_RETRIES = Retries(attempts=1)
+
+
+class Patience:
+    """The tries of one call: returns after each failure the delay before the next, or None after the last."""
+
+    def __init__(
+        self,
+        retries: Retries,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._retries = retries
+        self._clock = clock
+        self._chance = chance
+        self._end = clock() + retries.seconds
+        self._failures = 0
+
+    def wait_after(self, failure: ApiError) -> float | None:
+        """Return the seconds to wait before the next try, or None if there is none."""
+        self._failures += 1
+        if not may_retry(failure) or self._failures >= self._retries.attempts:
+            return None
+        longest = min(self._retries.first_wait * 2.0 ** (self._failures - 1), self._retries.longest_wait)
+        # Half of the delay is random, so that callers that failed together do not retry together.
+        wait = longest * (1 + self._chance()) / 2
+        if failure.retry_after is not None:
+            wait = max(wait, failure.retry_after)
+        return wait if self._clock() + wait <= self._end else None
+
+
+def may_retry(failure: ApiError) -> bool:
+    return failure.status in RETRIED or (isinstance(failure, Unreachable) and failure.code != "certificate")
+
+
+PREFIX = "/api/public/lists/v1"
+ADD, DELETE, GET_LISTS, LIST_ENTRIES = "addEntries", "deleteEntries", "getLists", "listEntries"
+# The API accepts 4 MiB. A call of 500 entries of full length with full comments could exceed it.
+MAX_BODY = 4_000_000
+
+Tenant = UUID | str | None
+
+
+class NewEntry(Struct, frozen=True):
+    """An entry to add or update: an omitted field keeps its value; `""` and None clear it."""
+
+    entry: str
+    comment: str | UnsetType = UNSET
+    expires: datetime | UnsetType | None = UNSET
+
+
+class Request(Struct, frozen=True):
+    """The body of one call, and its number of entries."""
+
+    body: bytes
+    entries: int = 0
+
+
+def plain_request(tenant: Tenant, list_name: str | None = None) -> Request:
+    """Return the body of getLists or listEntries."""
+    return Request(msgspec.json.encode(_head(tenant, list_name)))
+
+
+def add_requests(list_name: str, entries: Iterable[NewEntry | str], tenant: Tenant) -> Iterator[Request]:
+    """Yield the bodies of addEntries."""
+    return _split(_head(tenant, list_name), (NewEntry(each) if isinstance(each, str) else each for each in entries))
+
+
+def delete_requests(list_name: str, entries: Iterable[str], tenant: Tenant) -> Iterator[Request]:
+    """Yield the bodies of deleteEntries."""
+    return _split(_head(tenant, list_name), entries)
+
+
+def _head(tenant: Tenant, list_name: str | None) -> dict[str, str]:
+    """Return the fields that select the list; an empty tenant is an error, never the global scope."""
+    head = {} if list_name is None else {"listName": list_name}
+    if tenant is not None:
+        head["tenantUid"] = str(tenant)
+    return head
+
+
+def _split(head: dict[str, str], entries: Iterable[NewEntry | str]) -> Iterator[Request]:
+    opening = msgspec.json.encode(head)[:-1] + b',"entries":['
+    room = MAX_BODY - len(opening) - 2
+    items: list[bytes] = []
+    size = 0
+    for each in entries:
+        item = msgspec.json.encode(each)
+        if items and (len(items) == MAX_ENTRIES or size + len(item) + 1 > room):
+            yield _request(opening, items)
+            items, size = [], 0
+        items.append(item)
+        size += len(item) + 1
+    if items:
+        yield _request(opening, items)
+
+
+def _request(opening: bytes, items: list[bytes]) -> Request:
+    return Request(opening + b",".join(items) + b"]}", len(items))
+
 
 T = TypeVar("T")
 CALL_SECONDS = 60.0

@@ -7,10 +7,20 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from mailwarden.client.asynchronous import CALL_SECONDS, AsyncEntryStream, AsyncListsClient
+from mailwarden.client.asynchronous import (
+    ADD,
+    CALL_SECONDS,
+    DELETE,
+    AsyncEntryStream,
+    AsyncListsClient,
+    NewEntry,
+    Request,
+    Retries,
+    Tenant,
+    add_requests,
+    delete_requests,
+)
 from mailwarden.client.failures import ApiError
-from mailwarden.client.requests import ADD, DELETE, NewEntry, Request, Tenant, add_requests, delete_requests
-from mailwarden.client.retries import Retries
 from mailwarden.wire.lists import ListFileInfo, PublicListsEntry
 
 T = TypeVar("T")

@@ -11,11 +11,9 @@ from msgspec import Struct
 from mailwarden.analysis.engines.table import ENGINES
 from mailwarden.analysis.links.hosts import misleading
 from mailwarden.model.evidence import Finding, Report
-from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit
-from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import LinkSummary, PartSummary
+from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
+from mailwarden.model.record import FinishedRequest, LinkSummary, PartSummary
 from mailwarden.policy.rejudge import Counterfactual, what_would_change
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
 from mailwarden.wire.explanation import explanation_of

@@ -18,8 +18,7 @@ from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE, NOTICES
 from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
 from mailwarden.lists.store import ListScope
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.http_app import Call, finish_headers

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from mailwarden.console.templating import HEADERS, REPORTS, Templates
 from mailwarden.errors import InternalError, MailwardenError
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.quarantine.digest import LINK_PATH, DigestLine, DigestLinkService, HeldForRecipient
 from mailwarden.quarantine.model import State
 from mailwarden.serving.errors import STATUS_OF, answer_for

@@ -1,7 +1,8 @@
-"""The PostgreSQL connections of one process: opened when first needed, opened again after an outage.
+"""The PostgreSQL connections of one process, and transactions under row-level security.
 
-Creating a `Database` does not use the network, so a process starts while PostgreSQL is down. Every failure of a
-connection becomes StorageUnavailable for the caller, within the caller's timeout.
+Connections are opened when first needed, and again after an outage. Creating a `Database` does not use the network, so
+a process starts while PostgreSQL is down. Every failure of a connection becomes StorageUnavailable for the caller,
+within the caller's timeout.
 """
 
 import asyncio
@@ -220,3 +221,50 @@ def _is_broken(held: asyncpg.Connection | None) -> bool:
 
 async def _keep_session(_: object) -> None:
     """Skip the round trip of a reset: our statements leave no session state."""
+
+
+EVERYTHING = "all"
+GLOBAL = "global"
+
+_BEGIN = "BEGIN"
+_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class ScopedTransaction:
+    """`last` is a statement without parameters that is sent with COMMIT, so its locks are held only briefly."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = ""
+
+
+@asynccontextmanager
+async def scoped(
+    connection: Connection, setting: str, *, snapshot: bool = False, first: str = ""
+) -> AsyncIterator[ScopedTransaction]:
+    """Run the block in one transaction under row-level security: `all`, `global`, or a tenant's UUID.
+
+    With `snapshot` every statement of the block sees the same state and none may write. `first` has statements without
+    parameters that are sent with BEGIN.
+    """
+    transaction = ScopedTransaction()
+    begin = _BEGIN_SNAPSHOT if snapshot else _BEGIN
+    try:
+        await connection.execute(f"{begin}; SET LOCAL mailwarden.scope = '{_checked(setting)}'; {first}")
+        yield transaction
+        await connection.execute(f"{transaction.last}; COMMIT" if transaction.last else "COMMIT")
+    except BaseException as error:
+        # A cancelled statement leaves the connection usable. On a connection that hangs, a rollback would only wait
+        # again.
+        if isinstance(error, asyncpg.QueryCanceledError) or not is_away(error):
+            with suppress(Exception):
+                await connection.execute("ROLLBACK")
+        raise
+
+
+def _checked(setting: str) -> str:
+    """Return the scope if it has only letters, digits and hyphens: it is part of the statement's text."""
+    if not setting.replace("-", "").isalnum() or not setting.isascii():
+        raise ValueError("no scope")
+    return setting

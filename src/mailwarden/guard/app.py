@@ -42,11 +42,10 @@ from mailwarden.lists.lookup import ActingLists
 from mailwarden.lists.replica.feed import COPY_SECONDS, Feed
 from mailwarden.lists.replica.matcher import Replica
 from mailwarden.policy.rules import load_policy
-from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.http_app import Call, Handler, HttpApp, Route
 from mailwarden.serving.server import Limits, serve_until_stopped
 from mailwarden.serving.spool import prepare_spool
-from mailwarden.serving.tls import ServerTls, server_context
+from mailwarden.serving.tls import ClientNames, ServerTls, server_context
 from mailwarden.settings.effective import effective
 from mailwarden.settings.reader import read
 from mailwarden.telemetry.logs import get_logger, start_logging

@@ -14,10 +14,9 @@ from msgspec.structs import force_setattr
 from mailwarden.analysis.engines import table
 from mailwarden.analysis.engines.engine import Count, EngineSettings, Milliseconds
 from mailwarden.quarantine.model import RetentionDays
-from mailwarden.serving.client_names import ABBY_NAME, name_mistakes
-from mailwarden.settings.networks import network_mistakes
+from mailwarden.serving.tls import ABBY_NAME, name_mistakes
 from mailwarden.settings.reader import Mistake, Mistakes
-from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls
+from mailwarden.settings.shared import PORTS, Contents, Database, Listen, Log, Quarantine, Tls, network_mistakes
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 MIN_SECRET = 16

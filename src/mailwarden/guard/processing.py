@@ -24,9 +24,8 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import RecipientGroup
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rules import Policy
+from mailwarden.policy.rules import Policy, for_tenant
 from mailwarden.policy.shared_answer import answer_of, settle, undecided
-from mailwarden.policy.weights import for_tenant
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 

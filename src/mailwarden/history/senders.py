@@ -21,9 +21,8 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Finding, Report, Status
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import area
-from mailwarden.model.record import FinishedRequest
+from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.scope import Scope
-from mailwarden.model.summary import MessageSummary
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import end_tasks
 

@@ -18,9 +18,8 @@ from mailwarden.history.senders import sender_contacts
 from mailwarden.history.store import ContactCount, ContactRecord, HistoryStore, SenderStore, find_message
 from mailwarden.learning.reports import ContentsSeal, Kind, NewReport, ReportedMessage, TrainingStatus, UserReport
 from mailwarden.learning.store import ReportStore
-from mailwarden.model.actor import Actor
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.wire.strict_json import violation_at
 
 MAX_SUBJECT = 200

@@ -14,8 +14,7 @@ from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import LearningFull, LessonNotFound, TenantForbidden
 from mailwarden.learning.reports import Kind, NewReport, PendingReport, TrainingState, TrainingStatus, UserReport
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 MAX_REPORTS = 20_000  # of one tenant
 MAX_PAGE = 500

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.database.scoped import ScopedTransaction, scoped
+from mailwarden.database.pool import Connection, Database, Row, ScopedTransaction, scoped
 from mailwarden.errors import ListFull, NotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.store import ARRAY, EACH, GRACE, MARK, NULL, ListScope, Stamp, joined, with_list_lock

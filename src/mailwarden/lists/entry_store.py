@@ -11,8 +11,7 @@ import asyncpg
 import msgspec
 from msgspec import Struct
 
-from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.database.scoped import scoped
+from mailwarden.database.pool import Connection, Database, Row, scoped
 from mailwarden.errors import EntryTooBroad, InvalidEntry
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.store import ARRAY, BY_INDEX, ListScope, joined

@@ -29,7 +29,7 @@ from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import Place
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 RELAYS, EXEMPT = "trusted-relays", "recipient-exempt"
 _LET_THROUGH = frozenset({Category.ALLOW, Category.EXEMPT})

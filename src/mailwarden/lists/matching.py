@@ -24,7 +24,7 @@ from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence
 from mailwarden.model.listing import ListHit
 from mailwarden.model.observables import InnerFile, Observable, Observables, ObservedFile
 from mailwarden.model.place import WHOLE_MESSAGE, Place, area
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 # Lists whose entries say opposite things of one value. Other lists have no rival: each of their matches acts.
 RIVALS: tuple[tuple[str, str], ...] = (

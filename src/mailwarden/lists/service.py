@@ -19,8 +19,7 @@ from mailwarden.lists.entry_store import EntryPage, EntryStore
 from mailwarden.lists.files import Plan, Row, Survey, compare, normalised, read_text, survey
 from mailwarden.lists.kinds import Entry
 from mailwarden.lists.store import GRACE, Changes, ListScope, ListStore, Reading, Stamp
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.periodic_task import PeriodicTask
 from mailwarden.wire.lists import ListEntryInput, ListFileInfo, ListInfo, PublicListsEntry

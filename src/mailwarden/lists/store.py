@@ -18,13 +18,11 @@ from uuid import UUID
 import asyncpg
 from msgspec import UNSET, Struct, UnsetType
 
-from mailwarden.database.pool import Connection, Database
-from mailwarden.database.scoped import EVERYTHING, GLOBAL, ScopedTransaction, scoped
+from mailwarden.database.pool import EVERYTHING, GLOBAL, Connection, Database, ScopedTransaction, scoped
 from mailwarden.errors import GlobalScopeForbidden, ListFull, TenantNotFound
 from mailwarden.lists.catalogue import ListDefinition
 from mailwarden.lists.kinds import Entry
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 SHARED_TIMEOUT_MS = 1_000
 _LOCKS = 1_818_850_164  # the class of our advisory locks

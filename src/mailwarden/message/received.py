@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from msgspec import Struct
 
 from mailwarden.message.message import Message
-from mailwarden.model.summary import HopSummary
+from mailwarden.model.record import HopSummary
 
 MAX_LINE = 2_000  # not inspection: a longer line is in no known format and ends the walk
 

@@ -1,6 +1,11 @@
-"""The verdict (the class of a message) and the decision (the action): two types, never mixed."""
+"""The verdict (the class of a message), the decision (the action), and the reasons and steps behind them."""
 
 from enum import StrEnum
+
+from msgspec import Struct
+
+from mailwarden.model.listing import ListHit
+from mailwarden.model.place import WHOLE_MESSAGE, Place
 
 
 class Verdict(StrEnum):
@@ -36,3 +41,43 @@ _VERDICTS = tuple(Verdict)
 def severity(decision: Decision, verdict: Verdict) -> tuple[int, int]:
     """Return the rank of an outcome: by its decision, then by its verdict."""
     return SEVERITY.index(decision), -_VERDICTS.index(verdict)
+
+
+class Reason(Struct, frozen=True):
+    """One matching rule: its weight, its verdict, and its sentence."""
+
+    rule: str
+    analyzer: str
+    verdict: Verdict
+    weight: int
+    summary: str
+    place: Place = WHOLE_MESSAGE
+    tag: str = ""
+
+
+class Judgement(Struct, frozen=True):
+    """The verdict, its reasons, and the points of each verdict."""
+
+    verdict: Verdict
+    summary: str
+    reasons: tuple[Reason, ...]
+    points: dict[str, int]
+    tags: tuple[str, ...]
+    incomplete: bool = False
+    forces_quarantine: bool = False
+
+
+class Step(Struct, frozen=True):
+    """One step of the decision trace and its outcome."""
+
+    step: str
+    outcome: str
+
+
+class Ruling(Struct, frozen=True):
+    """The decision, the tags it adds, the decision trace, and the list entry that decided."""
+
+    decision: Decision
+    tags: tuple[str, ...]
+    trace: tuple[Step, ...]
+    entry: ListHit | None = None

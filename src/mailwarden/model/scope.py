@@ -1,4 +1,4 @@
-"""The scope of a stored record: one tenant, or the whole deployment."""
+"""The scope of a stored record (one tenant, or the whole deployment), and the actor of an audit event."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -31,3 +31,11 @@ class Scope(Struct, frozen=True):
     def uids(self) -> Sequence[UUID] | None:
         """Return the tenants as a SQL parameter: NULL is every tenant, an empty array no tenant."""
         return None if self.tenants is None else sorted(self.tenants)
+
+
+class Actor(Struct, frozen=True):
+    """`name` starts with the kind of the actor: `key:soar`, `cli:root`."""
+
+    name: str
+    address: str | None = None
+    request_id: str = ""

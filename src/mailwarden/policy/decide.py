@@ -5,9 +5,8 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.model.judgement import Judgement, Ruling, Step
 from mailwarden.model.listing import ListHit, Listing
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Ruling, Step, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.explain import show
 from mailwarden.policy.rules import Policy

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence, Fact, Finding, Report, Status
-from mailwarden.model.judgement import Judgement, Reason
-from mailwarden.model.outcome import Verdict
+from mailwarden.model.outcome import Judgement, Reason, Verdict
 from mailwarden.model.place import place_text
 from mailwarden.policy.explain import clean_body, conclusion, fill, missing_body, sentence
 from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, Rule

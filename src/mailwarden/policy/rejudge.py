@@ -14,10 +14,9 @@ from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import RIVALS, Match
 from mailwarden.message.urls import find_urls, host_of
 from mailwarden.model.evidence import Evidence, Report, Status
-from mailwarden.model.judgement import Judgement, Reason
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.observables import Observables, ObservedFile
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Reason, Verdict
 from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import Assignment, Profile
@@ -31,8 +30,7 @@ from mailwarden.policy.list_effects import (
     without_allowed_files,
     without_allowed_links,
 )
-from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy
-from mailwarden.policy.weights import for_tenant
+from mailwarden.policy.rules import CONVICTION, SUSPICION, Policy, for_tenant
 
 _BODIES = frozenset({"text/plain", "text/html"})
 _BY_ADDRESS = frozenset({"ip-block", "ip-allow", "simulation-senders"})

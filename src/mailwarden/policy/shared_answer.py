@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mailwarden.model.judgement import Ruling, Step
-from mailwarden.model.outcome import Decision, Verdict, severity
+from mailwarden.model.outcome import Decision, Ruling, Step, Verdict, severity
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.policy.decide import BOUNCE_SUPPRESSED_TAG, DEFAULT_TENANT_TAG, WARN_TAG

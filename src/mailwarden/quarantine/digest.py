@@ -22,9 +22,8 @@ from mailwarden.crypto.keyring import KeyRing
 from mailwarden.crypto.mac import SIZE, Mac, keyed_digest
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import NotReleasable, RateLimited
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import BY_RECIPIENT, HeldMessage, State
 from mailwarden.quarantine.store import (
     IN_SCOPE,

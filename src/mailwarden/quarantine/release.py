@@ -16,9 +16,8 @@ from uuid import UUID
 from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.database.pool import Database
 from mailwarden.errors import MailwardenError, StorageUnavailable
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import BY_RECIPIENT, HeldMessage, Release, State
 from mailwarden.quarantine.store import (
     IN_SCOPE,

@@ -14,10 +14,9 @@ from mailwarden.crypto.keyring import BrokenSeal, UnknownKey
 from mailwarden.errors import EntryTooBroad, GlobalScopeForbidden, InvalidEntry, NotReleasable, StorageUnavailable
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import NO_FILTER, HeldFilter, HeldMessage, RetentionDays
 from mailwarden.quarantine.store import BodyGone, QuarantineStore, check_deletion, check_release
 from mailwarden.quarantine.vault import Bytes, Vault

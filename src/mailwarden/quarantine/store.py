@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from mailwarden.database.pool import Connection, Database, Row
 from mailwarden.errors import MessageNotFound, NotReleasable, TenantForbidden
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import DEFAULT, NO_FILTER, HeldFilter, HeldMessage, HeldRecipient, RetentionDays, State
 
 # The first value of every statement is the scope: NULL is every tenant, and no tenant is an empty array.

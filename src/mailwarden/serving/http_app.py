@@ -23,9 +23,9 @@ from aiohttp.abc import AbstractStreamWriter
 from prometheus_client import Counter, Histogram
 
 from mailwarden.errors import BadRequest, InternalError, MailwardenError, MethodNotAllowed, NotFound, ShuttingDown
-from mailwarden.serving.client_names import ClientNames
 from mailwarden.serving.errors import answer_for
-from mailwarden.settings.networks import Address, Networks, peer_address, read_address
+from mailwarden.serving.tls import ClientNames
+from mailwarden.settings.shared import Address, Networks, peer_address, read_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 

@@ -23,7 +23,7 @@ from mailwarden.errors import (
 )
 from mailwarden.serving.form_data import FormDataReader, Part, boundary_of, parse_options
 from mailwarden.serving.spool import Spooled, SpoolWriter
-from mailwarden.wire.query import refuse_query
+from mailwarden.wire.strict_json import refuse_query
 
 MAX_BODY = 52_428_800
 MAX_PARAMETERS = 1_048_576

@@ -1,13 +1,16 @@
-"""Parses JSON strictly: input that a lenient parser accepts silently is an error with its place.
+"""Parses JSON bodies and URL queries strictly: input that a lenient parser accepts silently is an error with its place.
 
-Security: reads hostile bytes. Duplicate keys, NaN, bad UTF-8, NUL and lone surrogates are rejected.
+Security: reads hostile bytes. Duplicate keys and names, NaN, bad UTF-8, NUL and lone surrogates are rejected. Nothing
+is guessed: an invalid number or time is rejected, not read as something similar.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Never, TypeVar
 
 import msgspec
+from msgspec.inspect import IntType, Metadata, StructType, Type, type_info
 
 from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation, plain_problem
 
@@ -92,3 +95,34 @@ def _refuse_hidden_characters(value: object) -> None:
 
 def _refuse_constant(name: str) -> Never:
     raise InvalidJson(f"{name} is not JSON.")
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+
+
+def read_query(pairs: Iterable[tuple[str, str]], kind: type[T]) -> T:
+    """Return the query as a record of `kind`, or raise SchemaViolation with the wrong name."""
+    numbers = _numbers(kind)
+    found: dict[str, object] = {}
+    for name, text in pairs:
+        if name in found:
+            raise violation_at(f"/{name[:64]}", "Occurs twice in the query")
+        found[name] = int(text) if name in numbers and _NUMBER.fullmatch(text) else text
+    return convert(found, kind)
+
+
+def refuse_query(names: Iterable[str]) -> None:
+    """Reject a query where a call takes none: ignoring `?tenantUid=` would change the scope."""
+    for name in names:
+        raise violation_at(f"/{name[:64]}", "This call takes no query string; send parameters in the body")
+
+
+def _numbers(kind: type[T]) -> frozenset[str]:
+    """Return the names of the fields that are numbers: a query has only text."""
+    described = type_info(kind)
+    assert isinstance(described, StructType)
+    return frozenset(field.encode_name for field in described.fields if isinstance(_bare(field.type), IntType))
+
+
+def _bare(kind: Type) -> Type:
+    return kind.type if isinstance(kind, Metadata) else kind

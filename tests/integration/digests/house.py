@@ -17,8 +17,7 @@ from mailwarden.database.pool import Database
 from mailwarden.guard.config import DigestSettings
 from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.smtp.next_hop import NextHop
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner, DigestStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays

@@ -10,9 +10,8 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.rate_limits import RateLimiter
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import RateLimited
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner
 from mailwarden.quarantine.model import State

@@ -7,8 +7,7 @@ from uuid import UUID
 
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import HeldMessage, RetentionDays
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore

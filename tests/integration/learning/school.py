@@ -16,10 +16,9 @@ from mailwarden.history.store import HistoryStore
 from mailwarden.learning.reports import ContentsSeal, Kind
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.model.actor import Actor
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.scope import Scope
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
+from mailwarden.model.scope import Actor, Scope
 from rig.engines import Engines
 from rig.rspamd import PASSWORD
 

@@ -10,8 +10,7 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import TenantForbidden
 from mailwarden.learning.reports import Kind, NewReport, TrainingState
 from mailwarden.learning.store import ReplacedReport, ReportStore
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 
 ALL = Scope.deployment()
 ANN, BOB = Actor("ann"), Actor("bob")

@@ -14,9 +14,8 @@ from mailwarden.history.store import SenderStore
 from mailwarden.learning.reports import ContentsSeal, Kind
 from mailwarden.learning.service import ReportService, count_sender
 from mailwarden.learning.store import ReportStore
-from mailwarden.model.actor import Actor
 from mailwarden.model.record import FinishedRequest
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from tests.samples.finished import finished_request
 
 ALL = Scope.deployment()

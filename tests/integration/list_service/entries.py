@@ -4,7 +4,7 @@ from msgspec import UNSET
 
 from mailwarden.lists.service import Lists
 from mailwarden.lists.store import ListScope
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 
 SOAR = Actor("key:soar", "192.0.2.7", "request-1")

@@ -11,8 +11,7 @@ from mailwarden.lists import service
 from mailwarden.lists.change_log import State
 from mailwarden.lists.service import Expiry, Lists, ListService
 from mailwarden.lists.store import ListScope, ListStore
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.wire.lists import ListEntryInput
 from tests.integration.list_service.entries import LIST, SOAR, add
 

@@ -11,7 +11,7 @@ from mailwarden.lists.checking import Checker
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.service import Lists, ListService
 from mailwarden.lists.store import ListScope
-from mailwarden.model.actor import Actor
+from mailwarden.model.scope import Actor
 from mailwarden.wire.lists import ListEntryInput
 from tests.integration.list_service.entries import LIST, SOAR, add
 

@@ -9,7 +9,7 @@ from mailwarden.analysis.observables import summarize, with_links
 from mailwarden.analysis.view import View
 from mailwarden.message.limits import SHOWN
 from mailwarden.message.parser import parse_message
-from mailwarden.model.summary import LinkSummary, MessageSummary
+from mailwarden.model.record import LinkSummary, MessageSummary
 
 RAW = (
     b'From: "Doe, Ann" <ann@Sender.example>\r\nReply-To: other@reply.example\r\n'

@@ -2,7 +2,7 @@
 
 import io
 
-from mailwarden.cli.output import Progress
+from mailwarden.cli.command import Progress
 
 
 class Terminal(io.StringIO):

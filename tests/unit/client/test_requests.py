@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from mailwarden.client.requests import NewEntry, add_requests, delete_requests, plain_request
+from mailwarden.client.asynchronous import NewEntry, add_requests, delete_requests, plain_request
 from mailwarden.wire.lists import AddEntries, DeleteEntries, GetLists, ListEntries, read_request
 
 TENANT = UUID("01890000-0000-7000-8000-000000000001")

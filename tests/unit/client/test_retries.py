@@ -2,8 +2,8 @@
 
 import pytest
 
+from mailwarden.client.asynchronous import NO_RETRIES, Patience, Retries, may_retry
 from mailwarden.client.failures import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
-from mailwarden.client.retries import NO_RETRIES, Patience, Retries, may_retry
 
 
 def unavailable(retry_after: float | None = None) -> ApiError:

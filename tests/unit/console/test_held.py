@@ -15,9 +15,8 @@ from mailwarden.console.request import UserRequest
 from mailwarden.console.screens.quarantine import HeldScreen
 from mailwarden.errors import NotReleasable
 from mailwarden.history.store import HistoryStore
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient, State
 from mailwarden.quarantine.service import QuarantineService
 

@@ -9,10 +9,9 @@ from mailwarden.console.message_view import checks_of, groups_of, sentence_of, v
 from mailwarden.console.screens.analyze import sentence_for
 from mailwarden.errors import Overloaded
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.judgement import Judgement, Reason, Ruling
 from mailwarden.model.listing import ListHit
-from mailwarden.model.outcome import Decision, Verdict
-from mailwarden.model.summary import LinkSummary, PartSummary
+from mailwarden.model.outcome import Decision, Judgement, Reason, Ruling, Verdict
+from mailwarden.model.record import LinkSummary, PartSummary
 from mailwarden.policy.rules import load_policy
 from mailwarden.wire.strict_json import violation_at
 from tests.samples.finished import finished_request

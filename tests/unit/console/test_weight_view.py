@@ -3,8 +3,7 @@
 from msgspec.structs import replace
 
 from mailwarden.console.screens.tenants import OwnWeight, find_rule, own_weights, search_rules, weight_problem
-from mailwarden.policy.rules import load_policy
-from mailwarden.policy.weights import bounds_of
+from mailwarden.policy.rules import bounds_of, load_policy
 
 POLICY = load_policy()
 RULE = next(rule for rule in POLICY.rules if rule.id == "html.link-mismatch")

@@ -8,8 +8,7 @@ import pytest
 from evaluate.scores import curve, score_of, share_above, threshold_at
 from evaluate.trial import BALANCED
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from tests.samples.judged import policy_of

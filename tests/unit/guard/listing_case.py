@@ -6,11 +6,11 @@ from mailwarden.lists.lookup import EVERYTHING, ActingLists, Shown
 from mailwarden.lists.matching import Match
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observables, ObservedFile
+from mailwarden.model.outcome import Judgement, Ruling
 from mailwarden.model.place import Place
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge

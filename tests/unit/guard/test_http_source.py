@@ -18,8 +18,7 @@ from mailwarden.guard.sources import rspamd_api, stalwart_hook
 from mailwarden.guard.sources.http_source import Answer, PerTenantScan, ScanAnswer, answer_to, join
 from mailwarden.guard.sources.rspamd_api import make_answer
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.judgement import Reason
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Reason, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy, Assignment, RecipientGroup
 from mailwarden.serving.spool import Spooled

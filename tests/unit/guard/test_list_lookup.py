@@ -14,7 +14,7 @@ from mailwarden.model.listing import Listing
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.outcome import Verdict
 from mailwarden.model.place import Place
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_links
 from tests.unit.guard.listing_case import POLICY, SENDER

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mailwarden.history.terms import MAX_TERMS, domain_and_parents, term_hash, term_hashes, terms_of, words_of
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 from tests.samples.finished import finished_request
 
 

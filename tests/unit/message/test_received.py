@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mailwarden.message.parser import parse_message
 from mailwarden.message.received import MAX_HOPS, find_hops, read_received
-from mailwarden.model.summary import HopSummary, MessageSummary
+from mailwarden.model.record import HopSummary, MessageSummary
 
 PEER = "198.51.100.66"
 CLAIMED = "203.0.113.25"

@@ -12,8 +12,7 @@ from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.listing import ListHit, Listing
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.place import Place
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import FinishedRequest, MessageSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge

@@ -4,9 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from mailwarden.model.judgement import Judgement, Ruling
 from mailwarden.model.listing import ListHit, Listing
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Ruling, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import STEPS, decide
 

@@ -11,7 +11,7 @@ from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.list_effects import failed_report
 from mailwarden.policy.rejudge import Point, RuleChange, Side, Stored, compare, stored_of
-from mailwarden.policy.weights import read_weights, reweigh
+from mailwarden.policy.rules import read_weights, reweigh
 from tests.samples.judged import policy_of
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_counterfactual import TENANT, concluded

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mailwarden.model.evidence import Evidence, Failure, FailureKind, Finding, Report, Status
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.model.place import WHOLE_MESSAGE, Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide

@@ -12,8 +12,7 @@ from mailwarden.model.place import Place
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rules import load_policy
-from mailwarden.policy.weights import for_tenant, tenant_problems
+from mailwarden.policy.rules import for_tenant, load_policy, tenant_problems
 
 TENANT = UUID(int=1)
 POLICY = load_policy()

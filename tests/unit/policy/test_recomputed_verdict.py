@@ -17,9 +17,8 @@ from mailwarden.analysis.engines import clamav, rspamd
 from mailwarden.analysis.pipeline.registry import CONCLUDING, LOCAL
 from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
-from mailwarden.model.judgement import Judgement
 from mailwarden.model.listing import ListHit, Listing
-from mailwarden.model.outcome import Verdict
+from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.model.place import Place
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of

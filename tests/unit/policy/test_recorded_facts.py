@@ -8,12 +8,10 @@ from msgspec.structs import replace
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
-from mailwarden.model.judgement import Step
 from mailwarden.model.listing import RECORDED, ListHit, Listing
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Step, Verdict
 from mailwarden.model.place import area
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import MessageSummary, PartSummary
+from mailwarden.model.record import FinishedRequest, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge

@@ -14,8 +14,7 @@ from mailwarden.model.evidence import Evidence, Finding, Report, Status
 from mailwarden.model.ggrid import new_ggrid
 from mailwarden.model.observables import Observables, ObservedFile
 from mailwarden.model.place import Place
-from mailwarden.model.record import FinishedRequest
-from mailwarden.model.summary import HopSummary, LinkSummary, MessageSummary, PartSummary
+from mailwarden.model.record import FinishedRequest, HopSummary, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.impact import ASKED_WHEN_ADDED

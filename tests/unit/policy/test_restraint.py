@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailwarden.errors import ConfigurationError
-from mailwarden.model.judgement import Judgement
-from mailwarden.model.outcome import Verdict
+from mailwarden.model.outcome import Judgement, Verdict
 from mailwarden.policy.judge import RECOGNISED_BULK, judge
-from mailwarden.policy.rules import CONVICTION, Policy, Rule, load_policy, make_policy
-from mailwarden.policy.weights import for_tenant
+from mailwarden.policy.rules import CONVICTION, Policy, Rule, for_tenant, load_policy, make_policy
 from tests.unit.policy.conftest import evidence, finished
 from tests.unit.policy.test_judge import SHIPPED, rule
 from tests.unit.policy.test_rules import odd, write

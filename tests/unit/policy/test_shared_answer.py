@@ -5,9 +5,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from mailwarden.model.judgement import Reason, Step
 from mailwarden.model.listing import ListHit
-from mailwarden.model.outcome import Decision, Verdict
+from mailwarden.model.outcome import Decision, Reason, Step, Verdict
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.tenant import AssignedBy
 from mailwarden.policy.shared_answer import MIXED_TAG, answer_of, public_answer_of, settle, undecided

@@ -9,8 +9,7 @@ from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rejudge import Point, compare, stored_of, what_would_change
-from mailwarden.policy.rules import load_policy
-from mailwarden.policy.weights import bounds_of, for_tenant, tenant_problems
+from mailwarden.policy.rules import bounds_of, for_tenant, load_policy, tenant_problems
 from tests.unit.policy.conftest import finished
 from tests.unit.policy.test_counterfactual import concluded
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from mailwarden.serving.http_app import FIELD, MAX_HOPS, Call, client_address
-from mailwarden.settings.networks import Networks, read_address
+from mailwarden.settings.shared import Networks, read_address
 
 PROXIES = Networks.of(["10.0.0.0/24", "fd00::/64"])
 PROXY = "10.0.0.1"

@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from mailwarden.errors import Forbidden
-from mailwarden.serving.client_names import LOG_AGAIN_SECONDS, ClientNames, name_mistakes
+from mailwarden.serving.tls import LOG_AGAIN_SECONDS, ClientNames, name_mistakes
 
 CLIENTS = ClientNames(["abby.example", "192.0.2.7", "2001:db8::1"], "tls.clientNames")
 

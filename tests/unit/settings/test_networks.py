@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.settings.networks import Networks, network_mistakes, peer_address, read_address
+from mailwarden.settings.shared import Networks, network_mistakes, peer_address, read_address
 
 LAN = Networks.of(["10.0.0.0/24", "192.0.2.7", "2001:db8::/32"])
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mailwarden.errors import MailwardenError
-from mailwarden.wire.parameters import read_parameters
+from mailwarden.wire.scanning import read_parameters
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mailwarden.errors import InvalidJson, InvalidTenantUid, SchemaViolation
-from mailwarden.wire.parameters import envelope_of, read_parameters
+from mailwarden.wire.scanning import envelope_of, read_parameters
 
 BORDER = {"envelopeFrom": "ann@sender.example", "envelopeRecipients": ["bob@corp.example"]}
 

@@ -18,7 +18,7 @@ from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Failure, FailureKind, Report, Status
 from mailwarden.model.observables import Observable, Observables
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 _WORKER_STEPS = (STRUCTURE, MESSAGE, *(analyzer.name for analyzer in LOCAL), COVERAGE)
 _CRASHES_ALLOWED = 1

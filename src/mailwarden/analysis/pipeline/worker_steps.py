@@ -24,7 +24,7 @@ from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Fact, Failure, FailureKind, Finding, Omitted, Report, Status
 from mailwarden.model.observables import Observable, Observables
 from mailwarden.model.place import area
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 SECOND_LOOKS = 5.0  # seconds for all further tenants together, so that no message holds a worker for long
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
-from mailwarden.cli.command import Command, add_config_option
+from mailwarden.cli.command import Command, add_config_option, print_json
 from mailwarden.cli.config import check as check_configuration
 from mailwarden.cli.config import ignored_entries
 from mailwarden.cli.doctor.host import (
@@ -28,7 +28,6 @@ from mailwarden.cli.doctor.servers import (
     check_scans,
     check_smtp,
 )
-from mailwarden.cli.output import print_json
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.guard.config import GuardConfig
 from mailwarden.settings.reader import read

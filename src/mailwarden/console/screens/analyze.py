@@ -26,8 +26,7 @@ from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
 from mailwarden.serving.spool import Spooled
 from mailwarden.wire.guard import AnalyzerDone
-from mailwarden.wire.parameters import read_parameters
-from mailwarden.wire.scanning import MessageAnalysisRequest
+from mailwarden.wire.scanning import MessageAnalysisRequest, read_parameters
 
 READER_SECONDS = 30.0
 

@@ -13,8 +13,7 @@ from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, see_other
 from mailwarden.errors import DomainTaken, MailwardenError, NameTaken, NotFound, SchemaViolation, TenantNotFound
 from mailwarden.model.tenant import Profile, Tenant
-from mailwarden.policy.rules import Policy, Rule
-from mailwarden.policy.weights import bounds_of, tenant_problems
+from mailwarden.policy.rules import Policy, Rule, bounds_of, tenant_problems
 from mailwarden.serving.errors import STATUS_OF
 
 PROFILES = (

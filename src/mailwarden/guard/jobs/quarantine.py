@@ -24,8 +24,7 @@ from mailwarden.history.opening import open_history
 from mailwarden.learning.reports import ContentsSeal, Kind, MessageCollector
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
-from mailwarden.model.actor import Actor
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.digest import DigestLinkSigner, DigestStore
 from mailwarden.quarantine.model import HeldMessage
 from mailwarden.quarantine.release import ReleaseJob, ReleaseStore

@@ -35,7 +35,7 @@ from mailwarden.model.tenant import Assignment, RecipientGroup
 from mailwarden.quarantine.release_token import ReleaseTokens, ReleaseTokenSigner, ReleaseTokenStore, TokenInUse
 from mailwarden.serving.server import open_port
 from mailwarden.serving.spool import Spooled, SpoolWriter
-from mailwarden.settings.networks import Networks, peer_address
+from mailwarden.settings.shared import Networks, peer_address
 from mailwarden.telemetry.logs import get_logger
 from mailwarden.telemetry.metrics import Metrics
 

@@ -31,7 +31,7 @@ from mailwarden.policy.decide import WARN_TAG
 from mailwarden.policy.shared_answer import public_answer_of
 from mailwarden.serving.spool import Spooled, SpoolWriter
 from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
-from mailwarden.wire.parameters import envelope_of, read_record
+from mailwarden.wire.scanning import envelope_of, read_record
 
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
 MAX_HEADERS = 1_100

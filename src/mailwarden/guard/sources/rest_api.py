@@ -45,8 +45,7 @@ from mailwarden.wire.guard import (
     read_groups,
     write_line,
 )
-from mailwarden.wire.parameters import envelope_of, read_parameters
-from mailwarden.wire.scanning import MessageAnalysisResult
+from mailwarden.wire.scanning import MessageAnalysisResult, envelope_of, read_parameters
 
 WRITE_SECONDS = 10.0  # abby reads at once or is gone; a slow reader must not hold capacity
 log = get_logger(__name__)

@@ -28,7 +28,7 @@ from mailwarden.guard.sources.http_source import (
     sentence_of,
 )
 from mailwarden.model.envelope import Envelope
-from mailwarden.model.judgement import Reason
+from mailwarden.model.outcome import Reason
 from mailwarden.model.place import shown_place
 from mailwarden.model.record import FinishedRequest
 from mailwarden.serving.errors import answer_for

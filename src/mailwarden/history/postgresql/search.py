@@ -17,8 +17,7 @@ import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import InvalidQuery, SearchTooBroad
 from mailwarden.history.postgresql.partitions import existing_days
 from mailwarden.history.query import Condition, Query, phrases_match, subject_may_match

@@ -17,8 +17,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from mailwarden.database.pool import Connection, Database
-from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.database.pool import EVERYTHING, Connection, Database, scoped
 from mailwarden.errors import SearchTooBroad
 from mailwarden.history.store import Bucket, Range, Statistics
 from mailwarden.model.ggrid import first_ggrid

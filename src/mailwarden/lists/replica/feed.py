@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.database.scoped import EVERYTHING, scoped
+from mailwarden.database.pool import EVERYTHING, Connection, Database, Row, scoped
 from mailwarden.errors import StorageUnavailable
 from mailwarden.lists.change_log import KEPT_DAYS
 from mailwarden.lists.replica.matcher import Hits, Replica

@@ -9,7 +9,7 @@ from mailwarden.analysis.analyzers.authentication import DMARC_FAILURES, Authent
 from mailwarden.analysis.engines.rspamd import DMARC, SPF, sender_checks
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import AMBIGUOUS_SENDER, Evidence, Report, Status
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 from mailwarden.policy.judge import judge
 from mailwarden.policy.rules import load_policy
 

@@ -9,7 +9,7 @@ from mailwarden.analysis.engines.dns import Answer, DnsEngine, DnsSettings, Look
 from mailwarden.analysis.engines.rspamd import sender_checks
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import UNVERIFIED_SENDER
-from mailwarden.model.summary import MessageSummary
+from mailwarden.model.record import MessageSummary
 
 FOUND, NONE = Answer(Outcome.FOUND, ("x",)), Answer(Outcome.NONE)
 FAILED = Answer(Outcome.FAILED, sentence="it answers SERVFAIL")
