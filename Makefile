@@ -27,7 +27,7 @@ run: ## Start the rig's engines, abby and guard, and print a command to try
 	@$(BIN)/python -m rig run
 
 test: ## The fast tests: no servers, seconds
-	@$(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/house -m "not slow"
+	@$(BIN)/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
 
 check: format lint contracts ## Everything: format, lint, import contracts, types, all tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going \

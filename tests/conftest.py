@@ -16,7 +16,7 @@ from hypothesis import settings
 from rig.engines import Engines, start_engines
 
 if TYPE_CHECKING:
-    from tests.acceptance.house import Town
+    from tests.acceptance.deployment import DeploymentTemplate
 
 TEMPLATE = "mailwarden_template"
 FIGURES = pytest.StashKey[list[str]]()
@@ -49,11 +49,11 @@ def database_template(engines: Engines) -> str:
 
 
 @pytest.fixture(scope="session")
-def town(engines: Engines, database_template: str) -> "Town":
+def deployment_template(engines: Engines, database_template: str) -> "DeploymentTemplate":
     """Return the database that products are given a copy of, with tenants and keys in it."""
-    from tests.acceptance.house import found_town
+    from tests.acceptance.deployment import create_deployment_template
 
-    return found_town(engines, database_template)
+    return create_deployment_template(engines, database_template)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One product for the whole run: abby and two guards over TLS, before the real engines; and one that may be hurt."""
+"""One deployment for the whole run, with two guards and the real engines, and one whose processes may be killed."""
 
 from collections.abc import Iterator
 
@@ -7,22 +7,24 @@ import pytest
 from rig.engines import Engines
 from rig.samples import plain_message
 from tests.acceptance.client import Client, wait_until
-from tests.acceptance.house import House, Town, open_house
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
+from tests.acceptance.pausable_clamd import PausableClamd
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
 
 
 @pytest.fixture(scope="session")
-def house(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with open_house(engines, town, tmp_path_factory.mktemp("house"), guards=({}, {})) as opened:
+def deployment(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("deployment"), guards=({}, {})) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
-def client(house: House) -> Client:
+def client(deployment: Deployment) -> Client:
     """Return a caller whose token may do everything."""
-    return house.client()
+    return deployment.client()
 
 
 @pytest.fixture(scope="session")
@@ -32,31 +34,36 @@ def plain(engines: Engines) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def sluice(engines: Engines) -> Iterator[Sluice]:
-    with Sluice(engines.clamd.socket) as running:
+def pausable_clamd(engines: Engines) -> Iterator[PausableClamd]:
+    with PausableClamd(engines.clamd.socket) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def built_yard(
-    engines: Engines, town: Town, sluice: Sluice, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    guard = {**PLACES, "engines": {"clamav": {"address": sluice.address, "maxConcurrency": 3}}}
-    with open_house(engines, town, tmp_path_factory.mktemp("yard"), guards=(guard, guard), start=False) as opened:
+def installed_restartable(
+    engines: Engines,
+    deployment_template: DeploymentTemplate,
+    pausable_clamd: PausableClamd,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Deployment]:
+    guard = {**PLACES, "engines": {"clamav": {"address": pausable_clamd.address, "maxConcurrency": 3}}}
+    with run_deployment(
+        engines, deployment_template, tmp_path_factory.mktemp("restartable"), guards=(guard, guard), start=False
+    ) as opened:
         yield opened
 
 
 @pytest.fixture
-def yard(built_yard: House, sluice: Sluice) -> House:
-    """Return a product whose processes may be stopped and killed: two guards of five places behind the sluice."""
-    sluice.open()
-    built_yard.product.start()
-    return built_yard
+def restartable(installed_restartable: Deployment, pausable_clamd: PausableClamd) -> Deployment:
+    """Start and return a deployment to stop and kill: two guards, five requests each, behind the pausable clamd."""
+    pausable_clamd.resume()
+    installed_restartable.product.start()
+    return installed_restartable
 
 
 @pytest.fixture
-def harmed_engines(engines: Engines, client: Client, plain: bytes) -> Iterator[Engines]:
-    """Return the engines to be hurt; afterwards they run again and the product for all tests has recovered."""
+def stoppable_engines(engines: Engines, client: Client, plain: bytes) -> Iterator[Engines]:
+    """Return engines that a test may stop; start them afterwards and wait until the shared deployment has recovered."""
     yield engines
     for server in engines.servers:
         if not server.running:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pyotp
 
 from tests.acceptance.client import Answer, Client
-from tests.acceptance.house import House, run_command
+from tests.acceptance.deployment import Deployment, run_command
 
 COOKIE = "__Host-mailwarden"
 PASSWORD = "correct horse battery"
@@ -21,7 +21,7 @@ _SECRET = re.compile(r'id="secret">([A-Z2-7]+)<')
 
 @dataclass
 class Person:
-    """Somebody who opens pages and sends forms; what the server sets as a cookie is kept as a browser does."""
+    """A user who opens pages and sends forms; cookies are kept as in a browser."""
 
     client: Client
     name: str = ""
@@ -90,16 +90,16 @@ class Person:
         return answer
 
 
-def invite(house: House, name: str, role: str, *tenants: str) -> Person:
-    """Have somebody invited by the command and set up through the front door; they are signed in."""
-    bound = [word for tenant in tenants for word in ("--tenant", house.tenants[tenant])]
-    person = Person(house.client().using(None))
-    person.set_up(make_link(house, "invite", "--role", role, *bound), name)
+def invite(deployment: Deployment, name: str, role: str, *tenants: str) -> Person:
+    """Invite a user with the command, set the account up over HTTPS, and return the logged-in user."""
+    bound = [word for tenant in tenants for word in ("--tenant", deployment.tenants[tenant])]
+    person = Person(deployment.client().using(None))
+    person.set_up(make_link(deployment, "invite", "--role", role, *bound), name)
     return person
 
 
-def make_link(house: House, *words: str) -> str:
-    folder = str(house.product.abby.folder)
+def make_link(deployment: Deployment, *words: str) -> str:
+    folder = str(deployment.product.abby.folder)
     return str(json.loads(run_command("people", *words, "-o", "json", "--config", folder))["link"])
 
 

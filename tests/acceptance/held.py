@@ -1,4 +1,4 @@
-"""Messages held for a house as a guard holds them, and what came of a release as a guard notes it."""
+"""Held messages of a deployment, stored as a guard stores them, and results of releases."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -21,14 +21,14 @@ from mailwarden.quarantine.service import QuarantineWriter
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 from tests.integration.held_messages import RAW, finished
 
 Answer = TypeVar("Answer")
 
 
 def keep(
-    house: House,
+    deployment: Deployment,
     tenant: str = "acme",
     *,
     raw: bytes = RAW,
@@ -38,35 +38,35 @@ def keep(
     **changes: Any,
 ) -> str:
     """Hold a message for that tenant and return its uid; abby and this guard share a folder."""
-    made = finished(UUID(house.tenants[tenant]), raw=raw, **changes)
+    made = finished(UUID(deployment.tenants[tenant]), raw=raw, **changes)
     judgement, summary = replace(made.judgement, summary=sentence), replace(made.summary, from_name=name)
     request = replace(made, judgement=judgement, summary=summary)
 
     async def work(database: Database) -> UUID:
         if explained:
             await open_history(database).save(Scope.deployment(), [request])
-        return await QuarantineWriter(_vault(house), QuarantineStore(database), RetentionDays()).hold(
+        return await QuarantineWriter(_vault(deployment), QuarantineStore(database), RetentionDays()).hold(
             request, Spooled.of(raw)
         )
 
-    return str(_run(house, work))
+    return str(_run(deployment, work))
 
 
-def finish_releases(house: House, failures: Mapping[str, str] | None = None) -> int:
+def finish_releases(deployment: Deployment, failures: Mapping[str, str] | None = None) -> int:
     """Note every release that waits as done, but for those who have a failure; return how many there were."""
 
     async def work(database: Database) -> int:
         store, count = ReleaseStore(database), 0
-        while release := await store.claim(Scope.deployment(), await _vault(house).uid(), 900.0):
+        while release := await store.claim(Scope.deployment(), await _vault(deployment).uid(), 900.0):
             wrong = {each: why for each, why in (failures or {}).items() if each in release.recipients}
             await store.record_result(Scope.deployment(), release, wrong)
             count += 1
         return count
 
-    return _run(house, work)
+    return _run(deployment, work)
 
 
-def age(house: House, uid: str, days: int = 2) -> None:
+def age(deployment: Deployment, uid: str, days: int = 2) -> None:
     """Let a message have come so many days ago."""
 
     async def work(database: Database) -> None:
@@ -74,28 +74,28 @@ def age(house: House, uid: str, days: int = 2) -> None:
             statement = "UPDATE quarantine SET received = received - make_interval(days => $2) WHERE uid = $1"
             await connection.execute(statement, UUID(uid), days)
 
-    _run(house, work)
+    _run(deployment, work)
 
 
-def state_of(house: House, uid: str) -> dict[str, str]:
+def state_of(deployment: Deployment, uid: str) -> dict[str, str]:
     """Return what became of the message for each recipient."""
-    answer = house.client().call("GET", f"/v1/quarantine/{uid}").json
+    answer = deployment.client().call("GET", f"/v1/quarantine/{uid}").json
     return {each["address"]: each["state"] for each in answer["recipients"]}
 
 
-def link_seal(house: House) -> DigestLinkSigner:
-    """Return what signs the links of digests, with the key of the house."""
-    return DigestLinkSigner(read_ring((house.product.abby.folder / "secrets" / "contents"), "contents.key"))
+def link_seal(deployment: Deployment) -> DigestLinkSigner:
+    """Return what signs the links of digests, with the key of the deployment."""
+    return DigestLinkSigner(read_ring((deployment.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
 
-def _vault(house: House) -> Vault:
-    folder = house.product.abby.folder
+def _vault(deployment: Deployment) -> Vault:
+    folder = deployment.product.abby.folder
     return Vault(FilesystemStore(folder / "quarantine"), read_ring(folder / "secrets" / "contents", "contents.key"))
 
 
-def _run(house: House, work: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Answer:
+def _run(deployment: Deployment, work: Callable[[Database], Coroutine[Any, Any, Answer]]) -> Answer:
     async def inside() -> Answer:
-        configuration = YAML(typ="safe").load(house.product.abby.folder / "abby" / "abby" / "abby.yml")
+        configuration = YAML(typ="safe").load(deployment.product.abby.folder / "abby" / "abby" / "abby.yml")
         database = Database(configuration["database"]["url"], 2)
         try:
             return await work(database)

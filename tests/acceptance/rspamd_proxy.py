@@ -1,4 +1,4 @@
-"""Rspamd's own proxy as a milter, with a door of ours behind it instead of Rspamd's scanner."""
+"""Rspamd's own proxy as a milter, with guard's `/checkv2` behind it instead of Rspamd's scanner."""
 
 import socket
 from pathlib import Path

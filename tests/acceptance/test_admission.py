@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import House, in_processing, open_house, submitting
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.deployment import Deployment, in_processing, run_deployment, submitting
+from tests.acceptance.pausable_clamd import PausableClamd
 
 pytestmark = pytest.mark.slow
 
@@ -16,18 +16,20 @@ UNSET = {"mainWorkerCount": None, "maxGuardRequestsInProcessing": None, "guardRe
 
 
 @pytest.fixture(scope="module")
-def crowded(engines, town, tmp_path_factory, sluice: Sluice):
-    """Two guards behind the sluice: the first with no limit set, the second sized for three; only the first runs."""
-    engine = {"engines": {"clamav": {"address": sluice.address, "maxConcurrency": 40}}}
+def crowded(engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd):
+    """Two guards behind the pausable clamd: the first without limits, the second for three; only the first runs."""
+    engine = {"engines": {"clamav": {"address": pausable_clamd.address, "maxConcurrency": 40}}}
     guards = ({**UNSET, **engine}, {**UNSET, **engine, "mainWorkerCount": 3})
-    with open_house(engines, town, tmp_path_factory.mktemp("crowded"), guards=guards, start=False) as house:
-        house.product.guards[0].start()
-        house.product.abby.start()
-        yield house
+    with run_deployment(
+        engines, deployment_template, tmp_path_factory.mktemp("crowded"), guards=guards, start=False
+    ) as deployment:
+        deployment.product.guards[0].start()
+        deployment.product.abby.start()
+        yield deployment
 
 
-def fill(house: House, number: int, count: int) -> None:
-    assert wait_until(lambda: in_processing(house, number) == count), in_processing(house, number)
+def fill(deployment: Deployment, number: int, count: int) -> None:
+    assert wait_until(lambda: in_processing(deployment, number) == count), in_processing(deployment, number)
 
 
 @pytest.mark.spec("1 processing limits")
@@ -37,10 +39,10 @@ def fill(house: House, number: int, count: int) -> None:
 @pytest.mark.contract("3 admission refused")
 @pytest.mark.contract("3 admission other guard")
 @pytest.mark.contract("5 overloaded")
-def test_with_twenty_in_processing_the_next_is_refused_unless_another_guard_takes_it(crowded, plain, sluice):
+def test_with_twenty_in_processing_the_next_is_refused_unless_another_guard_takes_it(crowded, plain, pausable_clamd):
     client = crowded.client()
-    sluice.shut()
-    with submitting(crowded, plain, 20, sluice) as first:
+    pausable_clamd.pause()
+    with submitting(crowded, plain, 20, pausable_clamd) as first:
         fill(crowded, 0, 20)
 
         began = time.monotonic()
@@ -50,7 +52,7 @@ def test_with_twenty_in_processing_the_next_is_refused_unless_another_guard_take
         assert 1 <= int(refused.headers["Retry-After"]) <= 5
 
         crowded.product.guards[1].start()
-        with submitting(crowded, plain, 3, sluice) as second:
+        with submitting(crowded, plain, 3, pausable_clamd) as second:
             fill(crowded, 1, 3)
             assert client.submit(plain).error == "overloaded"
     answers = [call.result() for call in (*first, *second)]
@@ -63,15 +65,15 @@ def test_with_twenty_in_processing_the_next_is_refused_unless_another_guard_take
 @pytest.mark.spec("1 restart")
 @pytest.mark.spec("8 guardRequestThrottleThreshold")
 @pytest.mark.contract("3 admission band")
-def test_between_threshold_and_maximum_a_guard_request_waits_linearly_and_uncounted(crowded, plain, sluice):
+def test_between_threshold_and_maximum_a_guard_request_waits_linearly_and_uncounted(crowded, plain, pausable_clamd):
     first, second = crowded.product.guards
     second.stop()
     first.configure({"maxGuardRequestsInProcessing": 4, "guardRequestThrottleThreshold": 2, "maxThrottleDelay": 4_000})
     first.restart()
-    sluice.shut()
+    pausable_clamd.pause()
 
     with ThreadPoolExecutor(4) as threads, contextlib.ExitStack() as stack:
-        stack.callback(sluice.open)
+        stack.callback(pausable_clamd.resume)
         calls = [threads.submit(crowded.client().submit, plain) for _ in range(2)]
         fill(crowded, 0, 2)
         # With two of four in processing and a threshold of two the wait is a half of the longest, then all of it.

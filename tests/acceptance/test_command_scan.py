@@ -10,7 +10,7 @@ import pytest
 
 from mailwarden.cli.main import main
 from mailwarden.cli.scan import TOKEN_VARIABLE
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 EXAMPLE = Path("docs/examples/minutes.eml")
 PAGE = Path("docs/how-a-verdict-is-made.md")
@@ -18,21 +18,21 @@ MTA = ["--ip", "203.0.113.77", "--helo", "mail.north-office.example"]
 
 
 @pytest.fixture(autouse=True)
-def token(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, house.tokens["everything"])
+def token(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, deployment.tokens["everything"])
 
 
-def scan(house: House, *words: str) -> int:
-    return main(["scan", *words, "--url", house.product.url, "--ca", str(house.product.ca)])
+def scan(deployment: Deployment, *words: str) -> int:
+    return main(["scan", *words, "--url", deployment.product.url, "--ca", str(deployment.product.ca)])
 
 
 def test_the_page_on_verdicts_shows_what_the_command_prints(
-    house: House, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     # Rspamd dislikes what is old, so the example is of today.
     today = tmp_path / "today.eml"
     today.write_bytes(re.sub(rb"Date: [^\r]+", b"Date: " + formatdate().encode(), EXAMPLE.read_bytes()))
-    assert scan(house, str(today), *MTA) == 0
+    assert scan(deployment, str(today), *MTA) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("decision  quarantine\nverdict   phishing\n")
     told = printed[printed.index("Because: ") :].strip()
@@ -41,17 +41,19 @@ def test_the_page_on_verdicts_shows_what_the_command_prints(
     assert told == shown[1]
 
 
-def test_the_exit_code_tells_the_decision_and_json_tells_all(house: House, capsys: pytest.CaptureFixture[str]):
-    assert scan(house, str(EXAMPLE), *MTA, "--exit-code", "-o", "json") != 0
+def test_the_exit_code_tells_the_decision_and_json_tells_all(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+):
+    assert scan(deployment, str(EXAMPLE), *MTA, "--exit-code", "-o", "json") != 0
     told = json.loads(capsys.readouterr().out)
     assert (told["verdict"], told["explanation"]["verdict"]) == ("phishing", "phishing")
 
 
 def test_a_message_is_read_from_standard_input(
-    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(EXAMPLE.read_bytes())))
-    assert scan(house, "-", *MTA) == 0
+    assert scan(deployment, "-", *MTA) == 0
     assert "verdict   phishing" in capsys.readouterr().out
 
 
@@ -59,9 +61,9 @@ def test_a_message_is_read_from_standard_input(
     ("name", "said"), [("nowhere.eml", "Cannot read"), ("empty.eml", "is empty"), ("nobody.eml", "names no recipient")]
 )
 def test_what_cannot_be_scanned_is_said_in_a_sentence(
-    house: House, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, said: str
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, said: str
 ):
     (tmp_path / "empty.eml").write_bytes(b"")
     (tmp_path / "nobody.eml").write_bytes(b"Subject: x\r\n\r\nhi\r\n")
-    assert scan(house, str(tmp_path / name)) != 0
+    assert scan(deployment, str(tmp_path / name)) != 0
     assert said in capsys.readouterr().err

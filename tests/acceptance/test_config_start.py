@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from rig.product import CONFIGURATION_FILES, Overrides, Service
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 pytestmark = pytest.mark.slow
 
 GOOD = "a" * 64
 
 
-def start(house: House, folder: Path, kind: str, overrides: Overrides) -> tuple[int, str]:
+def start(deployment: Deployment, folder: Path, kind: str, overrides: Overrides) -> tuple[int, str]:
     """Start a process with a copy of a good configuration and these changes; return its exit code and its words."""
-    shutil.copytree(house.product.abby.folder, folder)
+    shutil.copytree(deployment.product.abby.folder, folder)
     Service(kind, kind, folder, 1).configure(overrides)
     done = subprocess.run(
         [sys.executable, "-m", "mailwarden", "serve", kind, "--config", str(folder)],
@@ -51,8 +51,8 @@ def start(house: House, folder: Path, kind: str, overrides: Overrides) -> tuple[
         ),
     ],
 )
-def test_every_mistake_in_the_tokens_is_told_at_once_and_abby_does_not_start(house, tmp_path, entries, mistakes):
-    code, words = start(house, tmp_path / "copy", "abby", {"staticApiTokens": entries})
+def test_every_mistake_in_the_tokens_is_told_at_once_and_abby_does_not_start(deployment, tmp_path, entries, mistakes):
+    code, words = start(deployment, tmp_path / "copy", "abby", {"staticApiTokens": entries})
 
     assert code not in (0, -9)
     assert [mistake for mistake in mistakes if mistake not in words] == []
@@ -61,18 +61,18 @@ def test_every_mistake_in_the_tokens_is_told_at_once_and_abby_does_not_start(hou
 
 
 @pytest.mark.spec("1 serviceProviders")
-def test_abby_does_not_start_without_its_guards(house, tmp_path):
-    code, words = start(house, tmp_path / "copy", "abby", {"serviceProviders": {"core": {"hosts": []}}})
+def test_abby_does_not_start_without_its_guards(deployment, tmp_path):
+    code, words = start(deployment, tmp_path / "copy", "abby", {"serviceProviders": {"core": {"hosts": []}}})
 
     assert code not in (0, -9)
     assert "serviceProviders.core.hosts" in words
 
 
 @pytest.mark.parametrize("kind", ["abby", "guard"])
-def test_a_port_that_another_process_has_is_told_in_a_sentence(house, tmp_path, kind):
+def test_a_port_that_another_process_has_is_told_in_a_sentence(deployment, tmp_path, kind):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        code, words = start(house, tmp_path / "copy", kind, {"listen": {"host": "127.0.0.1", "port": port}})
+        code, words = start(deployment, tmp_path / "copy", kind, {"listen": {"host": "127.0.0.1", "port": port}})
 
     assert code == 2
     assert f"mailwarden: Cannot listen on 127.0.0.1 port {port}: Address already in use." in words
@@ -83,9 +83,9 @@ def test_a_port_that_another_process_has_is_told_in_a_sentence(house, tmp_path, 
 @pytest.mark.parametrize(
     ("threshold", "maximum"), [pytest.param(21, 20, id="above"), pytest.param(0, 20, id="below 1")]
 )
-def test_guard_does_not_start_with_a_threshold_out_of_range(house, tmp_path, threshold, maximum):
+def test_guard_does_not_start_with_a_threshold_out_of_range(deployment, tmp_path, threshold, maximum):
     code, words = start(
-        house,
+        deployment,
         tmp_path / "copy",
         "guard",
         {"guardRequestThrottleThreshold": threshold, "maxGuardRequestsInProcessing": maximum},

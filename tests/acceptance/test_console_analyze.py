@@ -1,4 +1,4 @@
-"""Analyze, through the front door: a page that grows as analyzers finish, and nothing kept where that is wished."""
+"""Analyze: a page that grows as analyzers finish, and nothing kept where that is wished."""
 
 import re
 import time
@@ -11,18 +11,18 @@ import requests
 from mailwarden.access.sessions import COOKIE
 from rig.samples import malware_message, plain_message
 from tests.acceptance.client import wait_until
-from tests.acceptance.console_guest import sign_in, text_of
+from tests.acceptance.console_session import sign_in, text_of
 
 ADDRESS = {"address": "192.0.2.10", "helo": "mail.pass.example"}
 
 
 @pytest.fixture(scope="module")
-def analyst(house):
-    return sign_in(house, "analyst")
+def analyst(deployment):
+    return sign_in(deployment, "analyst")
 
 
-def give(guest, message, **fields):
-    return guest.post("/console/analyze", fields, files={"message": ("m.eml", message, "message/rfc822")})
+def give(user, message, **fields):
+    return user.post("/console/analyze", fields, files={"message": ("m.eml", message, "message/rfc822")})
 
 
 def ggrid_in(page):
@@ -43,7 +43,7 @@ def test_a_message_is_analyzed_and_told_of(analyst, plain, client):
     assert explained.json["envelope"]["envelopeRecipients"] == ["bob@company.example"]
 
 
-def test_what_the_envelope_leaves_open_the_message_offers(analyst, house):
+def test_what_the_envelope_leaves_open_the_message_offers(analyst, deployment):
     page = give(analyst, plain_message())
     text = text_of(page)
     assert "Envelope from alice@pass.example Recipients bob@company.example Sent by (not given)" in text
@@ -65,8 +65,8 @@ def test_a_large_message_is_taken_as_the_api_takes_it(analyst):
     assert "Malware: " in text_of(page)
 
 
-def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, harmed_engines):
-    harmed_engines.rspamd.stop()
+def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, stoppable_engines):
+    stoppable_engines.rspamd.stop()
     page = give(analyst, plain, **ADDRESS)
     text = text_of(page)
     assert "rspamd failed" in text
@@ -75,8 +75,8 @@ def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, har
     assert "Clean: " not in text
 
 
-def test_what_is_not_to_be_stored_leaves_nothing(analyst, house, client):
-    lists = house.lists()
+def test_what_is_not_to_be_stored_leaves_nothing(analyst, deployment, client):
+    lists = deployment.lists()
     entry = f"{uuid4().hex}.example"
     assert lists.add("sender-block", entry).status == 200
     message = plain_message(sender=f"eve@{entry}")
@@ -101,47 +101,47 @@ def hits_of(lists, entry):
 
 
 @contextmanager
-def streaming(guest, message):
+def streaming(user, message):
     """Send a form and give the answer back as it comes."""
-    files = {"csrf": (None, guest.csrf), "message": ("m.eml", message)}
+    files = {"csrf": (None, user.csrf), "message": ("m.eml", message)}
     with requests.Session() as session:
         session.trust_env = False
-        session.cookies.set(COOKIE, guest.cookie)
+        session.cookies.set(COOKIE, user.cookie)
         with session.post(
-            guest.url + "/console/analyze", files=files, verify=guest.ca, timeout=60, stream=True
+            user.url + "/console/analyze", files=files, verify=user.ca, timeout=60, stream=True
         ) as response:
             yield response
 
 
-def test_the_page_grows_while_the_analyzers_are_at_work(yard, sluice, plain):
-    guest = sign_in(yard, "analyst")
-    sluice.shut()
+def test_the_page_grows_while_the_analyzers_are_at_work(restartable, pausable_clamd, plain):
+    user = sign_in(restartable, "analyst")
+    pausable_clamd.pause()
     try:
-        with streaming(guest, plain) as response:
+        with streaming(user, plain) as response:
             page = ""
             pieces = response.iter_content(None, decode_unicode=True)
             while "<tr><td>rspamd</td>" not in page:
                 page += next(pieces)
             assert "<tr><td>clamav</td>" not in page
             assert "mw-done" not in page
-            sluice.open()
+            pausable_clamd.resume()
             page += "".join(pieces)
             assert "<tr><td>clamav</td>" in page
             assert "Clean: " in page
     finally:
-        sluice.open()
+        pausable_clamd.resume()
 
 
-def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(yard, sluice, plain):
-    guest = sign_in(yard, "analyst")
-    sluice.shut()
+def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(restartable, pausable_clamd, plain):
+    user = sign_in(restartable, "analyst")
+    pausable_clamd.pause()
     try:
-        with streaming(guest, plain) as response:
+        with streaming(user, plain) as response:
             page = ""
             pieces = response.iter_content(None, decode_unicode=True)
             while "<tr><td>rspamd</td>" not in page:
                 page += next(pieces)
-            for guard in yard.product.guards:
+            for guard in restartable.product.guards:
                 guard.kill()
             page += "".join(pieces)
             assert "No result" in page
@@ -149,7 +149,7 @@ def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(yard, sluice, plain
             assert "Clean: " not in page
             assert page.rstrip().endswith("</html>")
     finally:
-        sluice.open()
+        pausable_clamd.resume()
 
 
 @pytest.mark.parametrize(
@@ -174,18 +174,18 @@ def test_without_a_message_or_a_recipient_nothing_begins(analyst):
     assert "Name a recipient" in text_of(page)
 
 
-def test_a_person_of_a_tenant_analyzes_for_that_tenant_alone(house, plain):
-    guest = sign_in(house, "analyst", ["club"])
-    page = give(guest, plain, **ADDRESS)
+def test_a_person_of_a_tenant_analyzes_for_that_tenant_alone(deployment, plain):
+    user = sign_in(deployment, "analyst", ["club"])
+    page = give(user, plain, **ADDRESS)
     assert page.status_code == 403
     assert "You may not analyze messages for this tenant." in text_of(page)
-    page = give(guest, plain, tenant=house.tenants["acme"])
+    page = give(user, plain, tenant=deployment.tenants["acme"])
     assert page.status_code == 403
-    page = give(guest, plain, tenant=house.tenants["club"], **ADDRESS)
+    page = give(user, plain, tenant=deployment.tenants["club"], **ADDRESS)
     assert "Tenant club" in text_of(page)
-    form = guest.get("/console/analyze").text
-    assert house.tenants["acme"] not in form
+    form = user.get("/console/analyze").text
+    assert deployment.tenants["acme"] not in form
 
 
-def test_an_auditor_may_not_analyze(house, plain):
-    assert give(sign_in(house, "auditor"), plain).status_code == 403
+def test_an_auditor_may_not_analyze(deployment, plain):
+    assert give(sign_in(deployment, "auditor"), plain).status_code == 403

@@ -1,15 +1,15 @@
-"""Audit and tenants, through the front door."""
+"""Audit and tenants."""
 
 import csv
 import io
 import json
 
-from tests.acceptance.console_guest import sign_in, text_of
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in, text_of
+from tests.acceptance.deployment import Deployment
 
 
-def make_tenant(house: House, name: str) -> str:
-    root = sign_in(house, "deployment-administrator")
+def make_tenant(deployment: Deployment, name: str) -> str:
+    root = sign_in(deployment, "deployment-administrator")
     fields = {
         "name": name,
         "domains": f"{name}.example\nalso-{name}.example",
@@ -22,17 +22,17 @@ def make_tenant(house: House, name: str) -> str:
     return page.split(f">{name}<")[0].rpartition("/console/tenants/")[2][:36]
 
 
-def test_a_tenant_made_in_the_console_gets_its_messages_at_once(house: House, plain: bytes) -> None:
-    uid = make_tenant(house, "fresh")
+def test_a_tenant_made_in_the_console_gets_its_messages_at_once(deployment: Deployment, plain: bytes) -> None:
+    uid = make_tenant(deployment, "fresh")
     envelope = {"envelopeFrom": "alice@pass.example", "envelopeRecipients": ["bob@also-fresh.example"],
                 "remoteAddress": "192.0.2.10", "senderHelo": "mail.pass.example"}  # fmt: skip
-    answer = house.client().submit(plain, {"borderMtaData": envelope})
-    assert house.client().explained(answer.result["ggrid"])["tenantUid"] == uid
+    answer = deployment.client().submit(plain, {"borderMtaData": envelope})
+    assert deployment.client().explained(answer.result["ggrid"])["tenantUid"] == uid
 
 
-def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: House) -> None:
-    uid = make_tenant(house, "moving")
-    root = sign_in(house, "deployment-administrator")
+def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(deployment: Deployment) -> None:
+    uid = make_tenant(deployment, "moving")
+    root = sign_in(deployment, "deployment-administrator")
     fields = {"name": "moved", "domains": "moving.example", "profile": "monitor", "retention_days": "30"}
     answer = root.post(f"/console/tenants/{uid}", fields)
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/console/tenants/{uid}?done=tenant-changed")
@@ -41,8 +41,8 @@ def test_a_change_of_a_tenant_stands_in_the_audit_with_before_and_after(house: H
         assert words in page
 
 
-def test_a_mistake_comes_back_with_the_form_as_it_was_typed(house: House) -> None:
-    root = sign_in(house, "deployment-administrator")
+def test_a_mistake_comes_back_with_the_form_as_it_was_typed(deployment: Deployment) -> None:
+    root = sign_in(deployment, "deployment-administrator")
     for fields, status, sentence in (
         ({"name": "acme", "domains": ""}, 409, "A tenant named `acme` exists already."),
         ({"name": "x<b>", "domains": "company.example"}, 409, "`company.example` belongs to the tenant `acme`"),
@@ -56,21 +56,21 @@ def test_a_mistake_comes_back_with_the_form_as_it_was_typed(house: House) -> Non
         assert fields["name"].replace("<", "&lt;").replace(">", "&gt;") in answer.text
 
 
-def test_a_tenants_person_sees_their_own_tenant_and_its_deeds_alone(house: House) -> None:
-    acme = sign_in(house, "tenant-administrator", ["acme"])
+def test_a_tenants_person_sees_their_own_tenant_and_its_deeds_alone(deployment: Deployment) -> None:
+    acme = sign_in(deployment, "tenant-administrator", ["acme"])
     tenants = acme.get("/console/tenants")
-    assert house.tenants["acme"] in tenants.text
-    assert house.tenants["club"] not in tenants.text
-    assert acme.get(f"/console/tenants/{house.tenants['club']}").status_code == 404
-    assert acme.post(f"/console/tenants/{house.tenants['acme']}", {"name": "mine"}).status_code == 403
+    assert deployment.tenants["acme"] in tenants.text
+    assert deployment.tenants["club"] not in tenants.text
+    assert acme.get(f"/console/tenants/{deployment.tenants['club']}").status_code == 404
+    assert acme.post(f"/console/tenants/{deployment.tenants['acme']}", {"name": "mine"}).status_code == 403
     assert acme.get("/console/tenants/new").status_code == 403
-    assert acme.get(f"/console/audit?tenant={house.tenants['club']}").status_code == 404
+    assert acme.get(f"/console/audit?tenant={deployment.tenants['club']}").status_code == 404
     lines = acme.get("/console/audit/export/ndjson").text.splitlines()
-    assert {json.loads(line)["tenant"] for line in lines} == {house.tenants["acme"]}
+    assert {json.loads(line)["tenant"] for line in lines} == {deployment.tenants["acme"]}
 
 
-def test_the_audit_is_exported_whole_and_no_cell_is_a_formula(house: House) -> None:
-    root = sign_in(house, "deployment-administrator")
+def test_the_audit_is_exported_whole_and_no_cell_is_a_formula(deployment: Deployment) -> None:
+    root = sign_in(deployment, "deployment-administrator")
     assert root.post("/console/tenants/new", {"name": "=HYPERLINK(1)"}).status_code == 303
     answer = root.get("/console/audit/export/csv?action=tenants.create")
     assert answer.headers["Content-Type"].startswith("text/csv")
@@ -81,8 +81,8 @@ def test_the_audit_is_exported_whole_and_no_cell_is_a_formula(house: House) -> N
     assert root.get("/console/audit/export/exe").status_code == 404
 
 
-def test_a_question_that_makes_no_sense_is_told(house: House) -> None:
-    root = sign_in(house, "deployment-administrator")
+def test_a_question_that_makes_no_sense_is_told(deployment: Deployment) -> None:
+    root = sign_in(deployment, "deployment-administrator")
     assert root.get("/console/audit?since=yesterday").status_code == 400
     assert root.get("/console/audit?before=abc").status_code == 400
     assert "No event matches" in text_of(root.get("/console/audit?actor=nobody"))

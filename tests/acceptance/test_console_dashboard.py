@@ -1,30 +1,32 @@
-"""The dashboard, through the front door."""
+"""The dashboard."""
 
 from rig.engines import Engines
 from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE, wait_until
-from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
-from tests.acceptance.house import House
+from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
+from tests.acceptance.deployment import Deployment
 
 
-def counted(guest: ConsoleGuest, range_: str = "1h") -> int:
-    answer = guest.get(f"/console/dashboard/decisions?range={range_}")
+def counted(user: ConsoleSession, range_: str = "1h") -> int:
+    answer = user.get(f"/console/dashboard/decisions?range={range_}")
     assert answer.status_code == 200
     told = answer.json()
     assert all(len(each["counts"]) == len(told["times"]) for each in told["decisions"])
     return sum(count for each in told["decisions"] for count in each["counts"])
 
 
-def submit(house: House, domain: str) -> None:
+def submit(deployment: Deployment, domain: str) -> None:
     envelope = {**ENVELOPE, "envelopeRecipients": [f"bob@{domain}"]}
-    assert house.client().submit(plain_message(), {"borderMtaData": envelope}).status == 200
+    assert deployment.client().submit(plain_message(), {"borderMtaData": envelope}).status == 200
 
 
-def test_the_dashboard_counts_what_came_for_everybody_and_for_one_tenant(engines: Engines, house: House) -> None:
-    everybody, club = sign_in(house, "deployment-administrator"), sign_in(house, "analyst", ["club"])
+def test_the_dashboard_counts_what_came_for_everybody_and_for_one_tenant(
+    engines: Engines, deployment: Deployment
+) -> None:
+    everybody, club = sign_in(deployment, "deployment-administrator"), sign_in(deployment, "analyst", ["club"])
     before, mine = counted(everybody), counted(club)
     for domain in ("club.example", "club.example", "company.example"):
-        submit(house, domain)
+        submit(deployment, domain)
     # What is told may be five seconds old.
     assert wait_until(lambda: counted(everybody) >= before + 3, pause=0.5)
     assert wait_until(lambda: counted(club) >= mine + 2, pause=0.5)
@@ -34,17 +36,17 @@ def test_the_dashboard_counts_what_came_for_everybody_and_for_one_tenant(engines
         assert everybody.get(path).status_code == 200
 
 
-def test_the_guards_are_for_people_of_the_whole_deployment(house: House) -> None:
-    page = sign_in(house, "auditor").get("/console/")
+def test_the_guards_are_for_people_of_the_whole_deployment(deployment: Deployment) -> None:
+    page = sign_in(deployment, "auditor").get("/console/")
     assert "In processing" in page.text
     assert "0 of 20" in text_of(page)
-    page = sign_in(house, "auditor", ["acme"]).get("/console/")
+    page = sign_in(deployment, "auditor", ["acme"]).get("/console/")
     assert "In processing" not in page.text
     assert "Decisions over time" in page.text
     assert "127.0.0.1:" not in page.text
 
 
-def test_a_range_that_does_not_exist_is_refused_with_a_sentence(house: House) -> None:
-    answer = sign_in(house, "analyst").get("/console/?range=1y")
+def test_a_range_that_does_not_exist_is_refused_with_a_sentence(deployment: Deployment) -> None:
+    answer = sign_in(deployment, "analyst").get("/console/?range=1y")
     assert answer.status_code == 400
     assert "A range is one of 1h, 24h, 7d." in text_of(answer)

@@ -1,15 +1,15 @@
-"""Health, through the front door."""
+"""Health."""
 
 from tests.acceptance.client import wait_until
-from tests.acceptance.console_guest import sign_in, text_of
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in, text_of
+from tests.acceptance.deployment import Deployment
 
 
-def test_health_shows_the_guards_their_engines_and_the_configuration_without_secrets(house: House) -> None:
-    guest = sign_in(house, "deployment-administrator")
+def test_health_shows_the_guards_their_engines_and_the_configuration_without_secrets(deployment: Deployment) -> None:
+    user = sign_in(deployment, "deployment-administrator")
     # A product that has just started remembers for ten seconds that its guards were not there yet.
-    assert wait_until(lambda: "GREEN" in text_of(guest.get("/console/health/state")), pause=0.5)
-    answer = guest.get("/console/health")
+    assert wait_until(lambda: "GREEN" in text_of(user.get("/console/health/state")), pause=0.5)
+    answer = user.get("/console/health")
     text = text_of(answer)
     assert answer.status_code == 200
     for word in (
@@ -22,11 +22,11 @@ def test_health_shows_the_guards_their_engines_and_the_configuration_without_sec
         "default",
     ):
         assert word in text
-    for secret in (*house.tokens.values(), *house.keys.values()):
+    for secret in (*deployment.tokens.values(), *deployment.keys.values()):
         assert secret not in answer.text
 
 
-def test_health_is_for_people_of_the_whole_deployment(house: House) -> None:
-    assert sign_in(house, "auditor").get("/console/health").status_code == 200
-    assert sign_in(house, "auditor", ["acme"]).get("/console/health").status_code == 403
-    assert sign_in(house, "tenant-administrator", ["acme"]).get("/console/health").status_code == 403
+def test_health_is_for_people_of_the_whole_deployment(deployment: Deployment) -> None:
+    assert sign_in(deployment, "auditor").get("/console/health").status_code == 200
+    assert sign_in(deployment, "auditor", ["acme"]).get("/console/health").status_code == 403
+    assert sign_in(deployment, "tenant-administrator", ["acme"]).get("/console/health").status_code == 403

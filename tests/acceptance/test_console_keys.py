@@ -9,24 +9,24 @@ import pytest
 
 from tests.acceptance.client import Answer, wait_until
 from tests.acceptance.console_client import Person, invite, text_of
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 KEY = re.compile(r'id="key-text"[^>]*>(mwk_[0-9a-z]{12}_[0-9A-Za-z]{60})<')
 
 
 @pytest.fixture(scope="module")
-def root(house: House) -> Person:
-    return invite(house, "keys-root", "deployment-administrator")
+def root(deployment: Deployment) -> Person:
+    return invite(deployment, "keys-root", "deployment-administrator")
 
 
 @pytest.fixture(scope="module")
-def acme(house: House) -> Person:
-    return invite(house, "keys-acme", "tenant-administrator", "acme")
+def acme(deployment: Deployment) -> Person:
+    return invite(deployment, "keys-acme", "tenant-administrator", "acme")
 
 
 @pytest.fixture(scope="module")
-def club(house: House) -> Person:
-    return invite(house, "keys-club", "tenant-administrator", "club")
+def club(deployment: Deployment) -> Person:
+    return invite(deployment, "keys-club", "tenant-administrator", "club")
 
 
 def make(person: Person, **fields: object) -> Answer:
@@ -44,35 +44,40 @@ def id_of(key: str) -> str:
     return key.split("_")[1]
 
 
-def is_good(house: House, key: str, tenant: str | None = None) -> bool:
-    caller = house.lists("all", tenant).using(key)
+def is_good(deployment: Deployment, key: str, tenant: str | None = None) -> bool:
+    caller = deployment.lists("all", tenant).using(key)
     return caller.available().status == 200
 
 
-def test_a_key_is_shown_once_and_works(house: House, root: Person) -> None:
+def test_a_key_is_shown_once_and_works(deployment: Deployment, root: Person) -> None:
     answer = make(root, name="once")
     assert "mwk_" not in answer.headers["Location"]
     page = root.follow(answer)
     key = key_in(page)
-    assert is_good(house, key)
+    assert is_good(deployment, key)
     for path in ("/console/keys/made", "/console/keys"):
         assert key.rpartition("_")[2] not in root.get(path).body.decode()
     assert id_of(key) in text_of(root.get("/console/keys"))
 
 
-def test_the_curl_is_ready_to_paste(house: House, root: Person) -> None:
-    page = root.follow(make(root, name="curl", bound=house.tenants["acme"])).body.decode()
+def test_the_curl_is_ready_to_paste(deployment: Deployment, root: Person) -> None:
+    page = root.follow(make(root, name="curl", bound=deployment.tenants["acme"])).body.decode()
     curl = html.unescape(re.search(r'id="key-curl"[^>]*>([^<]*)<', page)[1])  # type: ignore[index]
     words = shlex.split(curl.replace("\\\n", " "))
     assert words[0] == "curl"
     url = words[1]
     headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
     answer = (
-        house.client()
+        deployment.client()
         .using(None)
-        .call("POST", url.removeprefix(house.product.url), headers=headers, data=words[words.index("-d") + 1].encode())
+        .call(
+            "POST",
+            url.removeprefix(deployment.product.url),
+            headers=headers,
+            data=words[words.index("-d") + 1].encode(),
+        )
     )
-    assert url.startswith(house.product.url)
+    assert url.startswith(deployment.product.url)
     assert answer.status == 200, answer.body
 
 
@@ -94,37 +99,37 @@ def test_a_form_that_cannot_be_is_shown_again_with_what_is_wrong(root: Person, w
     assert 'role="alert"' in answer.body.decode()
 
 
-def test_a_rotated_key_stays_good_for_the_overlap(house: House, root: Person) -> None:
+def test_a_rotated_key_stays_good_for_the_overlap(deployment: Deployment, root: Person) -> None:
     old = key_in(root.follow(make(root, name="turning")))
     new = key_in(root.follow(root.post(f"/console/keys/{id_of(old)}/rotate", overlap="1")))
-    assert is_good(house, old)
-    assert is_good(house, new)
+    assert is_good(deployment, old)
+    assert is_good(deployment, new)
     newest = key_in(root.follow(root.post(f"/console/keys/{id_of(new)}/rotate", overlap="0")))
-    assert wait_until(lambda: not is_good(house, new))
-    assert is_good(house, newest)
+    assert wait_until(lambda: not is_good(deployment, new))
+    assert is_good(deployment, newest)
     assert "replaced by" in text_of(root.get("/console/keys"))
 
 
-def test_a_revoked_key_is_refused_within_five_seconds(house: House, root: Person) -> None:
+def test_a_revoked_key_is_refused_within_five_seconds(deployment: Deployment, root: Person) -> None:
     key = key_in(root.follow(make(root, name="ending")))
-    assert is_good(house, key)
+    assert is_good(deployment, key)
     assert "cannot be undone" in text_of(root.get(f"/console/keys/{id_of(key)}/revoke"))
     assert root.post(f"/console/keys/{id_of(key)}/revoke").headers["Location"].endswith("done=key-revoked")
-    assert wait_until(lambda: not is_good(house, key), 5.0)
+    assert wait_until(lambda: not is_good(deployment, key), 5.0)
     assert root.post(f"/console/keys/{id_of(key)}/revoke").status == 404
 
 
 def test_a_tenant_administrator_has_the_keys_of_their_tenant_alone(
-    house: House, root: Person, acme: Person, club: Person
+    deployment: Deployment, root: Person, acme: Person, club: Person
 ) -> None:
-    own = key_in(acme.follow(make(acme, name="acme-own", bound=house.tenants["acme"])))
-    assert is_good(house, own, "acme")
-    assert not is_good(house, own, "club")
-    for beyond in ("global", house.tenants["club"]):
+    own = key_in(acme.follow(make(acme, name="acme-own", bound=deployment.tenants["acme"])))
+    assert is_good(deployment, own, "acme")
+    assert not is_good(deployment, own, "club")
+    for beyond in ("global", deployment.tenants["club"]):
         assert make(acme, bound=beyond).status == 400
     foreign = [
         id_of(key_in(root.follow(make(root, name="everywhere")))),
-        id_of(key_in(club.follow(make(club, name="club-own", bound=house.tenants["club"])))),
+        id_of(key_in(club.follow(make(club, name="club-own", bound=deployment.tenants["club"])))),
     ]
     page = text_of(acme.get("/console/keys"))
     assert "acme-own" in page
@@ -136,15 +141,17 @@ def test_a_tenant_administrator_has_the_keys_of_their_tenant_alone(
             assert acme.post(f"/console/keys/{key}/{action}", overlap="1").status == 404
 
 
-def test_static_tokens_are_listed_by_name_for_the_deployment_alone(house: House, root: Person, acme: Person) -> None:
+def test_static_tokens_are_listed_by_name_for_the_deployment_alone(
+    deployment: Deployment, root: Person, acme: Person
+) -> None:
     page = root.get("/console/keys").body.decode()
     assert "watcher" in page
-    assert not any(token in page for token in house.tokens.values())
+    assert not any(token in page for token in deployment.tokens.values())
     assert "Static tokens" not in text_of(acme.get("/console/keys"))
 
 
-def test_only_administrators_make_keys(house: House) -> None:
-    auditor, analyst = invite(house, "keys-auditor", "auditor"), invite(house, "keys-analyst", "analyst")
+def test_only_administrators_make_keys(deployment: Deployment) -> None:
+    auditor, analyst = invite(deployment, "keys-auditor", "auditor"), invite(deployment, "keys-analyst", "analyst")
     assert auditor.get("/console/keys").status == 200
     assert auditor.get("/console/keys/new").status == 403
     assert make(auditor).status == 403

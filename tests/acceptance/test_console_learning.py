@@ -12,8 +12,8 @@ import requests
 from mailwarden.learning.reports import MAX_CONTENTS
 from mailwarden.model.ggrid import new_ggrid
 from tests.acceptance.client import envelope, wait_until
-from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
-from tests.acceptance.house import House
+from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
+from tests.acceptance.deployment import Deployment
 from tests.browser.hostile import hostile_strings
 
 LEARNING = "/console/learning"
@@ -29,18 +29,18 @@ def message(subject: str = "Minutes") -> bytes:
     return made.as_bytes().replace(b"\n", b"\r\n")
 
 
-def scanned(house: House, raw: bytes) -> str:
-    return str(house.client().submit(raw, envelope()).result["ggrid"])
+def scanned(deployment: Deployment, raw: bytes) -> str:
+    return str(deployment.client().submit(raw, envelope()).result["ggrid"])
 
 
-def say(guest: ConsoleGuest, ggrid: str, kind: str, raw: bytes = b"") -> requests.Response:
+def say(user: ConsoleSession, ggrid: str, kind: str, raw: bytes = b"") -> requests.Response:
     files = {"message": ("m.eml", raw, "message/rfc822")}
-    return guest.post(f"/console/messages/{ggrid}/report", {"kind": kind}, files=files)
+    return user.post(f"/console/messages/{ggrid}/report", {"kind": kind}, files=files)
 
 
-def give(guest: ConsoleGuest, tenant: str, kind: str, raw: bytes) -> requests.Response:
+def give(user: ConsoleSession, tenant: str, kind: str, raw: bytes) -> requests.Response:
     files = {"message": ("m.eml", raw, "message/rfc822")}
-    return guest.post(LEARNING + "/report", {"tenant": tenant, "kind": kind}, files=files)
+    return user.post(LEARNING + "/report", {"tenant": tenant, "kind": kind}, files=files)
 
 
 def reports_on(page: requests.Response) -> list[str]:
@@ -48,21 +48,23 @@ def reports_on(page: requests.Response) -> list[str]:
 
 
 @pytest.fixture
-def analyst(house: House) -> ConsoleGuest:
-    return sign_in(house, "analyst", ["acme"])
+def analyst(deployment: Deployment) -> ConsoleSession:
+    return sign_in(deployment, "analyst", ["acme"])
 
 
 @pytest.fixture
-def acme(house: House) -> Iterator[str]:
+def acme(deployment: Deployment) -> Iterator[str]:
     """Return a tenant that has learned nothing, before the test and after it."""
-    uid = house.tenants["acme"]
-    root = sign_in(house, "deployment-administrator")
+    uid = deployment.tenants["acme"]
+    root = sign_in(deployment, "deployment-administrator")
     yield uid
     assert root.post(LEARNING + "/reset", {"tenant": uid, "name": "acme"}).status_code == 303
 
 
-def test_a_message_is_reported_shown_and_taken_back_on_its_page(house: House, acme: str, analyst: ConsoleGuest) -> None:
-    ggrid = scanned(house, message())
+def test_a_message_is_reported_shown_and_taken_back_on_its_page(
+    deployment: Deployment, acme: str, analyst: ConsoleSession
+) -> None:
+    ggrid = scanned(deployment, message())
     path = f"/console/messages/{ggrid}"
     assert reports_on(analyst.get(path)) == []
     answer = say(analyst, ggrid, "phishing")
@@ -77,10 +79,10 @@ def test_a_message_is_reported_shown_and_taken_back_on_its_page(house: House, ac
 
 
 def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first(
-    house: House, acme: str, analyst: ConsoleGuest
+    deployment: Deployment, acme: str, analyst: ConsoleSession
 ) -> None:
     raw = message()
-    ggrid = scanned(house, raw)
+    ggrid = scanned(deployment, raw)
     assert say(analyst, ggrid, "spam", raw).headers["Location"].endswith("&done=report-kept")
     path = f"/console/messages/{ggrid}"
     assert wait_until(lambda: "UTC, learned" in text_of(analyst.get(path)), pause=0.2)
@@ -93,9 +95,9 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), pause=0.2)
 
 
-def test_what_cannot_be_taken_is_said_in_place(house: House, acme: str, analyst: ConsoleGuest) -> None:
+def test_what_cannot_be_taken_is_said_in_place(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     raw = message()
-    ggrid = scanned(house, raw)
+    ggrid = scanned(deployment, raw)
     large = b"Subject: x\r\n\r\n" + b"x" * MAX_CONTENTS
     for kind, given, status, sentence in (
         ("lovely", b"", 400, "Choose a kind: phishing, spam or fine."),
@@ -117,14 +119,16 @@ def test_what_cannot_be_taken_is_said_in_place(house: House, acme: str, analyst:
     assert reports_on(analyst.get(LEARNING)) == []
 
 
-def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str, analyst: ConsoleGuest) -> None:
+def test_the_screen_tells_the_standing_and_every_report(
+    deployment: Deployment, acme: str, analyst: ConsoleSession
+) -> None:
     text = text_of(analyst.get(LEARNING))
     assert "Not enough reports yet for acme." in text
     assert "Missing: 200 of “Phishing and spam”, 200 of “Fine”." in text
     assert "No reports yet" in text
     answer = give(analyst, acme, "fine", message("Given"))
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{LEARNING}?tenant={acme}&done=report-kept")
-    ggrid = scanned(house, message("Reported"))
+    ggrid = scanned(deployment, message("Reported"))
     assert say(analyst, ggrid, "phishing").status_code == 303
     page = analyst.get(LEARNING)
     assert len(reports_on(page)) == 2
@@ -136,7 +140,7 @@ def test_the_screen_tells_the_standing_and_every_report(house: House, acme: str,
     assert newest not in reports_on(analyst.get(LEARNING))
 
 
-def test_many_reports_are_read_page_by_page(house: House, acme: str, analyst: ConsoleGuest) -> None:
+def test_many_reports_are_read_page_by_page(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     for _ in range(52):
         assert give(analyst, acme, "fine", message()).status_code == 303
     first = analyst.get(LEARNING)
@@ -148,9 +152,9 @@ def test_many_reports_are_read_page_by_page(house: House, acme: str, analyst: Co
         assert analyst.get(f"{LEARNING}?before={nonsense}").status_code == 400
 
 
-def test_all_is_forgotten_for_who_types_the_name(house: House, acme: str, analyst: ConsoleGuest) -> None:
+def test_all_is_forgotten_for_who_types_the_name(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     assert give(analyst, acme, "fine", message()).status_code == 303
-    mistress = sign_in(house, "tenant-administrator", ["acme"])
+    mistress = sign_in(deployment, "tenant-administrator", ["acme"])
     for name in ("", "ACME", "club"):
         answer = mistress.post(LEARNING + "/reset", {"tenant": acme, "name": name})
         assert (answer.status_code, "Nothing was deleted." in text_of(answer)) == (400, True)
@@ -160,16 +164,16 @@ def test_all_is_forgotten_for_who_types_the_name(house: House, acme: str, analys
     assert reports_on(mistress.get(LEARNING)) == []
 
 
-def test_what_belongs_to_others_does_not_exist(house: House, acme: str, analyst: ConsoleGuest) -> None:
-    ggrid = scanned(house, message())
+def test_what_belongs_to_others_does_not_exist(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
+    ggrid = scanned(deployment, message())
     assert say(analyst, ggrid, "spam").status_code == 303
     (report,) = reports_on(analyst.get(f"/console/messages/{ggrid}"))
-    other = sign_in(house, "tenant-administrator", ["club"])
+    other = sign_in(deployment, "tenant-administrator", ["club"])
     for answer in (
         say(other, ggrid, "fine"),
         say(other, str(new_ggrid()), "fine"),
         say(other, "nonsense", "fine"),
-        other.post(f"{LEARNING}/reports/{report}/undo", {"tenant": house.tenants["club"]}),
+        other.post(f"{LEARNING}/reports/{report}/undo", {"tenant": deployment.tenants["club"]}),
         other.post(f"{LEARNING}/reports/{report}/undo", {"ggrid": ggrid}),
         other.post(f"{LEARNING}/reports/{uuid4()}/undo", {}),
         other.post(f"{LEARNING}/reports/nonsense/undo", {}),
@@ -184,10 +188,12 @@ def test_what_belongs_to_others_does_not_exist(house: House, acme: str, analyst:
     assert reports_on(analyst.get(LEARNING)) == [report]
 
 
-def test_an_auditor_reads_what_was_said_and_has_no_buttons(house: House, acme: str, analyst: ConsoleGuest) -> None:
-    ggrid = scanned(house, message())
+def test_an_auditor_reads_what_was_said_and_has_no_buttons(
+    deployment: Deployment, acme: str, analyst: ConsoleSession
+) -> None:
+    ggrid = scanned(deployment, message())
     assert say(analyst, ggrid, "spam").status_code == 303
-    auditor = sign_in(house, "auditor", ["acme"])
+    auditor = sign_in(deployment, "auditor", ["acme"])
     for page in (auditor.get(f"/console/messages/{ggrid}"), auditor.get(LEARNING)):
         assert page.status_code == 200
         assert analyst.name in text_of(page)
@@ -197,7 +203,7 @@ def test_an_auditor_reads_what_was_said_and_has_no_buttons(house: House, acme: s
 
 
 def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_screen(
-    house: House, acme: str, analyst: ConsoleGuest
+    deployment: Deployment, acme: str, analyst: ConsoleSession
 ) -> None:
     raw = message()
     files = {"message": ("m.eml", raw, "message/rfc822")}
@@ -209,10 +215,10 @@ def test_an_analysis_that_is_stored_can_be_reported_and_another_is_sent_to_the_s
     assert f'href="/console/learning?tenant={acme}#give"' in unstored.text
 
 
-def test_hostile_subjects_stay_text(house: House, acme: str, analyst: ConsoleGuest) -> None:
+def test_hostile_subjects_stay_text(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     for text in hostile_strings()[::25]:
         if text.isascii():
-            assert say(analyst, scanned(house, message(text)), "spam").status_code == 303
+            assert say(analyst, scanned(deployment, message(text)), "spam").status_code == 303
     page = analyst.get(LEARNING)
     assert page.text.count("<script") == 3
     assert page.text.count("&lt;script&gt;") >= 3

@@ -1,4 +1,4 @@
-"""Setting up, signing in and out through the front door."""
+"""Setting up, signing in and out."""
 
 import dataclasses
 import re
@@ -9,26 +9,26 @@ import pytest
 from rig.engines import Engines
 from tests.acceptance.client import wait_until
 from tests.acceptance.console_client import COOKIE, Person, invite, make_link, text_of
-from tests.acceptance.house import House, run_command
+from tests.acceptance.deployment import Deployment, run_command
 
 PAGES = ("/console/login", "/console/account")
 
 
 @pytest.fixture(scope="module")
-def ada(house: House) -> Person:
-    return invite(house, "ada", "deployment-administrator")
+def ada(deployment: Deployment) -> Person:
+    return invite(deployment, "ada", "deployment-administrator")
 
 
 @pytest.fixture(autouse=True)
-def forgiven(engines: Engines, house: House) -> Iterator[None]:
+def forgiven(engines: Engines, deployment: Deployment) -> Iterator[None]:
     """Have the wrong attempts of each test forgotten: all tests come from one address."""
     yield
-    engines.postgresql.execute("DELETE FROM login_attempts", house.database)
+    engines.postgresql.execute("DELETE FROM login_attempts", deployment.database)
 
 
-def test_an_invited_person_sets_themselves_up_and_is_in(house: House) -> None:
-    person = Person(house.client().using(None))
-    page = person.set_up(make_link(house, "invite", "--role", "auditor"), "grace")
+def test_an_invited_person_sets_themselves_up_and_is_in(deployment: Deployment) -> None:
+    person = Person(deployment.client().using(None))
+    page = person.set_up(make_link(deployment, "invite", "--role", "auditor"), "grace")
     assert page.status == 200
     assert len(person.codes) == 10
     assert "grace" in text_of(person.get("/console/account"))
@@ -36,7 +36,7 @@ def test_an_invited_person_sets_themselves_up_and_is_in(house: House) -> None:
     assert person.codes[0] not in text_of(person.get("/console/account/codes"))
 
 
-def test_a_password_and_a_code_let_a_person_in(house: House, ada: Person) -> None:
+def test_a_password_and_a_code_let_a_person_in(deployment: Deployment, ada: Person) -> None:
     ada.post("/console/logout")
     assert ada.get("/console/account").headers["Location"].startswith("/console/login?next=")
     done = ada.log_in()
@@ -44,20 +44,20 @@ def test_a_password_and_a_code_let_a_person_in(house: House, ada: Person) -> Non
     assert ada.get("/console/account").status == 200
 
 
-def test_a_login_leads_back_to_the_page_that_was_wanted(house: House, ada: Person) -> None:
+def test_a_login_leads_back_to_the_page_that_was_wanted(deployment: Deployment, ada: Person) -> None:
     ada.post("/console/logout")
     ada.follow(ada.get("/console/account?x=1"))
     assert ada.log_in().headers["Location"] == "/console/account?x=1"
 
 
-def test_the_cookie_is_for_this_host_alone_and_no_script_reads_it(house: House) -> None:
-    given = Person(house.client().using(None)).get("/console/login").headers["Set-Cookie"]
+def test_the_cookie_is_for_this_host_alone_and_no_script_reads_it(deployment: Deployment) -> None:
+    given = Person(deployment.client().using(None)).get("/console/login").headers["Set-Cookie"]
     value, *attributes = given.split("; ")
     assert re.fullmatch(COOKIE + r"=v\.[A-Za-z0-9_-]+", value)
     assert sorted(attributes) == ["HttpOnly", "Path=/", "SameSite=Lax", "Secure"]
 
 
-def test_every_step_of_a_login_gives_another_session(house: House, ada: Person) -> None:
+def test_every_step_of_a_login_gives_another_session(deployment: Deployment, ada: Person) -> None:
     ada.post("/console/logout")
     ada.cookie = None
     before, token = ada.token("/console/login"), ada.cookie
@@ -72,28 +72,28 @@ def test_every_step_of_a_login_gives_another_session(house: House, ada: Person) 
     assert before != after
     # Whoever planted the first or the second is not in.
     for planted in (visit, waiting):
-        thief = Person(house.client().using(None), cookie=planted)
+        thief = Person(deployment.client().using(None), cookie=planted)
         assert thief.get("/console/account").status == 303
 
 
-def test_a_cookie_that_somebody_chose_is_never_taken_over(house: House) -> None:
-    person = Person(house.client().using(None), cookie="A" * 43)
+def test_a_cookie_that_somebody_chose_is_never_taken_over(deployment: Deployment) -> None:
+    person = Person(deployment.client().using(None), cookie="A" * 43)
     person.get("/console/login")
     assert person.cookie != "A" * 43
 
 
-def test_a_wrong_password_and_an_unknown_name_read_the_same(house: House, ada: Person) -> None:
+def test_a_wrong_password_and_an_unknown_name_read_the_same(deployment: Deployment, ada: Person) -> None:
     pages = []
     for name in ("ada", "nobody-of-that-name"):
-        guest = Person(house.client().using(None))
-        answer = guest.give_password("wrong horse battery", name)
+        anonymous = Person(deployment.client().using(None))
+        answer = anonymous.give_password("wrong horse battery", name)
         assert answer.status == 401
         pages.append(re.sub(r'value="[^"]*"', "", answer.body.decode()))
     assert pages[0] == pages[1]
 
 
-def test_a_code_is_good_once_and_a_recovery_code_too(house: House) -> None:
-    person = invite(house, "twice", "analyst")
+def test_a_code_is_good_once_and_a_recovery_code_too(deployment: Deployment) -> None:
+    person = invite(deployment, "twice", "analyst")
     spent, last = person.codes[0], person.code()
     for code in (spent, last):
         answers = []
@@ -105,29 +105,29 @@ def test_a_code_is_good_once_and_a_recovery_code_too(house: House) -> None:
         person.cookie = None
 
 
-def test_a_password_alone_opens_nothing(house: House, ada: Person) -> None:
-    guest = Person(house.client().using(None), name="ada")
-    assert guest.give_password(guest.password).status == 303
-    assert guest.get("/console/account").status == 303
-    assert guest.post("/console/login/code", guest.token("/console/login/code"), code="000000").status == 401
-    assert guest.get("/console/account").status == 303
+def test_a_password_alone_opens_nothing(deployment: Deployment, ada: Person) -> None:
+    anonymous = Person(deployment.client().using(None), name="ada")
+    assert anonymous.give_password(anonymous.password).status == 303
+    assert anonymous.get("/console/account").status == 303
+    assert anonymous.post("/console/login/code", anonymous.token("/console/login/code"), code="000000").status == 401
+    assert anonymous.get("/console/account").status == 303
 
 
-def test_forms_without_the_token_of_their_session_are_refused(house: House, ada: Person) -> None:
+def test_forms_without_the_token_of_their_session_are_refused(deployment: Deployment, ada: Person) -> None:
     if ada.get("/console/account").status != 200:
         ada.log_in()
-    guest, other = Person(house.client().using(None)), Person(house.client().using(None))
+    anonymous, other = Person(deployment.client().using(None)), Person(deployment.client().using(None))
     foreign = other.token("/console/login")
     for token in ("", "x", foreign):
-        guest.get("/console/login")
-        assert guest.post("/console/login", token, name="ada", password=ada.password).status == 403
+        anonymous.get("/console/login")
+        assert anonymous.post("/console/login", token, name="ada", password=ada.password).status == 403
         assert ada.post("/console/account/password", token, current=ada.password).status == 403
         assert ada.post("/console/logout", token).status == 403
     assert ada.get("/console/account").status == 200
 
 
-def test_guesses_are_slowed_down_and_the_answer_says_for_how_long(house: House) -> None:
-    person = invite(house, "guessed", "analyst")
+def test_guesses_are_slowed_down_and_the_answer_says_for_how_long(deployment: Deployment) -> None:
+    person = invite(deployment, "guessed", "analyst")
     person.post("/console/logout")
     assert person.give_password("wrong horse battery").status == 401
 
@@ -143,16 +143,16 @@ def test_guesses_are_slowed_down_and_the_answer_says_for_how_long(house: House) 
     assert wait_until(lambda: person.give_password(person.password).status == 303, 70, 0.5)
 
 
-def test_a_disabled_person_is_out_at_once(house: House) -> None:
-    person = invite(house, "leaver", "analyst")
+def test_a_disabled_person_is_out_at_once(deployment: Deployment) -> None:
+    person = invite(deployment, "leaver", "analyst")
     assert person.get("/console/account").status == 200
-    run_command("people", "disable", "leaver", "--config", str(house.product.abby.folder))
+    run_command("people", "disable", "leaver", "--config", str(deployment.product.abby.folder))
     assert person.get("/console/account").status == 303
     assert person.give_password(person.password).status == 401
 
 
-def test_a_new_password_ends_the_other_sessions(house: House) -> None:
-    person = invite(house, "changer", "analyst")
+def test_a_new_password_ends_the_other_sessions(deployment: Deployment) -> None:
+    person = invite(deployment, "changer", "analyst")
     elsewhere = dataclasses.replace(person, cookie=None)
     elsewhere.log_in()
     assert elsewhere.get("/console/account").status == 200
@@ -165,16 +165,16 @@ def test_a_new_password_ends_the_other_sessions(house: House) -> None:
     assert elsewhere.get("/console/account").status == 303
 
 
-def test_a_setup_link_is_good_once(house: House) -> None:
-    link = make_link(house, "invite", "--role", "analyst")
-    first, second = Person(house.client().using(None)), Person(house.client().using(None))
+def test_a_setup_link_is_good_once(deployment: Deployment) -> None:
+    link = make_link(deployment, "invite", "--role", "analyst")
+    first, second = Person(deployment.client().using(None)), Person(deployment.client().using(None))
     first.set_up(link, "once")
     answer = second.get("/console/setup/" + link.rpartition("/")[2])
     assert answer.status == 410
     assert "used up" in text_of(answer)
 
 
-def test_pages_tell_browsers_to_keep_and_frame_nothing(house: House, ada: Person) -> None:
+def test_pages_tell_browsers_to_keep_and_frame_nothing(deployment: Deployment, ada: Person) -> None:
     for path in PAGES:
         headers = ada.get(path).headers
         assert "default-src 'none'" in headers["Content-Security-Policy"]

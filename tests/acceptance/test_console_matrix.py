@@ -13,8 +13,8 @@ from mailwarden.console.app import build_pages
 from mailwarden.console.auth import PREFIX, BodyType, Page, PublicPage
 from mailwarden.console.permissions import may
 from mailwarden.model.ggrid import new_ggrid
-from tests.acceptance.console_guest import ConsoleGuest, sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import ConsoleSession, sign_in
+from tests.acceptance.deployment import Deployment
 
 # The table is wanted and nothing behind it, so the screens are given nothing to show.
 TABLE = build_pages(MagicMock())
@@ -32,21 +32,21 @@ LOGIN = "/console/login"
 
 
 @pytest.fixture(scope="module")
-def people(house: House) -> dict[str, ConsoleGuest]:
-    return {name: sign_in(house, role, tenants) for name, (role, tenants) in PEOPLE.items()}
+def people(deployment: Deployment) -> dict[str, ConsoleSession]:
+    return {name: sign_in(deployment, role, tenants) for name, (role, tenants) in PEOPLE.items()}
 
 
-def path_of(page: Page | PublicPage, house: House) -> str:
+def path_of(page: Page | PublicPage, deployment: Deployment) -> str:
     """Return an address of the page; what it names is real where that is harmless, and else nothing that exists."""
-    known = {"tenant": house.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": str(new_ggrid())}
+    known = {"tenant": deployment.tenants["acme"], "name": "sender-block", "format": "csv", "ggrid": str(new_ggrid())}
     return PREFIX + re.sub(r"\{(\w+)\}", lambda found: known.get(found.group(1), str(uuid4())), page.path)
 
 
-def send(page: Page, guest: ConsoleGuest, path: str, csrf: str | None = None) -> requests.Response:
+def send(page: Page, user: ConsoleSession, path: str, csrf: str | None = None) -> requests.Response:
     if page.method == "GET":
-        return guest.get(path)
+        return user.get(path)
     files: dict[str, object] | None = {} if page.body is BodyType.UPLOAD else None
-    return guest.post(path, {"nothing": "1"}, csrf=csrf, files=files)
+    return user.post(path, {"nothing": "1"}, csrf=csrf, files=files)
 
 
 def named(page: Page | PublicPage) -> str:
@@ -54,12 +54,14 @@ def named(page: Page | PublicPage) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_answers_everybody_as_their_role_says(page: Page, house: House, people: dict[str, ConsoleGuest]) -> None:
-    path = path_of(page, house)
+def test_a_page_answers_everybody_as_their_role_says(
+    page: Page, deployment: Deployment, people: dict[str, ConsoleSession]
+) -> None:
+    path = path_of(page, deployment)
     ends_session = page.path == "/logout"
     for name, (role, tenants) in PEOPLE.items():
-        guest = sign_in(house, role, tenants) if ends_session else people[name]
-        status = send(page, guest, path).status_code
+        user = sign_in(deployment, role, tenants) if ends_session else people[name]
+        status = send(page, user, path).status_code
         if may(role, page.permission, whole_deployment=not tenants):
             assert status != 403, (name, status)
             assert status < 500, (name, status)
@@ -68,28 +70,30 @@ def test_a_page_answers_everybody_as_their_role_says(page: Page, house: House, p
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_is_closed_to_guests_and_to_forged_cookies(page: Page, house: House) -> None:
-    path = path_of(page, house)
+def test_a_page_is_closed_to_guests_and_to_forged_cookies(page: Page, deployment: Deployment) -> None:
+    path = path_of(page, deployment)
     for cookie in ("", "x" * 43, "'; DROP TABLE sessions; --"):
-        guest = ConsoleGuest(house.product.url, str(house.product.ca), "guest", cookie, "token")
-        answer = send(page, guest, path)
+        user = ConsoleSession(deployment.product.url, str(deployment.product.ca), "guest", cookie, "token")
+        answer = send(page, user, path)
         assert answer.status_code == 303, answer.status_code
         assert answer.headers["Location"].partition("?")[0] == LOGIN
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.method != "GET"], ids=named)
-def test_a_form_without_its_token_changes_nothing(page: Page, house: House, people: dict[str, ConsoleGuest]) -> None:
-    guest, other = people["deployment administrator"], people["analyst"]
+def test_a_form_without_its_token_changes_nothing(
+    page: Page, deployment: Deployment, people: dict[str, ConsoleSession]
+) -> None:
+    user, other = people["deployment administrator"], people["analyst"]
     for token in ("", other.csrf):
-        assert send(page, guest, path_of(page, house), token).status_code == 403
+        assert send(page, user, path_of(page, deployment), token).status_code == 403
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_page_cannot_be_framed_and_carries_the_policy(
-    page: Page, house: House, people: dict[str, ConsoleGuest]
+    page: Page, deployment: Deployment, people: dict[str, ConsoleSession]
 ) -> None:
-    guest = people["auditor of acme"] if page.path == "/logout" else people["deployment administrator"]
-    headers = send(page, guest, path_of(page, house), "" if page.path == "/logout" else None).headers
+    user = people["auditor of acme"] if page.path == "/logout" else people["deployment administrator"]
+    headers = send(page, user, path_of(page, deployment), "" if page.path == "/logout" else None).headers
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
@@ -99,9 +103,9 @@ def test_a_page_cannot_be_framed_and_carries_the_policy(
 
 
 @pytest.mark.parametrize("page", OPEN_PAGES, ids=named)
-def test_an_open_page_never_breaks(page: PublicPage, house: House) -> None:
-    guest = ConsoleGuest(house.product.url, str(house.product.ca), "guest", "", "token")
-    path = path_of(page, house)
-    answer = guest.get(path) if page.method == "GET" else guest.post(path, {"nothing": "1"})
+def test_an_open_page_never_breaks(page: PublicPage, deployment: Deployment) -> None:
+    user = ConsoleSession(deployment.product.url, str(deployment.product.ca), "guest", "", "token")
+    path = path_of(page, deployment)
+    answer = user.get(path) if page.method == "GET" else user.post(path, {"nothing": "1"})
     assert answer.status_code < 500
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")

@@ -1,4 +1,4 @@
-"""The page of a message and its safe preview, through the front door."""
+"""The page of a message and its safe preview."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ import pytest
 from mailwarden.model.ggrid import new_ggrid
 from rig.samples import malware_message
 from tests.acceptance.client import envelope
-from tests.acceptance.console_guest import sign_in, text_of
+from tests.acceptance.console_session import sign_in, text_of
 from tests.browser.hostile import hostile_strings
 
 
@@ -36,8 +36,8 @@ def phishing():
 
 
 @pytest.fixture(scope="module")
-def analyst(house):
-    return sign_in(house, "analyst")
+def analyst(deployment):
+    return sign_in(deployment, "analyst")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_the_page_can_be_taken_as_curl_and_as_json(page, phish, client):
     assert json.loads(unescape(told)) == client.explained(phish)
 
 
-def test_sender_domain_link_and_file_lead_to_the_lists(page, house):
+def test_sender_domain_link_and_file_lead_to_the_lists(page, deployment):
     for name, entry in (
         ("sender-block", "service@pass.example"),
         ("sender-allow", "pass.example"),
@@ -92,21 +92,21 @@ def test_sender_domain_link_and_file_lead_to_the_lists(page, house):
         ("file-hash-allow", hashlib.sha256(b"MZ" + b"\0" * 100).hexdigest()),
     ):
         assert f'formaction="/console/lists/{name}/add" name="entry" value="{entry}"' in page.text
-    assert f'<option value="{house.tenants["acme"]}"' in page.text
+    assert f'<option value="{deployment.tenants["acme"]}"' in page.text
     assert '<option value="global"' in page.text
 
 
-def test_a_person_of_the_tenant_has_no_global_scope_and_an_auditor_no_lists(house, phish):
-    mine = sign_in(house, "analyst", ["acme"]).get(f"/console/messages/{phish}")
+def test_a_person_of_the_tenant_has_no_global_scope_and_an_auditor_no_lists(deployment, phish):
+    mine = sign_in(deployment, "analyst", ["acme"]).get(f"/console/messages/{phish}")
     assert mine.status_code == 200
     assert '<option value="global"' not in mine.text
-    auditors = sign_in(house, "auditor", ["acme"]).get(f"/console/messages/{phish}")
+    auditors = sign_in(deployment, "auditor", ["acme"]).get(f"/console/messages/{phish}")
     assert auditors.status_code == 200
     assert "formaction=" not in auditors.text
 
 
-def test_a_message_of_another_tenant_is_answered_like_none(house, phish):
-    other = sign_in(house, "tenant-administrator", ["club"])
+def test_a_message_of_another_tenant_is_answered_like_none(deployment, phish):
+    other = sign_in(deployment, "tenant-administrator", ["club"])
     theirs = other.get(f"/console/messages/{phish}")
     none = other.get(f"/console/messages/{new_ggrid()}")
     assert theirs.status_code == none.status_code == 404
@@ -115,7 +115,7 @@ def test_a_message_of_another_tenant_is_answered_like_none(house, phish):
     assert other.get(f"/console/messages/{uuid4()}").status_code == 404
 
 
-def test_an_allowed_sender_is_told_as_what_decided(house, client, analyst, engines):
+def test_an_allowed_sender_is_told_as_what_decided(deployment, client, analyst, engines):
     message = engines.dns.sign(malware_message(), "pass.example")
     ggrid = client.submit(message).result["ggrid"]
     text = text_of(analyst.get(f"/console/messages/{ggrid}"))
@@ -144,8 +144,8 @@ def test_hostile_strings_stay_text(client, analyst):
         assert not re.search(r"<[^>]*\son\w+\s*=", re.sub(r'"[^"]*"', '""', page.text))
 
 
-def preview(guest, message, **fields):
-    return guest.post("/console/preview", fields, files={"message": ("m.eml", message, "message/rfc822")})
+def preview(user, message, **fields):
+    return user.post("/console/preview", fields, files={"message": ("m.eml", message, "message/rfc822")})
 
 
 def test_the_preview_shows_the_message_that_is_meant_and_no_other(analyst):

@@ -1,4 +1,4 @@
-"""Signing in by the organisation's own login, through the front door and a provider over TLS."""
+"""Signing in by the organisation's own login with a provider over TLS."""
 
 import asyncio
 import ssl
@@ -10,7 +10,7 @@ import pytest
 
 from rig.engines import Engines
 from tests.acceptance.console_client import Person, text_of
-from tests.acceptance.house import House, Town, open_house
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.samples.openid import CLIENT, SECRET, SmallProvider
 
 CALLBACK = "/console/login/openid/callback?"
@@ -18,11 +18,11 @@ CALLBACK = "/console/login/openid/callback?"
 
 @pytest.fixture(scope="module")
 def federated(
-    engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[House, SmallProvider]]:
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Deployment, SmallProvider]]:
     """Return a product whose people an organisation vouches for, and the provider that does."""
-    with open_house(engines, town, tmp_path_factory.mktemp("federated"), start=False) as house:
-        folder = house.product.abby.folder
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("federated"), start=False) as deployment:
+        folder = deployment.product.abby.folder
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(folder / "tls" / "abby.crt", folder / "tls" / "abby.key")
         loop = asyncio.new_event_loop()
@@ -38,10 +38,10 @@ def federated(
             "title": "Log in with Example Ltd",
             "ca": "tls/ca.crt",
         }
-        house.product.abby.configure({"console": {"publicUrl": house.product.url, "openIdConnect": openid}})
-        house.product.start()
-        yield house, provider
-        house.product.abby.stop()  # so that nothing holds a connection open
+        deployment.product.abby.configure({"console": {"publicUrl": deployment.product.url, "openIdConnect": openid}})
+        deployment.product.start()
+        yield deployment, provider
+        deployment.product.abby.stop()  # so that nothing holds a connection open
         asyncio.run_coroutine_threadsafe(end(provider), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
@@ -62,10 +62,10 @@ def leave(person: Person, provider: SmallProvider, wanted: str = "") -> dict[str
     return provider.authorize(address)
 
 
-def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[House, SmallProvider]) -> None:
-    house, provider = federated
+def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[Deployment, SmallProvider]) -> None:
+    deployment, provider = federated
     provider.claims = {"sub": "1", "preferred_username": "eve", "roles": ["audit"]}
-    person = Person(house.client().using(None))
+    person = Person(deployment.client().using(None))
     assert "Log in with Example Ltd" in text_of(person.get("/console/login"))
     back = leave(person, provider, "?next=/console/people")
     before = person.cookie
@@ -78,10 +78,10 @@ def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[House, Smal
     assert "Current password" not in page
 
 
-def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[House, SmallProvider]) -> None:
-    house, provider = federated
+def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[Deployment, SmallProvider]) -> None:
+    deployment, provider = federated
     provider.claims = {"sub": "2", "roles": ["soc"]}
-    victim, thief = Person(house.client().using(None)), Person(house.client().using(None))
+    victim, thief = Person(deployment.client().using(None)), Person(deployment.client().using(None))
     stolen = leave(thief, provider)
     # A link with somebody else's answer, which would sign the victim in as the thief.
     victim.get("/console/login")
@@ -89,8 +89,8 @@ def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[House,
     assert answer.status == 401
     assert "did not vouch for you" in text_of(answer)
     assert victim.get("/console/account").status == 303
-    assert Person(house.client().using(None)).get(CALLBACK + urlencode(stolen)).status == 303
-    other = Person(house.client().using(None))
+    assert Person(deployment.client().using(None)).get(CALLBACK + urlencode(stolen)).status == 303
+    other = Person(deployment.client().using(None))
     back = leave(other, provider)
     assert other.get(CALLBACK + urlencode({**back, "state": "x"})).status == 401
     assert other.get(CALLBACK + urlencode(back)).status == 303, "a made-up state spends nothing"
@@ -100,17 +100,17 @@ def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[House,
     assert victim.get("/console/account").status == 200
 
 
-def test_without_a_role_nobody_gets_in(federated: tuple[House, SmallProvider]) -> None:
-    house, provider = federated
+def test_without_a_role_nobody_gets_in(federated: tuple[Deployment, SmallProvider]) -> None:
+    deployment, provider = federated
     provider.claims = {"sub": "3", "roles": ["lunch"]}
-    person = Person(house.client().using(None))
+    person = Person(deployment.client().using(None))
     answer = person.get(CALLBACK + urlencode(leave(person, provider)))
     assert answer.status == 401
     assert "no role here" in text_of(answer)
 
 
-def test_without_a_provider_there_is_no_button_and_no_way(house: House) -> None:
-    person = Person(house.client().using(None))
+def test_without_a_provider_there_is_no_button_and_no_way(deployment: Deployment) -> None:
+    person = Person(deployment.client().using(None))
     assert "/login/openid" not in person.get("/console/login").body.decode()
     assert person.get("/console/login/openid").status == 404
     assert urlsplit(person.get("/console/account").headers["Location"]).path == "/console/login"

@@ -10,26 +10,28 @@ import pytest
 from rig.engines import Engines
 from tests.acceptance.client import Answer
 from tests.acceptance.console_client import Person, invite, make_link, text_of
-from tests.acceptance.house import House, Town, open_house
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 
 LINK = re.compile(r'id="setup-link"[^>]*>https://[^/]+(/console/setup/[A-Za-z0-9_-]{88})<')
 
 
 @pytest.fixture(scope="module")
-def root(house: House) -> Person:
-    return invite(house, "people-root", "deployment-administrator")
+def root(deployment: Deployment) -> Person:
+    return invite(deployment, "people-root", "deployment-administrator")
 
 
 @pytest.fixture(scope="module")
-def acme(house: House) -> Person:
-    return invite(house, "people-acme", "tenant-administrator", "acme")
+def acme(deployment: Deployment) -> Person:
+    return invite(deployment, "people-acme", "tenant-administrator", "acme")
 
 
 @pytest.fixture(scope="module")
-def hasty(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def hasty(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """A deployment that nobody has used yet, whose sessions end within seconds."""
     console = {"console": {"sessionIdle": 3, "sessionAbsolute": 8}}
-    with open_house(engines, town, tmp_path_factory.mktemp("hasty"), abby=console) as opened:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("hasty"), abby=console) as opened:
         yield opened
 
 
@@ -45,7 +47,7 @@ def uid_of(person: Person, name: str) -> str:
     return found[1]
 
 
-def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House) -> None:
+def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: Deployment) -> None:
     assert "No users yet" in text_of(Person(hasty.client().using(None)).get("/console/login"))
     link = make_link(hasty, "first")
     spare = Person(hasty.client().using(None))
@@ -67,14 +69,16 @@ def test_the_first_link_is_good_once_and_sessions_end_by_themselves(hasty: House
     assert first.get("/console/people").status == 303
 
 
-def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(house: House, root: Person) -> None:
+def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(deployment: Deployment, root: Person) -> None:
     page = root.follow(
-        root.post("/console/people/new", role="analyst", tenants=[house.tenants["acme"]], email="eve@company.example")
+        root.post(
+            "/console/people/new", role="analyst", tenants=[deployment.tenants["acme"]], email="eve@company.example"
+        )
     )
     link = link_in(page)
     assert link not in root.get("/console/people/link").body.decode()
     assert "eve@company.example" in text_of(root.get("/console/people"))
-    eve = Person(house.client().using(None))
+    eve = Person(deployment.client().using(None))
     eve.set_up(link, "eve")
     listed = text_of(root.get("/console/people"))
     assert "eve" in listed
@@ -83,8 +87,8 @@ def test_an_invited_person_has_the_role_and_the_tenants_they_were_given(house: H
     assert "acme" in person
 
 
-def test_a_role_that_was_changed_holds_at_once(house: House, root: Person) -> None:
-    person = invite(house, "climber", "analyst")
+def test_a_role_that_was_changed_holds_at_once(deployment: Deployment, root: Person) -> None:
+    person = invite(deployment, "climber", "analyst")
     assert person.get("/console/people").status == 403
     uid = uid_of(root, "climber")
     assert root.post(f"/console/people/{uid}/role", role="auditor").status == 303
@@ -102,11 +106,11 @@ def test_a_role_that_was_changed_holds_at_once(house: House, root: Person) -> No
 
 
 def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
-    house: House, root: Person, acme: Person
+    deployment: Deployment, root: Person, acme: Person
 ) -> None:
-    invite(house, "of-club", "analyst", "club")
-    invite(house, "of-both", "analyst", "acme", "club")
-    invite(house, "of-acme", "analyst", "acme")
+    invite(deployment, "of-club", "analyst", "club")
+    invite(deployment, "of-both", "analyst", "acme", "club")
+    invite(deployment, "of-acme", "analyst", "acme")
     page = text_of(acme.get("/console/people"))
     assert "of-acme" in page
     assert "of-club" not in page
@@ -116,27 +120,27 @@ def test_a_tenant_administrator_sees_and_touches_their_own_people_alone(
         uid = uid_of(root, name)
         assert acme.get(f"/console/people/{uid}").status == 404
         for action in ("role", "link", "disable", "enable"):
-            answer = acme.post(f"/console/people/{uid}/{action}", role="analyst", tenants=[house.tenants["acme"]])
+            answer = acme.post(f"/console/people/{uid}/{action}", role="analyst", tenants=[deployment.tenants["acme"]])
             assert answer.status == 404, (name, action)
     for fields in (
         {"role": "deployment-administrator"},
         {"role": "analyst"},
-        {"role": "analyst", "tenants": [house.tenants["club"]]},
-        {"role": "analyst", "tenants": [house.tenants["acme"], house.tenants["club"]]},
+        {"role": "analyst", "tenants": [deployment.tenants["club"]]},
+        {"role": "analyst", "tenants": [deployment.tenants["acme"], deployment.tenants["club"]]},
     ):
         assert acme.post("/console/people/new", **fields).status == 403, fields
         assert acme.post(f"/console/people/{uid_of(acme, 'of-acme')}/role", **fields).status == 403, fields
-    done = acme.post("/console/people/new", role="tenant-administrator", tenants=[house.tenants["acme"]])
+    done = acme.post("/console/people/new", role="tenant-administrator", tenants=[deployment.tenants["acme"]])
     assert link_in(acme.follow(done))
 
 
-def test_a_link_can_be_withdrawn(house: House, root: Person, acme: Person) -> None:
+def test_a_link_can_be_withdrawn(deployment: Deployment, root: Person, acme: Person) -> None:
     link = link_in(root.follow(root.post("/console/people/new", role="auditor", email="gone@company.example")))
     page = root.get("/console/people").body.decode()
     (uid,) = re.findall(r"gone@company\.example.*?links/([0-9a-f-]{36})/withdraw", page, re.DOTALL)[:1]
     assert acme.post(f"/console/people/links/{uid}/withdraw").status == 404
     assert root.post(f"/console/people/links/{uid}/withdraw").status == 303
-    assert Person(house.client().using(None)).get(link).status == 410
+    assert Person(deployment.client().using(None)).get(link).status == 410
 
 
 def test_people_are_changed_with_the_token_of_the_session_alone(root: Person, acme: Person) -> None:
@@ -148,8 +152,10 @@ def test_people_are_changed_with_the_token_of_the_session_alone(root: Person, ac
     assert acme.get("/console/people").status == 200
 
 
-def test_tenants_may_be_typed_where_they_are_too_many_to_choose(house: House, root: Person, acme: Person) -> None:
-    done = root.post("/console/people/new", role="analyst", tenant_names=f"ACME\n{house.tenants['club']}\n")
+def test_tenants_may_be_typed_where_they_are_too_many_to_choose(
+    deployment: Deployment, root: Person, acme: Person
+) -> None:
+    done = root.post("/console/people/new", role="analyst", tenant_names=f"ACME\n{deployment.tenants['club']}\n")
     assert link_in(root.follow(done))
     assert "acme, club" in text_of(root.get("/console/people"))
     for unknown in ("nowhere", "club"):

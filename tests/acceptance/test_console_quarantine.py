@@ -8,9 +8,9 @@ import pytest
 import requests
 
 from mailwarden.model.outcome import Verdict
-from tests.acceptance.console_guest import ConsoleGuest, sign_in, text_of
+from tests.acceptance.console_session import ConsoleSession, sign_in, text_of
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import finish_releases, keep, state_of
-from tests.acceptance.house import House
 from tests.browser.hostile import hostile_strings
 from tests.integration.held_messages import RAW
 
@@ -19,8 +19,8 @@ ANN, BOB = "ann@company.example", "bob@company.example"
 
 
 @pytest.fixture
-def analyst(house: House) -> ConsoleGuest:
-    return sign_in(house, "analyst", ["acme"])
+def analyst(deployment: Deployment) -> ConsoleSession:
+    return sign_in(deployment, "analyst", ["acme"])
 
 
 @pytest.fixture
@@ -28,26 +28,26 @@ def mark() -> str:
     return uuid4().hex
 
 
-def listed(guest: ConsoleGuest, **query: str) -> list[str]:
+def listed(user: ConsoleSession, **query: str) -> list[str]:
     """Return the uids of the messages that the screen shows."""
-    page = guest.get(f"{QUARANTINE}?{urlencode(query)}")
+    page = user.get(f"{QUARANTINE}?{urlencode(query)}")
     assert page.status_code == 200, text_of(page)
     return re.findall(r'<a class="mw-subject" href="/console/quarantine/([0-9a-f-]{36})"', page.text)
 
 
-def chosen(guest: ConsoleGuest, deed: str, *uids: str, sure: bool = True) -> requests.Response:
+def chosen(user: ConsoleSession, deed: str, *uids: str, sure: bool = True) -> requests.Response:
     path = QUARANTINE + ("/chosen/do" if sure else "/chosen")
-    return guest.post(path, {"action": deed, "uid": list(uids)})
+    return user.post(path, {"action": deed, "uid": list(uids)})
 
 
-def entries(house: House, name: str) -> list[str]:
-    return [each["entry"] for each in house.lists(tenant="acme").entries(name)]
+def entries(deployment: Deployment, name: str) -> list[str]:
+    return [each["entry"] for each in deployment.lists(tenant="acme").entries(name)]
 
 
-def test_held_messages_are_found_by_every_filter(house: House, analyst: ConsoleGuest, mark: str) -> None:
+def test_held_messages_are_found_by_every_filter(deployment: Deployment, analyst: ConsoleSession, mark: str) -> None:
     sender = f"{mark}@letters.example"
-    spam = keep(house, subject=f"Prices {mark}", sender=sender, recipients=(ANN, BOB))
-    virus = keep(house, subject=f"Invoice {mark}", verdict=Verdict.MALWARE)
+    spam = keep(deployment, subject=f"Prices {mark}", sender=sender, recipients=(ANN, BOB))
+    virus = keep(deployment, subject=f"Invoice {mark}", verdict=Verdict.MALWARE)
     assert listed(analyst, subject=mark) == [virus, spam]
     assert listed(analyst, subject=mark.upper(), verdict="malware") == [virus]
     assert listed(analyst, sender=sender) == [spam]
@@ -55,21 +55,21 @@ def test_held_messages_are_found_by_every_filter(house: House, analyst: ConsoleG
     assert listed(analyst, subject=mark, recipient=BOB) == [spam]
     assert listed(analyst, subject=mark, recipient="@company.example", tenant="ACME") == [spam]
     assert listed(analyst, subject=mark, state="released") == []
-    assert listed(analyst, subject=mark, state="any", tenant=house.tenants["acme"]) == [virus, spam]
+    assert listed(analyst, subject=mark, state="any", tenant=deployment.tenants["acme"]) == [virus, spam]
     text = text_of(analyst.get(f"{QUARANTINE}?subject={mark}"))
     assert f"→ {ANN} and 1 more Prices {mark} A sentence." in text
     assert re.search(r"[\d,]+ messages? waits? for release\.", text)
-    forgotten = keep(house, subject=mark, explained=False)
+    forgotten = keep(deployment, subject=mark, explained=False)
     assert "The reason is no longer in history." in text_of(analyst.get(f"{QUARANTINE}/{forgotten}"))
 
 
 @pytest.mark.parametrize("query", ["verdict=bad", "state=gone", "after=yesterday", "after=2026-11-15_x", "after=_"])
-def test_what_the_address_asks_for_must_exist(analyst: ConsoleGuest, query: str) -> None:
+def test_what_the_address_asks_for_must_exist(analyst: ConsoleSession, query: str) -> None:
     assert analyst.get(f"{QUARANTINE}?{query}").status_code == 400
 
 
-def test_many_are_read_page_by_page(house: House, analyst: ConsoleGuest, mark: str) -> None:
-    uids = [keep(house, subject=mark, explained=False) for _ in range(27)]
+def test_many_are_read_page_by_page(deployment: Deployment, analyst: ConsoleSession, mark: str) -> None:
+    uids = [keep(deployment, subject=mark, explained=False) for _ in range(27)]
     first = analyst.get(f"{QUARANTINE}?subject={mark}")
     (older,) = re.findall(r'href="(/console/quarantine\?[^"]*after=[^"]*)"', first.text)
     second = analyst.get(older.replace("&amp;", "&"))
@@ -79,9 +79,9 @@ def test_many_are_read_page_by_page(house: House, analyst: ConsoleGuest, mark: s
 
 
 def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
-    house: House, analyst: ConsoleGuest
+    deployment: Deployment, analyst: ConsoleSession
 ) -> None:
-    uid = keep(house, recipients=(ANN, BOB))
+    uid = keep(deployment, recipients=(ANN, BOB))
     path = f"{QUARANTINE}/{uid}"
     page = analyst.get(path)
     assert page.text.count('name="to"') == 2
@@ -90,34 +90,34 @@ def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
     assert (none.status_code, "Choose at least one recipient." in text_of(none)) == (400, True)
     answer = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=release-asked")
-    assert state_of(house, uid) == {ANN: "releasing", BOB: "held"}
+    assert state_of(deployment, uid) == {ANN: "releasing", BOB: "held"}
     assert "A guard is about to deliver it" in text_of(analyst.get(path))
     assert analyst.get(path + "/progress").status_code == 204
 
-    assert finish_releases(house, {ANN: "550 No such mailbox"}) >= 1
+    assert finish_releases(deployment, {ANN: "550 No such mailbox"}) >= 1
     page = analyst.get(path)
     assert "A release failed, and the message is still held: 550 No such mailbox" in text_of(page)
-    assert state_of(house, uid) == {ANN: "held", BOB: "held"}
+    assert state_of(deployment, uid) == {ANN: "held", BOB: "held"}
     assert analyst.get(path + "/progress").headers["HX-Redirect"] == path
 
     assert analyst.post(path + "/release", {"some": "1", "to": [ANN, BOB]}).status_code == 303
-    assert finish_releases(house) >= 1
-    assert state_of(house, uid) == {ANN: "released", BOB: "released"}
+    assert finish_releases(deployment) >= 1
+    assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
     assert f"{ANN} released {analyst.name}" in text_of(analyst.get(path))
     old = analyst.post(path + "/release", {"some": "1", "to": ANN})
     assert (old.status_code, "None of the chosen recipients waits for this message." in text_of(old)) == (409, True)
-    assert state_of(house, uid) == {ANN: "released", BOB: "released"}
+    assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
 
 
-def test_a_message_is_deleted_only_by_who_is_sure(house: House, analyst: ConsoleGuest) -> None:
-    uid = keep(house, recipients=(ANN, BOB))
+def test_a_message_is_deleted_only_by_who_is_sure(deployment: Deployment, analyst: ConsoleSession) -> None:
+    uid = keep(deployment, recipients=(ANN, BOB))
     path = f"{QUARANTINE}/{uid}"
     unsure = analyst.post(path + "/delete", {"some": "1", "to": BOB})
     assert (unsure.status_code, "Nothing was deleted" in text_of(unsure)) == (400, True)
-    assert state_of(house, uid) == {ANN: "held", BOB: "held"}
+    assert state_of(deployment, uid) == {ANN: "held", BOB: "held"}
     answer = analyst.post(path + "/delete", {"some": "1", "to": BOB, "sure": "1"})
     assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?done=held-deleted")
-    assert state_of(house, uid) == {ANN: "held", BOB: "deleted"}
+    assert state_of(deployment, uid) == {ANN: "held", BOB: "deleted"}
     assert analyst.post(path + "/delete", {"sure": "1"}).status_code == 303
     page = analyst.get(path)
     assert "its content is deleted" in text_of(page)
@@ -125,26 +125,28 @@ def test_a_message_is_deleted_only_by_who_is_sure(house: House, analyst: Console
     assert "Safe preview" not in page.text
 
 
-def test_a_sender_is_allowed_or_blocked_for_this_tenant(house: House, analyst: ConsoleGuest, mark: str) -> None:
+def test_a_sender_is_allowed_or_blocked_for_this_tenant(
+    deployment: Deployment, analyst: ConsoleSession, mark: str
+) -> None:
     sender, domain = f"{mark}@letters.example", f"{mark}.example"
-    uid = keep(house, sender=sender)
+    uid = keep(deployment, sender=sender)
     answer = analyst.post(f"{QUARANTINE}/{uid}/release", {"allow": "address"})
     assert answer.headers["Location"].endswith("?done=release-allowed")
-    assert sender in entries(house, "sender-allow")
-    uid = keep(house, sender=f"eve@{domain}")
+    assert sender in entries(deployment, "sender-allow")
+    uid = keep(deployment, sender=f"eve@{domain}")
     answer = analyst.post(f"{QUARANTINE}/{uid}/delete", {"block": "domain", "sure": "1"})
     assert answer.headers["Location"].endswith("?done=held-deleted-blocked")
-    assert domain in entries(house, "sender-block")
+    assert domain in entries(deployment, "sender-block")
 
-    public = keep(house, sender="eve@gmail.com")
+    public = keep(deployment, sender="eve@gmail.com")
     broad = analyst.post(f"{QUARANTINE}/{public}/release", {"allow": "domain"})
     assert (broad.status_code, "Back to the form" in broad.text) == (409, True)
     assert analyst.post(f"{QUARANTINE}/{public}/release", {"allow": "planet"}).status_code == 400
-    assert set(state_of(house, public).values()) == {"held"}
+    assert set(state_of(deployment, public).values()) == {"held"}
 
 
-def test_malware_is_not_released(house: House, analyst: ConsoleGuest) -> None:
-    uid = keep(house, verdict=Verdict.MALWARE)
+def test_malware_is_not_released(deployment: Deployment, analyst: ConsoleSession) -> None:
+    uid = keep(deployment, verdict=Verdict.MALWARE)
     assert "Malware is never delivered." in text_of(analyst.get(f"{QUARANTINE}/{uid}"))
     refused = analyst.post(f"{QUARANTINE}/{uid}/release", {"allow": "address"})
     assert (refused.status_code, "Malware is never delivered" in text_of(refused)) == (409, True)
@@ -153,23 +155,25 @@ def test_malware_is_not_released(house: House, analyst: ConsoleGuest) -> None:
     done = chosen(analyst, "release", uid)
     assert "0 messages are being released" in text_of(done)
     assert "Malware is never delivered" in text_of(done)
-    assert set(state_of(house, uid).values()) == {"held"}
+    assert set(state_of(deployment, uid).values()) == {"held"}
 
 
-def test_several_are_asked_about_done_and_each_is_told(house: House, analyst: ConsoleGuest, mark: str) -> None:
-    first, second = (keep(house, subject=f"{mark} {number}") for number in "12")
-    virus = keep(house, subject=f"{mark} virus", verdict=Verdict.MALWARE)
+def test_several_are_asked_about_done_and_each_is_told(
+    deployment: Deployment, analyst: ConsoleSession, mark: str
+) -> None:
+    first, second = (keep(deployment, subject=f"{mark} {number}") for number in "12")
+    virus = keep(deployment, subject=f"{mark} virus", verdict=Verdict.MALWARE)
     asked = chosen(analyst, "release", first, second, virus, sure=False)
     assert "Release 2 messages?" in text_of(asked)
     assert "1 message is malware and stays where it is" in text_of(asked)
-    assert set(state_of(house, first).values()) == {"held"}
+    assert set(state_of(deployment, first).values()) == {"held"}
     done = chosen(analyst, "release", first, virus)
     assert "1 message is being released" in text_of(done)
     assert "1 message is unchanged." in text_of(done)
-    assert set(state_of(house, first).values()) == {"releasing"}
+    assert set(state_of(deployment, first).values()) == {"releasing"}
     assert "Delete 1 message?" in text_of(chosen(analyst, "delete", second, sure=False))
     assert "2 messages are deleted" in text_of(chosen(analyst, "delete", second, virus, second))
-    assert set(state_of(house, second).values()) == {"deleted"}
+    assert set(state_of(deployment, second).values()) == {"deleted"}
     for answer in (
         chosen(analyst, "delete"),
         chosen(analyst, "burn", first),
@@ -178,21 +182,23 @@ def test_several_are_asked_about_done_and_each_is_told(house: House, analyst: Co
         assert answer.status_code == 400
 
 
-def test_the_message_is_shown_safely_and_taken_out_by_administrators(house: House, analyst: ConsoleGuest) -> None:
+def test_the_message_is_shown_safely_and_taken_out_by_administrators(
+    deployment: Deployment, analyst: ConsoleSession
+) -> None:
     raw = b"Subject: Hello\r\nContent-Type: text/html\r\n\r\n<p>Dear <script>alert(1)</script>Bob</p>"
-    uid = keep(house, raw=raw)
+    uid = keep(deployment, raw=raw)
     frame = analyst.post(f"{QUARANTINE}/{uid}/preview")
     assert (frame.status_code, "Dear" in frame.text, "<script" in frame.text) == (200, True, False)
     assert frame.headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert "Export as a file" not in analyst.get(f"{QUARANTINE}/{uid}").text
     for method in (analyst.get, analyst.post):
         assert method(f"{QUARANTINE}/{uid}/message").status_code == 403
-    mistress = sign_in(house, "tenant-administrator", ["acme"])
+    mistress = sign_in(deployment, "tenant-administrator", ["acme"])
     assert "as harmful as the message" in text_of(mistress.get(f"{QUARANTINE}/{uid}/message"))
     file = mistress.post(f"{QUARANTINE}/{uid}/message")
     assert (file.status_code, file.content, file.headers["Content-Type"]) == (200, raw, "message/rfc822")
     assert file.headers["Content-Disposition"] == f'attachment; filename="{uid}.eml"'
-    audit = sign_in(house, "auditor", ["acme"])
+    audit = sign_in(deployment, "auditor", ["acme"])
     for action, name in (("preview", analyst.name), ("export", mistress.name)):
         assert f"user:{name}" in text_of(audit.get(f"/console/audit?action=quarantine.{action}"))
 
@@ -202,10 +208,10 @@ def test_the_message_is_shown_safely_and_taken_out_by_administrators(house: Hous
     assert (gone.status_code, "no longer stored" in text_of(gone)) == (409, True)
 
 
-def test_what_belongs_to_others_does_not_exist(house: House, mark: str) -> None:
-    uid, other = keep(house, "club", subject=mark), sign_in(house, "tenant-administrator", ["acme"])
+def test_what_belongs_to_others_does_not_exist(deployment: Deployment, mark: str) -> None:
+    uid, other = keep(deployment, "club", subject=mark), sign_in(deployment, "tenant-administrator", ["acme"])
     assert listed(other, subject=mark, state="any") == []
-    for named in (house.tenants["club"], "club"):
+    for named in (deployment.tenants["club"], "club"):
         assert other.get(f"{QUARANTINE}?tenant={named}").status_code == 404
     for foreign in (uid, str(uuid4()), "nonsense"):
         path = f"{QUARANTINE}/{foreign}"
@@ -223,11 +229,11 @@ def test_what_belongs_to_others_does_not_exist(house: House, mark: str) -> None:
     done = chosen(other, "delete", uid)
     assert "0 messages are deleted" in text_of(done)
     assert mark not in done.text
-    assert set(state_of(house, uid).values()) == {"held"}
+    assert set(state_of(deployment, uid).values()) == {"held"}
 
 
-def test_an_auditor_reads_and_has_no_buttons(house: House, mark: str) -> None:
-    uid, auditor = keep(house, subject=mark, recipients=(ANN, BOB)), sign_in(house, "auditor", ["acme"])
+def test_an_auditor_reads_and_has_no_buttons(deployment: Deployment, mark: str) -> None:
+    uid, auditor = keep(deployment, subject=mark, recipients=(ANN, BOB)), sign_in(deployment, "auditor", ["acme"])
     assert listed(auditor, subject=mark) == [uid]
     for path in (f"{QUARANTINE}?subject={mark}", f"{QUARANTINE}/{uid}"):
         page = auditor.get(path)
@@ -238,20 +244,22 @@ def test_an_auditor_reads_and_has_no_buttons(house: House, mark: str) -> None:
     for path in ("/release", "/delete", "/preview", "/message"):
         assert auditor.post(f"{QUARANTINE}/{uid}{path}", {"sure": "1"}).status_code == 403
     assert chosen(auditor, "release", uid).status_code == 403
-    assert set(state_of(house, uid).values()) == {"held"}
+    assert set(state_of(deployment, uid).values()) == {"held"}
 
 
-def test_the_page_of_a_message_leads_to_its_place_in_quarantine(house: House, analyst: ConsoleGuest) -> None:
-    uid = keep(house)
+def test_the_page_of_a_message_leads_to_its_place_in_quarantine(
+    deployment: Deployment, analyst: ConsoleSession
+) -> None:
+    uid = keep(deployment)
     (path,) = re.findall(
         r'href="(/console/messages/[0-9a-f-]{36}\?tenant=[0-9a-f-]{36})"', analyst.get(f"{QUARANTINE}/{uid}").text
     )
     assert f'href="{QUARANTINE}/{uid}"' in analyst.get(path).text
 
 
-def test_hostile_strings_stay_text(house: House, analyst: ConsoleGuest, mark: str) -> None:
+def test_hostile_strings_stay_text(deployment: Deployment, analyst: ConsoleSession, mark: str) -> None:
     texts = hostile_strings()[::25]
-    uids = [keep(house, subject=f"{text} {mark}", sender=text, recipients=(text, ANN)) for text in texts]
+    uids = [keep(deployment, subject=f"{text} {mark}", sender=text, recipients=(text, ANN)) for text in texts]
     asked = chosen(analyst, "release", *uids, sure=False)
     for page in (
         analyst.get(f"{QUARANTINE}?subject={mark}"),
@@ -268,6 +276,6 @@ def test_hostile_strings_stay_text(house: House, analyst: ConsoleGuest, mark: st
             assert answer.text.count("<script") <= 3
 
 
-def test_bytes_are_given_out_as_they_came(house: House) -> None:
-    root = sign_in(house, "deployment-administrator")
-    assert root.post(f"{QUARANTINE}/{keep(house)}/message").content == RAW
+def test_bytes_are_given_out_as_they_came(deployment: Deployment) -> None:
+    root = sign_in(deployment, "deployment-administrator")
+    assert root.post(f"{QUARANTINE}/{keep(deployment)}/message").content == RAW

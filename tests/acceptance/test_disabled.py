@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.spec("1 restApi")
 @pytest.mark.spec("1 restart")
 @pytest.mark.contract("5 scanning_disabled")
-def test_scanning_is_disabled_until_rest_api_is_added_and_guard_restarted(yard, plain):
-    client, (guard, other) = yard.client(), yard.product.guards
+def test_scanning_is_disabled_until_rest_api_is_added_and_guard_restarted(restartable, plain):
+    client, (guard, other) = restartable.client(), restartable.product.guards
     other.stop()
     guard.stop()
     path = guard.folder / CONFIGURATION_FILES["guard"]

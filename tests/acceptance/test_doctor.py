@@ -7,11 +7,11 @@ import pytest
 
 from mailwarden.cli.doctor import examine
 from rig.engines import Engines
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 
-async def _rows(engines: Engines, house: House) -> int:
-    connection = await asyncpg.connect(engines.postgresql.url(house.database))
+async def _rows(engines: Engines, deployment: Deployment) -> int:
+    connection = await asyncpg.connect(engines.postgresql.url(deployment.database))
     try:
         return int(await connection.fetchval("SELECT count(*) FROM history"))
     finally:
@@ -19,13 +19,13 @@ async def _rows(engines: Engines, house: House) -> int:
 
 
 @pytest.mark.slow
-async def test_all_is_well_with_a_product_that_is_set_up_right(engines: Engines, house: House):
-    before = await _rows(engines, house)
-    found = [line async for line in examine(house.product.abby.folder)]
+async def test_all_is_well_with_a_product_that_is_set_up_right(engines: Engines, deployment: Deployment):
+    before = await _rows(engines, deployment)
+    found = [line async for line in examine(deployment.product.abby.folder)]
     assert [str(line) for line in found if not line.well] == []
     names = [line.name for line in found]
     assert {"clamav settings", "rspamd settings", "clock", "self-tests"} <= set(names)
     scans = [line for line in found if line.name.startswith("scans ")]
-    assert len(scans) == len(house.product.guards)
+    assert len(scans) == len(deployment.product.guards)
     await asyncio.sleep(2.0)  # history is written behind the answers
-    assert await _rows(engines, house) == before, "nothing is kept"
+    assert await _rows(engines, deployment) == before, "nothing is kept"

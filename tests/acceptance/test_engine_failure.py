@@ -5,17 +5,17 @@ import pytest
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import open_house
+from tests.acceptance.deployment import run_deployment
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def lame(engines, town, tmp_path_factory):
+def lame(engines, deployment_template, tmp_path_factory):
     """One guard whose clamd is not there."""
     guard = {"engines": {"clamav": {"address": f"tcp:127.0.0.1:{free_port()}"}}}
-    with open_house(engines, town, tmp_path_factory.mktemp("lame"), guards=(guard,)) as house:
-        yield house
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("lame"), guards=(guard,)) as deployment:
+        yield deployment
 
 
 @pytest.mark.contract("2 unknown")
@@ -43,8 +43,8 @@ def test_spam_is_convicted_all_the_same_and_tagged_as_incomplete(lame):
 
 @pytest.mark.contract("2 conviction incomplete")
 @pytest.mark.contract("2 undecided")
-def test_malware_is_convicted_while_rspamd_is_away_and_the_rest_is_undecided(client, harmed_engines, plain):
-    harmed_engines.rspamd.kill()
+def test_malware_is_convicted_while_rspamd_is_away_and_the_rest_is_undecided(client, stoppable_engines, plain):
+    stoppable_engines.rspamd.kill()
 
     found = client.submit(malware_message())
     assert found.outcome == ("malware", "quarantine")

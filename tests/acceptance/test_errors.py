@@ -20,7 +20,7 @@ from tests.acceptance.client import (
     form,
     parameters,
 )
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 MESSAGE = plain_message()
 WHOLE = form(parameters(), email(MESSAGE))
@@ -38,8 +38,10 @@ class Call:
     token: str | None = "everything"
     authorization: str | None = None
 
-    def make(self, house: House) -> Answer:
-        client = Client(house.product.url, house.product.ca, house.tokens[self.token] if self.token else None)
+    def make(self, deployment: Deployment) -> Answer:
+        client = Client(
+            deployment.product.url, deployment.product.ca, deployment.tokens[self.token] if self.token else None
+        )
         headers = {} if self.content_type is None else {"Content-Type": self.content_type}
         if self.authorization is not None:
             headers["Authorization"] = self.authorization
@@ -183,8 +185,8 @@ VIOLATIONS = {
 @pytest.mark.contract("5 body")
 @pytest.mark.contract("5 one status")
 @pytest.mark.parametrize(("call", "status", "code"), [*ROUTE, *CREDENTIAL, *MEDIA, *MULTIPART, *JSON])
-def test_a_wrong_request_is_answered_with_its_status_and_its_code(house, call, status, code):
-    answer = call.make(house)
+def test_a_wrong_request_is_answered_with_its_status_and_its_code(deployment, call, status, code):
+    answer = call.make(deployment)
 
     assert (answer.status, answer.error) == (status, code)
     assert answer.json["message"].endswith(".")
@@ -211,8 +213,8 @@ def test_a_record_that_breaks_the_shape_is_refused_with_a_pointer_to_the_place(c
 
 
 @pytest.mark.contract("3 unknown fields")
-def test_a_tenant_in_the_query_is_not_passed_over(house):
-    answer = Call(path=f"{SUBMIT}?tenantUid={NOBODY}").make(house)
+def test_a_tenant_in_the_query_is_not_passed_over(deployment):
+    answer = Call(path=f"{SUBMIT}?tenantUid={NOBODY}").make(deployment)
 
     assert (answer.status, answer.error) == (400, "schema_violation")
     assert answer.json["details"][0]["pointer"] == "/tenantUid"
@@ -239,11 +241,11 @@ def test_a_caller_without_a_token_is_told_the_scheme(client):
 
 
 @pytest.mark.contract("5 unauthenticated")
-def test_two_authorizations_are_none(house):
-    token = house.tokens["everything"]
+def test_two_authorizations_are_none(deployment):
+    token = deployment.tokens["everything"]
     head = [f"POST {STATUS} HTTP/1.1", "Host: abby", f"Authorization: Bearer {token}", f"Authorization: Bearer {token}"]
 
-    assert house.client().say([*head, "Content-Length: 0"]).status == 401
+    assert deployment.client().say([*head, "Content-Length: 0"]).status == 401
 
 
 @pytest.mark.contract("5 bad_request")

@@ -72,20 +72,20 @@ def test_the_body_of_the_message_is_not_kept(malware):
 @pytest.mark.slow
 @pytest.mark.contract("3 explanation permission")
 @pytest.mark.contract("5 message_not_found")
-def test_a_message_of_another_tenant_is_like_one_that_does_not_exist(house, malware):
+def test_a_message_of_another_tenant_is_like_one_that_does_not_exist(deployment, malware):
     result, _ = malware
     nobody = "01900000-0000-7000-8000-000000000000"
 
-    assert house.client("acme").explain(result["ggrid"]).status == 200
-    foreign, unknown = house.client("club").explain(result["ggrid"]), house.client("club").explain(nobody)
+    assert deployment.client("acme").explain(result["ggrid"]).status == 200
+    foreign, unknown = deployment.client("club").explain(result["ggrid"]), deployment.client("club").explain(nobody)
 
     assert (foreign.status, foreign.error) == (404, "message_not_found")
     assert (unknown.status, unknown.body) == (foreign.status, foreign.body)
 
 
 @pytest.mark.contract("3 explanation permission")
-def test_explanations_need_their_own_permission(house, malware):
+def test_explanations_need_their_own_permission(deployment, malware):
     result, _ = malware
 
-    assert house.client("reader").explain(result["ggrid"]).status == 200
-    assert house.client("plain").explain(result["ggrid"]).error == "forbidden"
+    assert deployment.client("reader").explain(result["ggrid"]).status == 200
+    assert deployment.client("plain").explain(result["ggrid"]).error == "forbidden"

@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import in_processing, submitting
+from tests.acceptance.deployment import in_processing, submitting
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def nonsense(yard):
+def nonsense(restartable):
     """Return the address of something that has a guard's certificate and answers what no guard answers."""
 
     class Nonsense(http.server.BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ def nonsense(yard):
         def log_message(self, *_: object) -> None:
             pass
 
-    tls = yard.product.abby.folder / "tls"
+    tls = restartable.product.abby.folder / "tls"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls / "guard.crt", tls / "guard.key")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
@@ -45,46 +45,46 @@ def nonsense(yard):
 
 
 @pytest.mark.contract("6 fail over")
-def test_a_message_in_a_guard_that_is_killed_is_finished_by_another(yard, plain, sluice):
-    sluice.shut()
-    with submitting(yard, plain, 1, sluice) as calls:
-        assert wait_until(lambda: in_processing(yard, 0) + in_processing(yard, 1) == 1)
-        holder = 0 if in_processing(yard, 0) else 1
-        yard.product.guards[holder].kill()
-        assert wait_until(lambda: in_processing(yard, 1 - holder) == 1)
-    yard.product.guards[holder].start()
+def test_a_message_in_a_guard_that_is_killed_is_finished_by_another(restartable, plain, pausable_clamd):
+    pausable_clamd.pause()
+    with submitting(restartable, plain, 1, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(restartable, 0) + in_processing(restartable, 1) == 1)
+        holder = 0 if in_processing(restartable, 0) else 1
+        restartable.product.guards[holder].kill()
+        assert wait_until(lambda: in_processing(restartable, 1 - holder) == 1)
+    restartable.product.guards[holder].start()
 
     result = calls[0].result().result
-    assert yard.client().explained(result["ggrid"])["guard"] == yard.product.guards[1 - holder].name
+    assert restartable.client().explained(result["ggrid"])["guard"] == restartable.product.guards[1 - holder].name
 
 
 @pytest.mark.spec("1 longRequestTimeout")
 @pytest.mark.spec("1 restart")
 @pytest.mark.contract("5 analysis_timeout")
-def test_an_analysis_longer_than_the_timeout_is_answered_504(yard, plain, sluice):
-    yard.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 700}}})
-    yard.product.abby.restart()
-    sluice.shut()
+def test_an_analysis_longer_than_the_timeout_is_answered_504(restartable, plain, pausable_clamd):
+    restartable.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 700}}})
+    restartable.product.abby.restart()
+    pausable_clamd.pause()
     try:
-        answer = yard.client().submit(plain)
+        answer = restartable.client().submit(plain)
     finally:
-        sluice.open()
-        yard.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 3_600_000}}})
+        pausable_clamd.resume()
+        restartable.product.abby.configure({"serviceProviders": {"core": {"longRequestTimeout": 3_600_000}}})
 
     assert (answer.status, answer.error) == (504, "analysis_timeout")
 
 
 @pytest.mark.spec("1 serviceProviders")
 @pytest.mark.contract("5 core_error")
-def test_a_guard_that_answers_nonsense_is_told_apart_from_one_that_is_away(yard, plain, nonsense):
-    guards = [guard.url for guard in yard.product.guards]
-    yard.product.abby.configure({"serviceProviders": {"core": {"hosts": [nonsense]}}})
-    yard.product.abby.restart()
+def test_a_guard_that_answers_nonsense_is_told_apart_from_one_that_is_away(restartable, plain, nonsense):
+    guards = [guard.url for guard in restartable.product.guards]
+    restartable.product.abby.configure({"serviceProviders": {"core": {"hosts": [nonsense]}}})
+    restartable.product.abby.restart()
     try:
-        answer = yard.client().submit(plain)
+        answer = restartable.client().submit(plain)
     finally:
-        yard.product.abby.configure({"serviceProviders": {"core": {"hosts": guards}}})
-        yard.product.abby.restart()
+        restartable.product.abby.configure({"serviceProviders": {"core": {"hosts": guards}}})
+        restartable.product.abby.restart()
 
     assert (answer.status, answer.error) == (502, "core_error")
-    assert yard.client().submit(plain).status == 200
+    assert restartable.client().submit(plain).status == 200

@@ -21,10 +21,10 @@ def test_health_does_not_look_at_credentials_at_all(client):
     assert client.using("wrong").call("GET", "/healthz").status == 200
 
 
-def test_metrics_are_in_the_form_that_prometheus_reads(house, plain):
-    house.client().submit(plain)
+def test_metrics_are_in_the_form_that_prometheus_reads(deployment, plain):
+    deployment.client().submit(plain)
 
-    answer = house.client("meter").call("GET", "/metrics")
+    answer = deployment.client("meter").call("GET", "/metrics")
 
     assert answer.status == 200
     assert answer.headers["Content-Type"].startswith("text/plain")

@@ -18,10 +18,10 @@ def test_the_same_key_token_and_body_answer_the_first_result_again(client, plain
     assert second.result == first.result
 
 
-def test_the_same_key_of_another_token_is_another_key(house, plain):
+def test_the_same_key_of_another_token_is_another_key(deployment, plain):
     key = {"Idempotency-Key": "shared-by-two"}
 
-    first, second = (house.client(token).submit(plain, headers=key).result for token in ("everything", "plain"))
+    first, second = (deployment.client(token).submit(plain, headers=key).result for token in ("everything", "plain"))
 
     assert first["ggrid"] != second["ggrid"]
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.acceptance.client import STATUS, wait_until
-from tests.acceptance.house import run_command
+from tests.acceptance.deployment import run_command
 from tests.acceptance.list_client import PREFIX, modified
 
 OPERATIONS: dict[str, dict[str, object]] = {
@@ -18,12 +18,12 @@ OPERATIONS: dict[str, dict[str, object]] = {
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-def keys(house, *words: str) -> str:
-    return run_command("keys", *words, "--config", str(house.product.abby.folder))
+def keys(deployment, *words: str) -> str:
+    return run_command("keys", *words, "--config", str(deployment.product.abby.folder))
 
 
-def make_key(house, *words: str) -> dict[str, str]:
-    made = keys(house, "create", "made", "--scope", "lists:read", *words, "-o", "json")
+def make_key(deployment, *words: str) -> dict[str, str]:
+    made = keys(deployment, "create", "made", "--scope", "lists:read", *words, "-o", "json")
     return dict(json.loads(made))
 
 
@@ -31,10 +31,10 @@ def make_key(house, *words: str) -> dict[str, str]:
 @pytest.mark.spec("9 lists")
 @pytest.mark.contract("4 apikey")
 @pytest.mark.parametrize("scheme", ["apikey", "ApiKey", "APIKEY"])
-def test_the_key_travels_in_the_header_authorization(house, scheme):
-    client = house.lists().using(None)
+def test_the_key_travels_in_the_header_authorization(deployment, scheme):
+    client = deployment.lists().using(None)
 
-    answer = client.call("getLists", {}, {"Authorization": f"{scheme} {house.keys['all']}"})
+    answer = client.call("getLists", {}, {"Authorization": f"{scheme} {deployment.keys['all']}"})
 
     assert answer.status == 200
 
@@ -42,10 +42,10 @@ def test_the_key_travels_in_the_header_authorization(house, scheme):
 @pytest.mark.contract("5 unauthenticated")
 @pytest.mark.parametrize("header", [None, "apikey", "apikey ", "Basic YTpi", "apikey a b", ""])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_without_a_key_nothing_is_answered(house, operation, header):
+def test_without_a_key_nothing_is_answered(deployment, operation, header):
     given = {} if header is None else {"Authorization": header}
 
-    answer = house.lists().using(None).call(operation, b"nonsense", given)
+    answer = deployment.lists().using(None).call(operation, b"nonsense", given)
 
     assert (answer.status, answer.error) == (401, "unauthenticated")
     assert answer.headers["WWW-Authenticate"].startswith("apikey ")
@@ -55,38 +55,38 @@ def test_without_a_key_nothing_is_answered(house, operation, header):
 
 @pytest.mark.contract("5 invalid_credentials")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_an_unknown_key_is_refused(house, operation):
-    good = house.keys["all"]
+def test_an_unknown_key_is_refused(deployment, operation):
+    good = deployment.keys["all"]
     for wrong in (good[:-1], good + "x", good.swapcase(), "x", good[:4] + good[4:][::-1]):
-        answer = house.lists().using(wrong).call(operation, OPERATIONS[operation])
+        answer = deployment.lists().using(wrong).call(operation, OPERATIONS[operation])
         assert (answer.status, answer.error) == (401, "invalid_credentials")
 
 
 @pytest.mark.contract("5 invalid_credentials")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_token_is_no_key(house, operation):
-    token = house.tokens["everything"]
+def test_a_token_is_no_key(deployment, operation):
+    token = deployment.tokens["everything"]
 
     for header in (f"Bearer {token}", f"apikey {token}"):
-        answer = house.lists().using(None).call(operation, OPERATIONS[operation], {"Authorization": header})
+        answer = deployment.lists().using(None).call(operation, OPERATIONS[operation], {"Authorization": header})
         assert (answer.status, answer.error) == (401, "invalid_credentials")
 
 
 @pytest.mark.spec("5 keys")
 @pytest.mark.contract("5 invalid_credentials")
-def test_a_key_is_no_token(house):
-    key = house.keys["all"]
+def test_a_key_is_no_token(deployment):
+    key = deployment.keys["all"]
 
     for header in (f"Bearer {key}", f"apikey {key}"):
-        answer = house.client().using(None).call("POST", STATUS, headers={"Authorization": header})
+        answer = deployment.client().using(None).call("POST", STATUS, headers={"Authorization": header})
         assert (answer.status, answer.error) == (401, "invalid_credentials")
 
 
 @pytest.mark.contract("4 key scopes")
 @pytest.mark.contract("5 forbidden")
-def test_a_key_may_do_what_its_scopes_say_and_no_more(house):
+def test_a_key_may_do_what_its_scopes_say_and_no_more(deployment):
     allowed = {
-        name: {op for op, body in OPERATIONS.items() if house.lists(name).call(op, body).status == 200}
+        name: {op for op, body in OPERATIONS.items() if deployment.lists(name).call(op, body).status == 200}
         for name in ("all", "reader", "writer")
     }
 
@@ -95,14 +95,14 @@ def test_a_key_may_do_what_its_scopes_say_and_no_more(house):
         "reader": {"getLists", "listEntries"},
         "writer": {"addEntries", "deleteEntries"},
     }
-    assert house.lists("reader").call("addEntries", b"nonsense").error == "forbidden"
+    assert deployment.lists("reader").call("addEntries", b"nonsense").error == "forbidden"
 
 
 @pytest.mark.spec("1 lists")
 @pytest.mark.contract("4 scope")
 @pytest.mark.contract("4 key bound")
-def test_tenants_and_the_global_scope_have_lists_of_their_own(house):
-    acme, club, everywhere = house.lists("acme", "acme"), house.lists("all", "club"), house.lists("all")
+def test_tenants_and_the_global_scope_have_lists_of_their_own(deployment):
+    acme, club, everywhere = deployment.lists("acme", "acme"), deployment.lists("all", "club"), deployment.lists("all")
     name = "protected-domains"
     assert modified(acme.add(name, "acme.example")) == 1
     assert modified(club.add(name, "club.example")) == 1
@@ -114,26 +114,27 @@ def test_tenants_and_the_global_scope_have_lists_of_their_own(house):
     body = {"listName": name, "tenantUid": None}
     assert json.loads(everywhere.call("listEntries", body).body)["entry"] == "global.example"
     assert modified(acme.delete(name, "club.example", "global.example")) == 0
-    assert house.lists("both", "acme").names(name) == ["acme.example"]
-    assert house.lists("both", "club").names(name) == ["club.example"]
+    assert deployment.lists("both", "acme").names(name) == ["acme.example"]
+    assert deployment.lists("both", "club").names(name) == ["club.example"]
 
 
 @pytest.mark.contract("4 no fallback")
 @pytest.mark.contract("5 global_scope_forbidden")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("scope", [{}, {"tenantUid": None}])
-def test_a_tenant_key_does_not_reach_the_global_scope(house, operation, scope):
-    answer = house.lists("acme").call(operation, {**OPERATIONS[operation], **scope})
+def test_a_tenant_key_does_not_reach_the_global_scope(deployment, operation, scope):
+    answer = deployment.lists("acme").call(operation, {**OPERATIONS[operation], **scope})
 
     assert (answer.status, answer.error) == (403, "global_scope_forbidden")
 
 
 @pytest.mark.contract("5 tenant_forbidden")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_another_tenant_is_answered_like_one_that_does_not_exist(house, operation):
-    lists = house.lists("acme")
+def test_another_tenant_is_answered_like_one_that_does_not_exist(deployment, operation):
+    lists = deployment.lists("acme")
     answers = [
-        lists.call(operation, {**OPERATIONS[operation], "tenantUid": uid}) for uid in (house.tenants["club"], NOBODY)
+        lists.call(operation, {**OPERATIONS[operation], "tenantUid": uid})
+        for uid in (deployment.tenants["club"], NOBODY)
     ]
 
     assert [(answer.status, answer.error) for answer in answers] == [(403, "tenant_forbidden")] * 2
@@ -142,28 +143,28 @@ def test_another_tenant_is_answered_like_one_that_does_not_exist(house, operatio
 
 @pytest.mark.contract("5 tenant_not_found")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_deployment_key_learns_that_a_tenant_does_not_exist(house, operation):
-    answer = house.lists().call(operation, {**OPERATIONS[operation], "tenantUid": NOBODY})
+def test_a_deployment_key_learns_that_a_tenant_does_not_exist(deployment, operation):
+    answer = deployment.lists().call(operation, {**OPERATIONS[operation], "tenantUid": NOBODY})
 
     assert (answer.status, answer.error) == (404, "tenant_not_found")
 
 
 @pytest.mark.contract("4 scope")
-def test_a_tenant_has_its_lists_as_soon_as_it_is_made(house):
-    made = run_command("tenants", "create", "late", "-o", "json", "--config", str(house.product.abby.folder))
+def test_a_tenant_has_its_lists_as_soon_as_it_is_made(deployment):
+    made = run_command("tenants", "create", "late", "-o", "json", "--config", str(deployment.product.abby.folder))
     uid = json.loads(made)["tenantUid"]
 
-    assert house.lists().call("getLists", {"tenantUid": uid}).status == 200
+    assert deployment.lists().call("getLists", {"tenantUid": uid}).status == 200
 
 
 @pytest.mark.contract("4 key revoked")
 @pytest.mark.contract("5 invalid_credentials")
-def test_a_revoked_key_is_refused_within_five_seconds(house):
-    made = make_key(house, "--global")
-    lists = house.lists().using(made["key"])
+def test_a_revoked_key_is_refused_within_five_seconds(deployment):
+    made = make_key(deployment, "--global")
+    lists = deployment.lists().using(made["key"])
     assert lists.available().status == 200
 
-    keys(house, "revoke", made["id"])
+    keys(deployment, "revoke", made["id"])
 
     began = time.monotonic()
     assert wait_until(lambda: lists.available().status == 401)
@@ -172,45 +173,47 @@ def test_a_revoked_key_is_refused_within_five_seconds(house):
 
 
 @pytest.mark.contract("4 key expiry")
-def test_an_expired_key_is_refused(house, engines):
-    made = make_key(house, "--global", "--expires", "1d")
-    engines.postgresql.execute(f"UPDATE api_keys SET expires = now() WHERE key_id = '{made['id']}'", house.database)
+def test_an_expired_key_is_refused(deployment, engines):
+    made = make_key(deployment, "--global", "--expires", "1d")
+    engines.postgresql.execute(
+        f"UPDATE api_keys SET expires = now() WHERE key_id = '{made['id']}'", deployment.database
+    )
 
-    assert house.lists().using(made["key"]).available().error == "invalid_credentials"
+    assert deployment.lists().using(made["key"]).available().error == "invalid_credentials"
 
 
 @pytest.mark.contract("4 key networks")
-def test_a_key_is_refused_from_outside_its_networks(house):
-    inside = make_key(house, "--global", "--network", "127.0.0.0/8", "--network", "2001:db8::/32")
-    outside = make_key(house, "--global", "--network", "192.0.2.0/24")
+def test_a_key_is_refused_from_outside_its_networks(deployment):
+    inside = make_key(deployment, "--global", "--network", "127.0.0.0/8", "--network", "2001:db8::/32")
+    outside = make_key(deployment, "--global", "--network", "192.0.2.0/24")
 
-    assert house.lists().using(inside["key"]).available().status == 200
-    assert house.lists().using(outside["key"]).available().error == "invalid_credentials"
+    assert deployment.lists().using(inside["key"]).available().status == 200
+    assert deployment.lists().using(outside["key"]).available().error == "invalid_credentials"
 
 
 @pytest.mark.contract("4 key stored")
 @pytest.mark.contract("4 key last used")
-def test_a_key_is_shown_once_and_stored_hashed_and_its_last_use_is_known(house, engines):
-    made = make_key(house, "--tenant", house.tenants["acme"])
-    lists = house.lists(tenant="acme").using(made["key"])
+def test_a_key_is_shown_once_and_stored_hashed_and_its_last_use_is_known(deployment, engines):
+    made = make_key(deployment, "--tenant", deployment.tenants["acme"])
+    lists = deployment.lists(tenant="acme").using(made["key"])
     assert lists.available().status == 200
 
-    listed = {row["id"]: row for row in json.loads(keys(house, "ls", "-o", "json"))}[made["id"]]
+    listed = {row["id"]: row for row in json.loads(keys(deployment, "ls", "-o", "json"))}[made["id"]]
 
     assert "key" not in listed
     assert listed["lastUsed"]
-    assert listed["tenants"] == [house.tenants["acme"]]
+    assert listed["tenants"] == [deployment.tenants["acme"]]
     secret = made["key"].rpartition("_")[2]
-    stored = engines.postgresql.execute("SELECT api_keys::text FROM api_keys", house.database)
+    stored = engines.postgresql.execute("SELECT api_keys::text FROM api_keys", deployment.database)
     assert secret not in stored
-    assert secret not in house.product.abby.log.read_text("utf-8")
+    assert secret not in deployment.product.abby.log.read_text("utf-8")
 
 
 @pytest.mark.contract("4 audit")
-def test_who_changed_a_list_stands_in_the_audit(house, engines):
-    answer = house.lists("acme", "acme").call(
+def test_who_changed_a_list_stands_in_the_audit(deployment, engines):
+    answer = deployment.lists("acme", "acme").call(
         "addEntries",
-        {"listName": "trusted-relays", "entries": [{"entry": "192.0.2.77"}], "tenantUid": house.tenants["acme"]},
+        {"listName": "trusted-relays", "entries": [{"entry": "192.0.2.77"}], "tenantUid": deployment.tenants["acme"]},
         {"X-Request-Id": "audited-call"},
     )
     assert modified(answer) == 1
@@ -218,16 +221,16 @@ def test_who_changed_a_list_stands_in_the_audit(house, engines):
     row = engines.postgresql.execute(
         "SELECT actor, tenant, action, subject, host(source_address), details->>'added' FROM audit"
         " WHERE request_id = 'audited-call'",
-        house.database,
+        deployment.database,
     )
 
-    assert row == f"key:acme|{house.tenants['acme']}|lists.add|trusted-relays|127.0.0.1|1"
+    assert row == f"key:acme|{deployment.tenants['acme']}|lists.add|trusted-relays|127.0.0.1|1"
 
 
 @pytest.mark.contract("5 method_not_allowed")
 @pytest.mark.contract("5 not_found")
-def test_other_paths_and_methods_come_before_the_key(house):
-    client = house.client().using(None)
+def test_other_paths_and_methods_come_before_the_key(deployment):
+    client = deployment.client().using(None)
 
     assert client.call("GET", f"{PREFIX}/addEntries").error == "method_not_allowed"
     assert client.call("POST", f"{PREFIX}/clearLists").error == "not_found"

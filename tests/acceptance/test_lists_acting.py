@@ -11,7 +11,7 @@ import pytest
 from rig.engines import Engines
 from rig.samples import EICAR, malware_message, plain_message, spam_message
 from tests.acceptance.client import Client, envelope, wait_until
-from tests.acceptance.house import House, wait_for_lists
+from tests.acceptance.deployment import Deployment, wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message, with_program
 
@@ -49,31 +49,31 @@ GLOBAL = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def entries(house: House) -> Iterator[None]:
-    scopes = ((house.lists(tenant="club"), TENANT), (house.lists(), GLOBAL))
+def entries(deployment: Deployment) -> Iterator[None]:
+    scopes = ((deployment.lists(tenant="club"), TENANT), (deployment.lists(), GLOBAL))
     for lists, content in scopes:
         for name, texts in content.items():
             records = [{"entry": text, "comment": f"Ticket about {name}"} for text in texts]
             assert modified(lists.add(name, *records)) == len(texts)
-    wait_for_lists(house)
+    wait_for_lists(deployment)
     yield
     for lists, content in scopes:
         for name, texts in content.items():
             lists.delete(name, *texts)
-    wait_for_lists(house)
+    wait_for_lists(deployment)
 
 
 Scan = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def scan(client: Client, house: House, engines: Engines) -> Scan:
+def scan(client: Client, deployment: Deployment, engines: Engines) -> Scan:
     """Return what scans a message as the tenant's own, signed by its sender's domain unless told otherwise."""
 
     def submit(raw: bytes, *, signed: str = "pass.example", tenant: str = "club", **changes: object) -> dict[str, Any]:
         record = envelope(**{"envelopeRecipients": ["bob@club.example"], **changes})
         whole = engines.dns.sign(raw, signed) if signed else raw
-        return client.submit(whole, record, tenant=house.tenants[tenant]).result
+        return client.submit(whole, record, tenant=deployment.tenants[tenant]).result
 
     return submit
 
@@ -132,8 +132,8 @@ CASES = [
 
 @pytest.mark.contract("2 blocked", "4 effects", "4 two seconds", "2 allow lists")
 @pytest.mark.parametrize(("name", "sent", "expected", "tags"), CASES)
-def test_each_list_acts_on_its_own_tenants_messages_in_every_guard(name, sent, expected, tags, scan, house):
-    for _ in house.product.guards:  # one scan for each guard, for abby takes them in turn
+def test_each_list_acts_on_its_own_tenants_messages_in_every_guard(name, sent, expected, tags, scan, deployment):
+    for _ in deployment.product.guards:  # one scan for each guard, for abby takes them in turn
         result = scan(**sent)
         assert outcome(result) == expected
         assert tags <= set(result["tags"])
@@ -209,22 +209,22 @@ def test_one_recipient_who_is_not_exempt_decides_for_all(scan):
 
 
 @pytest.mark.contract("4 two seconds")
-def test_a_change_acts_within_two_seconds_and_so_does_its_withdrawal(scan, house):
-    lists = house.lists(tenant="club")
+def test_a_change_acts_within_two_seconds_and_so_does_its_withdrawal(scan, deployment):
+    lists = deployment.lists(tenant="club")
     raw = from_sender("briefly")
     took = []
     for change, expected in ((lists.add, "blocked"), (lists.delete, "clean")) * 3:
         assert modified(change("sender-block", "briefly@pass.example")) == 1
         began = time.monotonic()
-        wait_for_lists(house)
+        wait_for_lists(deployment)
         took.append(time.monotonic() - began)
         assert [scan(raw)["verdict"] for _ in range(4)] == [expected] * 4
     assert statistics.median(took) < PROMISED, took
 
 
 @pytest.mark.contract("4 record")
-def test_an_entry_that_acted_has_its_hits_counted(scan, house):
-    lists = house.lists(tenant="club")
+def test_an_entry_that_acted_has_its_hits_counted(scan, deployment):
+    lists = deployment.lists(tenant="club")
     scan(from_sender("blocked"))
 
     def counted() -> bool:

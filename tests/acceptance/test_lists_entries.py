@@ -15,10 +15,10 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @pytest.fixture
-def lists(house, engines):
+def lists(deployment, engines):
     """Return a caller who may do everything, with every list empty."""
-    engines.postgresql.execute("TRUNCATE list_entries; UPDATE lists SET entries = 0", house.database)
-    return house.lists()
+    engines.postgresql.execute("TRUNCATE list_entries; UPDATE lists SET entries = 0", deployment.database)
+    return deployment.lists()
 
 
 @pytest.mark.spec("1 lists")
@@ -219,13 +219,13 @@ def test_max_size_holds_under_concurrency(lists):
 
 
 @pytest.mark.contract("4 broken stream")
-def test_an_error_in_mid_stream_breaks_the_connection(house, engines, lists):
+def test_an_error_in_mid_stream_breaks_the_connection(deployment, engines, lists):
     lists.add("file-hash-block", "0" * 64)
     engines.postgresql.execute(
         "INSERT INTO list_entries SELECT (SELECT list_id FROM lists WHERE name = 'file-hash-block' AND tenant IS NULL),"
         " md5(n::text), '\"\"', '', '\"\"', '', '\"\"' FROM generate_series(1, 200000) n;"
         " UPDATE lists SET entries = 200001 WHERE name = 'file-hash-block' AND tenant IS NULL",
-        house.database,
+        deployment.database,
     )
     with requests.Session() as session:
         session.trust_env = False

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import open_house
+from tests.acceptance.deployment import run_deployment
 from tests.acceptance.list_client import PREFIX, modified
 
 CATALOGUE = [
@@ -35,8 +35,8 @@ FOUR_MIB = 4 * 1024 * 1024
 @pytest.mark.spec("4 getLists")
 @pytest.mark.contract("4 catalogue")
 @pytest.mark.parametrize("tenant", [None, "acme"])
-def test_get_lists_shows_the_same_catalogue_in_every_scope(house, tenant):
-    answer = house.lists("all", tenant).available()
+def test_get_lists_shows_the_same_catalogue_in_every_scope(deployment, tenant):
+    answer = deployment.lists("all", tenant).available()
 
     assert answer.status == 200
     assert set(answer.json) == {"listFileInfos"}
@@ -53,20 +53,20 @@ def test_get_lists_shows_the_same_catalogue_in_every_scope(house, tenant):
 @pytest.mark.contract("4 listName")
 @pytest.mark.contract("5 list_not_found")
 @pytest.mark.parametrize("operation", NAMED)
-def test_a_list_that_does_not_exist_is_not_found(house, operation):
+def test_a_list_that_does_not_exist_is_not_found(deployment, operation):
     entries: dict[str, object] = {} if operation == "listEntries" else {"entries": []}
     body = {"listName": "no-such-list", **entries}
-    answer = house.lists().call(operation, body)
+    answer = deployment.lists().call(operation, body)
     assert (answer.status, answer.error) == (404, "list_not_found")
 
     for name in ("Sender-block", "sender--block", "-x", "sender_block", "", "../x"):
-        assert house.lists().call(operation, {**body, "listName": name}).error == "schema_violation"
+        assert deployment.lists().call(operation, {**body, "listName": name}).error == "schema_violation"
 
 
 @pytest.mark.contract("4 no fallback")
 @pytest.mark.parametrize("operation", EVERY)
-def test_a_tenant_in_the_query_does_not_mean_the_global_scope(house, operation):
-    answer = house.lists().call(f"{operation}?tenantUid={house.tenants['acme']}", {})
+def test_a_tenant_in_the_query_does_not_mean_the_global_scope(deployment, operation):
+    answer = deployment.lists().call(f"{operation}?tenantUid={deployment.tenants['acme']}", {})
 
     assert (answer.status, answer.error) == (400, "schema_violation")
     assert answer.json["details"][0]["pointer"] == "/tenantUid"
@@ -92,8 +92,10 @@ def test_a_tenant_in_the_query_does_not_mean_the_global_scope(house, operation):
         ("getLists", {"listName": "sender-block"}, ""),
     ],
 )
-def test_a_field_that_is_missing_unknown_or_of_a_wrong_type_is_told_with_its_place(house, operation, body, pointer):
-    answer = house.lists().call(operation, body)
+def test_a_field_that_is_missing_unknown_or_of_a_wrong_type_is_told_with_its_place(
+    deployment, operation, body, pointer
+):
+    answer = deployment.lists().call(operation, body)
 
     assert (answer.status, answer.error) == (400, "schema_violation")
     assert answer.json["details"][0]["pointer"] == pointer
@@ -104,8 +106,8 @@ def test_a_field_that_is_missing_unknown_or_of_a_wrong_type_is_told_with_its_pla
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b'{"tenantUid":NaN}', b"\xff\xfe", b'{"tenantUid":null,"tenantUid":null}']
 )
-def test_what_is_no_json_object_is_refused(house, operation, body):
-    answer = house.lists().call(operation, body)
+def test_what_is_no_json_object_is_refused(deployment, operation, body):
+    answer = deployment.lists().call(operation, body)
 
     assert (answer.status, answer.error) == (400, "invalid_json")
 
@@ -113,19 +115,19 @@ def test_what_is_no_json_object_is_refused(house, operation, body):
 @pytest.mark.contract("5 invalid_tenant_uid")
 @pytest.mark.parametrize("operation", EVERY)
 @pytest.mark.parametrize("uid", ["acme", "", 7, "00000000-0000-4000-8000-00000000000g"])
-def test_a_tenant_that_is_no_uuid_is_refused(house, operation, uid):
+def test_a_tenant_that_is_no_uuid_is_refused(deployment, operation, uid):
     body = {"listName": "sender-block", "entries": [], "tenantUid": uid}
     wanted = {"getLists": ["tenantUid"], "listEntries": ["listName", "tenantUid"]}.get(operation, list(body))
 
-    answer = house.lists().call(operation, {key: body[key] for key in wanted})
+    answer = deployment.lists().call(operation, {key: body[key] for key in wanted})
 
     assert (answer.status, answer.error) == (400, "invalid_tenant_uid")
 
 
 @pytest.mark.spec("8 entries")
 @pytest.mark.contract("5 too_many_entries")
-def test_500_entries_pass_and_501_do_not(house):
-    lists = house.lists("all", "bank")
+def test_500_entries_pass_and_501_do_not(deployment):
+    lists = deployment.lists("all", "bank")
     names = [f"n{n}.example" for n in range(501)]
 
     for answer in (lists.add("sender-block", *names), lists.delete("sender-block", *names)):
@@ -137,16 +139,16 @@ def test_500_entries_pass_and_501_do_not(house):
 @pytest.mark.contract("5 unsupported_media_type")
 @pytest.mark.parametrize("operation", EVERY)
 @pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=latin-1", "multipart/form-data", ""])
-def test_the_body_must_say_that_it_is_json(house, operation, kind):
-    answer = house.lists().call(operation, b"{}", {"Content-Type": kind})
+def test_the_body_must_say_that_it_is_json(deployment, operation, kind):
+    answer = deployment.lists().call(operation, b"{}", {"Content-Type": kind})
 
     assert (answer.status, answer.error) == (415, "unsupported_media_type")
 
 
 @pytest.mark.contract("4 body limit")
 @pytest.mark.contract("5 payload_too_large")
-def test_four_mib_pass_and_one_byte_more_does_not(house):
-    lists = house.lists()
+def test_four_mib_pass_and_one_byte_more_does_not(deployment):
+    lists = deployment.lists()
     body = b'{"listName":"sender-block","entries":[]}'
 
     assert modified(lists.call("addEntries", body + b" " * (FOUR_MIB - len(body)))) == 0
@@ -161,8 +163,8 @@ def test_four_mib_pass_and_one_byte_more_does_not(house):
 
 
 @pytest.mark.contract("5 order")
-def test_what_is_wrong_first_is_said_first(house):
-    lists, tenant = house.lists("acme"), house.tenants["club"]
+def test_what_is_wrong_first_is_said_first(deployment):
+    lists, tenant = deployment.lists("acme"), deployment.tenants["club"]
     head = [f"POST {PREFIX}/addEntries HTTP/1.1", "Host: abby", "Content-Type: text/plain"]
     authorized = [*head, f"Authorization: apikey {lists.key}"]
     plain = lists.client
@@ -177,17 +179,17 @@ def test_what_is_wrong_first_is_said_first(house):
     assert asked(entries=7) == "schema_violation"
     assert asked(entries=[{"entry": "@"}] * 501) == "too_many_entries"
     assert asked() == "tenant_forbidden"
-    assert asked(tenantUid=house.tenants["acme"]) == "list_not_found"
-    assert asked(tenantUid=house.tenants["acme"], listName="sender-block") == "invalid_entry"
+    assert asked(tenantUid=deployment.tenants["acme"]) == "list_not_found"
+    assert asked(tenantUid=deployment.tenants["acme"], listName="sender-block") == "invalid_entry"
 
 
 @pytest.mark.contract("5 body")
 @pytest.mark.contract("4 rate limit")
-def test_every_answer_to_a_key_tells_what_is_left_to_it(house):
-    lists = house.lists()
+def test_every_answer_to_a_key_tells_what_is_left_to_it(deployment):
+    lists = deployment.lists()
     for answer in (
         lists.available(), lists.stream("sender-block"), lists.stream("no-such-list"), lists.call("getLists", b"x"),
-        house.lists("reader").add("sender-block"),
+        deployment.lists("reader").add("sender-block"),
     ):  # fmt: skip
         assert answer.headers["X-Request-Id"]
         assert answer.headers["RateLimit-Policy"] == '"key";q=1000000;w=60'
@@ -197,10 +199,10 @@ def test_every_answer_to_a_key_tells_what_is_left_to_it(house):
 @pytest.mark.slow
 @pytest.mark.contract("4 rate limit")
 @pytest.mark.contract("5 rate_limited")
-def test_a_key_that_calls_too_often_is_told_when_to_come_back(engines, town, tmp_path):
-    with open_house(engines, town, tmp_path, abby={"listsRateLimit": 3}, start=False) as house:
-        house.product.abby.start()
-        lists = house.lists()
+def test_a_key_that_calls_too_often_is_told_when_to_come_back(engines, deployment_template, tmp_path):
+    with run_deployment(engines, deployment_template, tmp_path, abby={"listsRateLimit": 3}, start=False) as deployment:
+        deployment.product.abby.start()
+        lists = deployment.lists()
         assert [lists.available().headers["RateLimit"].split(";")[1] for _ in range(3)] == ["r=2", "r=1", "r=0"]
 
         answer = lists.available()
@@ -208,17 +210,17 @@ def test_a_key_that_calls_too_often_is_told_when_to_come_back(engines, town, tmp
         assert (answer.status, answer.error) == (429, "rate_limited")
         assert 1 <= int(answer.headers["Retry-After"]) <= 60
         assert answer.headers["RateLimit"].startswith('"key";r=0;t=')
-        assert house.lists("reader").available().status == 200
+        assert deployment.lists("reader").available().status == 200
 
 
 @pytest.mark.slow
 @pytest.mark.contract("5 storage_unavailable")
 @pytest.mark.contract("6 list writes")
-def test_while_the_database_is_away_every_call_says_so_and_nothing_is_lost(house, harmed_engines):
-    lists = house.lists("all", "bank")
+def test_while_the_database_is_away_every_call_says_so_and_nothing_is_lost(deployment, stoppable_engines):
+    lists = deployment.lists("all", "bank")
     assert modified(lists.add("url-block", "evil.example")) == 1
 
-    harmed_engines.postgresql.kill()
+    stoppable_engines.postgresql.kill()
 
     for answer in (
         lists.add("url-block", "b.example"),
@@ -227,6 +229,6 @@ def test_while_the_database_is_away_every_call_says_so_and_nothing_is_lost(house
     ):
         assert (answer.status, answer.error) == (503, "storage_unavailable")
         assert int(answer.headers["Retry-After"]) >= 1
-    harmed_engines.postgresql.start()
+    stoppable_engines.postgresql.start()
     assert wait_until(lambda: lists.stream("url-block").status == 200)
     assert [json.loads(line)["entry"] for line in lists.stream("url-block").body.splitlines()] == ["evil.example"]

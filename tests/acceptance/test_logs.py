@@ -14,47 +14,47 @@ def lines(service) -> list[dict[str, object]]:
     return [json.loads(line) for line in service.log.read_text("utf-8").splitlines()]
 
 
-def test_the_lines_of_one_submission_carry_its_ggrid_and_its_request_id_in_both_processes(house):
-    answer = house.client().submit(plain_message(), headers={"X-Request-Id": "logged-call-1"})
+def test_the_lines_of_one_submission_carry_its_ggrid_and_its_request_id_in_both_processes(deployment):
+    answer = deployment.client().submit(plain_message(), headers={"X-Request-Id": "logged-call-1"})
 
     def speaking(service) -> list[dict[str, object]]:
         return [line for line in lines(service) if line.get("ggrid") == answer.result["ggrid"]]
 
-    abby, *guards = house.product.services
+    abby, *guards = deployment.product.services
     assert wait_until(lambda: speaking(abby) and any(speaking(guard) for guard in guards))
     for line in (*speaking(abby), *(line for guard in guards for line in speaking(guard))):
         assert line["request_id"] == "logged-call-1"
         assert {"event", "level", "timestamp", "program"} <= set(line)
 
 
-def test_a_call_over_the_same_connection_does_not_inherit_the_ggrid_of_the_one_before(house):
-    client = house.client()
+def test_a_call_over_the_same_connection_does_not_inherit_the_ggrid_of_the_one_before(deployment):
+    client = deployment.client()
     with client.connection() as connection:
         ggrid = client.call_over(
             connection, "POST", "/v1/messageQueue/submitEmail", parameters(), email(plain_message())
         ).result["ggrid"]
         client.call_over(connection, "GET", "/v1/nothing")
 
-    abby = house.product.abby
+    abby = deployment.product.abby
     assert wait_until(lambda: any(line.get("status") == 404 for line in lines(abby)[-20:]))
     last = [line for line in lines(abby) if line.get("status") == 404][-1]
     assert last.get("ggrid") != ggrid
 
 
 @pytest.mark.contract("3 token secrecy")
-def test_no_line_carries_a_subject_an_address_or_a_token(house):
-    client = house.client()
+def test_no_line_carries_a_subject_an_address_or_a_token(deployment):
+    client = deployment.client()
     message = plain_message("violet@pass.example", SUBJECT)
     client.submit(message)
     client.submit(message[:200] + b"\0" * 10)
     client.using("violet-token-that-nobody-knows-0123456789").call("POST", STATUS)
 
-    for service in house.product.services:
+    for service in deployment.product.services:
         text = service.log.read_text("utf-8")
-        for private in (SUBJECT, "violet", "pass.example", "company.example", *house.tokens.values()):
+        for private in (SUBJECT, "violet", "pass.example", "company.example", *deployment.tokens.values()):
             assert private not in text, f"{service.name} logs {private}"
 
 
-def test_every_line_is_json(house):
-    for service in house.product.services:
+def test_every_line_is_json(deployment):
+    for service in deployment.product.services:
         assert lines(service)

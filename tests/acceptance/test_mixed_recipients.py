@@ -19,8 +19,8 @@ from mailwarden.history.store import HistoryStore, Row
 from mailwarden.model.scope import Scope
 from rig.engines import Engines
 from tests.acceptance.client import Answer, Client, envelope, wait_until
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House, Town, open_house, wait_for_lists
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment, wait_for_lists
 from tests.acceptance.mixed_calls import TENANTS, MixedCall, TenantLists, draw_call, leading, people_of
 
 FULL = os.environ.get("MAILWARDEN_FULL") == "1"
@@ -29,14 +29,16 @@ ACME, CLUB, NOBODY = (people_of(name)[0] for name in TENANTS)
 
 
 @pytest.fixture(scope="module")
-def own_house(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def own_deployment(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """Return a product whose lists are these tests' alone."""
-    with open_house(engines, town, tmp_path_factory.mktemp("mixed"), guards=({}, {})) as opened:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("mixed"), guards=({}, {})) as opened:
         yield opened
 
 
-def url_of(engines: Engines, house: House) -> str:
-    return engines.postgresql.url(house.database)
+def url_of(engines: Engines, deployment: Deployment) -> str:
+    return engines.postgresql.url(deployment.database)
 
 
 def submit(client: Client, call: MixedCall, headers: Mapping[str, str] | None = None) -> Answer:
@@ -51,31 +53,31 @@ def row_of(client: Client, ggrid: str, tenant: str | None = None) -> Answer:
     return client.call("GET", path)
 
 
-def set_lists(house: House, lists: Mapping[str, TenantLists], chance: random.Random) -> None:
+def set_lists(deployment: Deployment, lists: Mapping[str, TenantLists], chance: random.Random) -> None:
     """Give every tenant other entries, each with the tenant's marker in its comment."""
     for name, own in lists.items():
-        client = house.lists(tenant=name)
+        client = deployment.lists(tenant=name)
         before = own.entries
         for list_name, entries in own.draw(chance).items():
             if gone := [entry for entry in before[list_name] if entry not in entries]:
                 assert client.delete(list_name, *gone).status == 200
             records = [{"entry": entry, "comment": f"{own.marker} {list_name}"} for entry in entries]
             assert client.add(list_name, *records).status == 200
-    wait_for_lists(house)
+    wait_for_lists(deployment)
 
 
 class Checker:
     """Makes calls and compares everything that can be seen of them with what each tenant must find."""
 
-    def __init__(self, house: House, lists: Mapping[str, TenantLists]) -> None:
-        self.house = house
+    def __init__(self, deployment: Deployment, lists: Mapping[str, TenantLists]) -> None:
+        self.deployment = deployment
         self.lists = lists
         self.mixed = 0
         self.seen: list[tuple[str, MixedCall]] = []
 
     def check(self, call: MixedCall) -> None:
         groups = call.groups
-        result = submit(self.house.client(), call).result
+        result = submit(self.deployment.client(), call).result
         outcomes = {name: self.lists[name].outcome(call, addresses) for name, addresses in groups.items()}
         said = f"{call}: {outcomes} {result}"
         assert (result["verdict"], result["decision"]) == leading(list(outcomes.values())), said
@@ -87,15 +89,15 @@ class Checker:
             if name in groups:
                 self._check_row(result["ggrid"], call, name, outcomes[name])
             else:
-                assert self.house.client(name).call("GET", f"/v1/messages/{result['ggrid']}").status == 404
+                assert self.deployment.client(name).call("GET", f"/v1/messages/{result['ggrid']}").status == 404
         self._check_deployment(result, groups)
 
     def _check_row(self, ggrid: str, call: MixedCall, name: str, outcome: tuple[str, str]) -> None:
         """Look at a tenant's row by its own token: its recipients, its outcome, its entries, and nothing else."""
-        answer = row_of(self.house.client(name), ggrid)
+        answer = row_of(self.deployment.client(name), ggrid)
         row = answer.result
-        assert row["tenantUid"] == self.house.tenants[name]
-        assert row["tenantUids"] == [self.house.tenants[name]]
+        assert row["tenantUid"] == self.deployment.tenants[name]
+        assert row["tenantUids"] == [self.deployment.tenants[name]]
         assert row["envelope"]["envelopeRecipients"] == list(call.groups[name])
         assert (row["verdict"], row["decision"]) == outcome, f"{call}: {row}"
         assert ("policy.default-tenant" in row["tags"]) == (name == "default")
@@ -105,7 +107,7 @@ class Checker:
 
     def _check_deployment(self, result: dict[str, Any], groups: Mapping[str, Sequence[str]]) -> None:
         """Look at the rows as somebody who may see all: the most severe, or the one of the tenant that is named."""
-        client, tenants = self.house.client(), self.house.tenants
+        client, tenants = self.deployment.client(), self.deployment.tenants
         rows = {name: row_of(client, result["ggrid"], tenants[name]).result for name in groups}
         assert {name: row["tenantUid"] for name, row in rows.items()} == {name: tenants[name] for name in groups}
         row = client.explained(result["ggrid"])
@@ -116,25 +118,30 @@ class Checker:
     def search_for_others(self, name: str, said: bytes) -> None:
         for other in TENANTS:
             if other != name:
-                for mark in (self.lists[other].marker, self.house.tenants[other], f"{other}0.box", f"{other}1.box"):
+                for mark in (
+                    self.lists[other].marker,
+                    self.deployment.tenants[other],
+                    f"{other}0.box",
+                    f"{other}1.box",
+                ):
                     assert mark.encode() not in said, f"{name} was told of {mark}: {said!r}"
 
 
 @pytest.mark.slow
 @pytest.mark.contract("3 mixed recipients", "3 default tenant")
 def test_generated_calls_are_decided_for_each_tenant_and_nothing_crosses(
-    own_house: House, engines: Engines, note: Callable[[str], None]
+    own_deployment: Deployment, engines: Engines, note: Callable[[str], None]
 ) -> None:
     chance = random.Random(20261116)
     lists = {name: TenantLists(name) for name in TENANTS}
-    checker = Checker(own_house, lists)
+    checker = Checker(own_deployment, lists)
     began = time.monotonic()
     for _ in range(ROUNDS):
-        set_lists(own_house, lists, chance)
+        set_lists(own_deployment, lists, chance)
         for _ in range(CALLS):
             checker.check(draw_call(chance))
-    rows = asyncio.run(stored_rows(url_of(engines, own_house), checker))
-    logs = b"".join(service.log.read_bytes() for service in own_house.product.services)
+    rows = asyncio.run(stored_rows(url_of(engines, own_deployment), checker))
+    logs = b"".join(service.log.read_bytes() for service in own_deployment.product.services)
     assert b".box@" not in logs
     note(
         f"mixed recipients: {len(checker.seen)} calls, {checker.mixed} of several tenants, {rows} rows, "
@@ -148,7 +155,7 @@ async def stored_rows(url: str, checker: Checker) -> int:
     connection = await asyncpg.connect(url)
     rows = await connection.fetch("SELECT tenant, ggrid, recipients, record FROM history")
     await connection.close()
-    names = {UUID(uid): name for name, uid in checker.house.tenants.items()}
+    names = {UUID(uid): name for name, uid in checker.deployment.tenants.items()}
     calls = {UUID(ggrid): call for ggrid, call in checker.seen}
     of_calls = [row for row in rows if row["ggrid"] in calls]
     assert len(of_calls) == sum(len(call.groups) for call in calls.values())
@@ -186,17 +193,19 @@ def mixed(*recipients: str) -> MixedCall:
 
 @pytest.mark.contract("3 mixed recipients", "5 tenant_forbidden")
 @pytest.mark.parametrize("others", [(CLUB,), (NOBODY,), (CLUB, NOBODY)])
-def test_a_token_submits_only_for_recipients_of_its_own_tenants(own_house: House, others: tuple[str, ...]) -> None:
-    answer = submit(own_house.client("acme"), mixed(ACME, *others))
+def test_a_token_submits_only_for_recipients_of_its_own_tenants(
+    own_deployment: Deployment, others: tuple[str, ...]
+) -> None:
+    answer = submit(own_deployment.client("acme"), mixed(ACME, *others))
     assert (answer.status, answer.error) == (403, "tenant_forbidden")
-    allowed = submit(own_house.client("both"), mixed(ACME, *others))
+    allowed = submit(own_deployment.client("both"), mixed(ACME, *others))
     assert allowed.status == (403 if NOBODY in others else 200)
 
 
 @pytest.mark.contract("3 mixed recipients")
-def test_a_caller_of_two_tenants_sees_the_rows_of_these_alone(own_house: House) -> None:
-    ggrid = submit(own_house.client(), mixed(ACME, CLUB, NOBODY)).result["ggrid"]
-    client, tenants = own_house.client("both"), own_house.tenants
+def test_a_caller_of_two_tenants_sees_the_rows_of_these_alone(own_deployment: Deployment) -> None:
+    ggrid = submit(own_deployment.client(), mixed(ACME, CLUB, NOBODY)).result["ggrid"]
+    client, tenants = own_deployment.client("both"), own_deployment.tenants
     row = client.explained(ggrid)
     assert set(row["tenantUids"]) == {tenants["acme"], tenants["club"]}
     for name in ("acme", "club"):
@@ -209,9 +218,9 @@ def test_a_caller_of_two_tenants_sees_the_rows_of_these_alone(own_house: House) 
 
 
 @pytest.mark.contract("3 mixed recipients")
-def test_a_report_names_the_tenant_that_learns_from_it(own_house: House) -> None:
-    ggrid = submit(own_house.client(), mixed(ACME, CLUB)).result["ggrid"]
-    client, tenants = own_house.client(), own_house.tenants
+def test_a_report_names_the_tenant_that_learns_from_it(own_deployment: Deployment) -> None:
+    ggrid = submit(own_deployment.client(), mixed(ACME, CLUB)).result["ggrid"]
+    client, tenants = own_deployment.client(), own_deployment.tenants
     for name in ("acme", "club"):
         row_of(client, ggrid, tenants[name])
     unnamed = client.call("POST", f"/v1/messages/{ggrid}/report?kind=spam")
@@ -219,45 +228,45 @@ def test_a_report_names_the_tenant_that_learns_from_it(own_house: House) -> None
     assert unnamed.json["details"][0]["pointer"] == "/tenantUid"
     named = client.call("POST", f"/v1/messages/{ggrid}/report?kind=spam&tenantUid={tenants['club']}")
     assert (named.status, named.json["tenantUid"]) == (202, tenants["club"])
-    own = own_house.client("acme").call("POST", f"/v1/messages/{ggrid}/report?kind=fine")
+    own = own_deployment.client("acme").call("POST", f"/v1/messages/{ggrid}/report?kind=fine")
     assert (own.status, own.json["tenantUid"]) == (202, tenants["acme"])
-    foreign = own_house.client("acme").call(
+    foreign = own_deployment.client("acme").call(
         "POST", f"/v1/messages/{ggrid}/report?kind=fine&tenantUid={tenants['club']}"
     )
     assert (foreign.status, foreign.error) == (404, "message_not_found")
 
 
 @pytest.mark.contract("3 mixed recipients", "3 idempotency")
-def test_a_repeated_call_is_answered_again_and_makes_no_second_rows(own_house: House) -> None:
+def test_a_repeated_call_is_answered_again_and_makes_no_second_rows(own_deployment: Deployment) -> None:
     call, key = mixed(ACME, CLUB), {"Idempotency-Key": f"mixed-{time.time_ns()}"}
     message = call.message
     border = envelope(envelopeFrom=call.sender, envelopeRecipients=list(call.recipients))
-    first, again = (own_house.client().submit(message, border, headers=key) for _ in range(2))
+    first, again = (own_deployment.client().submit(message, border, headers=key) for _ in range(2))
     assert first.body == again.body
     assert json.loads(first.body)["ggrid"] == again.result["ggrid"]
-    other = own_house.client().submit(
+    other = own_deployment.client().submit(
         message, envelope(envelopeFrom=call.sender, envelopeRecipients=[ACME]), headers=key
     )
     assert other.error == "idempotency_conflict"
 
 
 @pytest.mark.contract("3 mixed recipients")
-def test_a_thousand_recipients_of_three_groups_have_three_rows(own_house: House) -> None:
+def test_a_thousand_recipients_of_three_groups_have_three_rows(own_deployment: Deployment) -> None:
     domains = ("company.example", "club.example", "elsewhere.example")
     recipients = tuple(f"u{number}@{domains[number % 3]}" for number in range(1_000))
-    ggrid = submit(own_house.client(), mixed(*recipients)).result["ggrid"]
+    ggrid = submit(own_deployment.client(), mixed(*recipients)).result["ggrid"]
     for number, name in enumerate(("acme", "club", "default")):
-        row = row_of(own_house.client(name), ggrid).result
+        row = row_of(own_deployment.client(name), ggrid).result
         assert row["envelope"]["envelopeRecipients"] == list(recipients[number::3])
 
 
 @pytest.mark.contract("3 mixed recipients")
-def test_the_console_shows_each_person_the_rows_of_its_own_tenants(own_house: House) -> None:
-    ggrid = submit(own_house.client(), mixed(ACME, CLUB)).result["ggrid"]
-    tenants = own_house.tenants
+def test_the_console_shows_each_person_the_rows_of_its_own_tenants(own_deployment: Deployment) -> None:
+    ggrid = submit(own_deployment.client(), mixed(ACME, CLUB)).result["ggrid"]
+    tenants = own_deployment.tenants
     for name in ("acme", "club"):
-        row_of(own_house.client(name), ggrid)
-    everybody, acme = sign_in(own_house, "analyst"), sign_in(own_house, "analyst", ["acme"])
+        row_of(own_deployment.client(name), ggrid)
+    everybody, acme = sign_in(own_deployment, "analyst"), sign_in(own_deployment, "analyst", ["acme"])
     found = acme.get(f"/console/messages?q=ggrid:{ggrid}").text
     assert ACME in found
     assert CLUB not in found

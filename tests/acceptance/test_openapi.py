@@ -101,8 +101,8 @@ def test_schemathesis_finds_no_failure(client, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["all", "acme"])
-def test_schemathesis_finds_no_failure_in_the_list_api(client, house, key, tmp_path):
+def test_schemathesis_finds_no_failure_in_the_list_api(client, deployment, key, tmp_path):
     # What an entry may be is more than a schema can say: a well-formed call may be answered 422.
     options = ["--include-path-regex", PREFIX, "--exclude-checks", "positive_data_acceptance"]
     options += ["--phases", "coverage,fuzzing", "--max-examples", EXAMPLES]
-    run_schemathesis(client, tmp_path, f"apikey {house.keys[key]}", *options)
+    run_schemathesis(client, tmp_path, f"apikey {deployment.keys[key]}", *options)

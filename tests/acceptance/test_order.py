@@ -31,8 +31,8 @@ def test_the_credential_comes_before_the_media_type_and_the_shape(client):
     assert answer.error == "unauthenticated"
 
 
-def test_a_missing_permission_is_told_before_a_byte_of_the_body_is_sent(house):
-    client = house.client("reader")
+def test_a_missing_permission_is_told_before_a_byte_of_the_body_is_sent(deployment):
+    client = deployment.client("reader")
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 1000000", f"Content-Type: {FORM}"]
 
     answer = client.say([*head, f"Authorization: Bearer {client.token}"])
@@ -56,19 +56,19 @@ def test_the_media_type_comes_before_the_shape(client):
     assert answer.error == "unsupported_media_type"
 
 
-def test_the_shape_comes_before_the_scope(house):
-    record = {**envelope(envelopeRecipients=[]), "tenantUid": house.tenants["club"]}
+def test_the_shape_comes_before_the_scope(deployment):
+    record = {**envelope(envelopeRecipients=[]), "tenantUid": deployment.tenants["club"]}
 
-    assert house.client("acme").submit(MESSAGE, record).error == "schema_violation"
-
-
-def test_the_scope_comes_before_existence(house):
-    assert house.client("acme").submit(MESSAGE, tenant=NOBODY).error == "tenant_forbidden"
-    assert house.client().submit(MESSAGE, tenant=NOBODY).error == "tenant_not_found"
+    assert deployment.client("acme").submit(MESSAGE, record).error == "schema_violation"
 
 
-def test_existence_comes_before_meaning(house):
-    client, key = house.client(), {"Idempotency-Key": "order-of-checks"}
+def test_the_scope_comes_before_existence(deployment):
+    assert deployment.client("acme").submit(MESSAGE, tenant=NOBODY).error == "tenant_forbidden"
+    assert deployment.client().submit(MESSAGE, tenant=NOBODY).error == "tenant_not_found"
+
+
+def test_existence_comes_before_meaning(deployment):
+    client, key = deployment.client(), {"Idempotency-Key": "order-of-checks"}
     client.submit(MESSAGE, headers=key)
 
     assert client.submit(MESSAGE + b"more", tenant=NOBODY, headers=key).error == "tenant_not_found"

@@ -12,7 +12,7 @@ import pytest
 from rig.engines import Engines
 from tests.acceptance.client import Answer, Client, wait_until
 from tests.acceptance.console_client import COOKIE, FORM, Person, invite, token_in
-from tests.acceptance.house import House, Town, open_house, run_command
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.list_client import JSON, PREFIX, ListClient, modified
 
 FIELD = "X-Forwarded-For"
@@ -42,30 +42,34 @@ class Proxy(Client):
 
 
 @pytest.fixture(scope="module")
-def proxied(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def proxied(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """Return an abby that trusts the proxies of two networks; nothing is scanned here, so that it has no guard."""
     abby = {"trustedProxies": ["127.0.0.1/32", "10.0.0.0/24"]}
-    with open_house(engines, town, tmp_path_factory.mktemp("proxied"), abby=abby, start=False) as opened:
+    with run_deployment(
+        engines, deployment_template, tmp_path_factory.mktemp("proxied"), abby=abby, start=False
+    ) as opened:
         opened.product.abby.start()
         yield opened
 
 
 @pytest.fixture
-def proxy(proxied: House) -> Proxy:
+def proxy(proxied: Deployment) -> Proxy:
     return Proxy(proxied.product.url, proxied.product.ca, None)
 
 
-def make_key(house: House, network: str) -> str:
+def make_key(deployment: Deployment, network: str) -> str:
     words = ("--scope", "lists:read", "--scope", "lists:write", "--global", "--network", network)
-    made = run_command("keys", "create", "made", *words, "-o", "json", "--config", str(house.product.abby.folder))
+    made = run_command("keys", "create", "made", *words, "-o", "json", "--config", str(deployment.product.abby.folder))
     return str(json.loads(made)["key"])
 
 
-def get_lists(house: House, key: str, *headers: tuple[str, str], source: str = "127.0.0.1") -> int:
+def get_lists(deployment: Deployment, key: str, *headers: tuple[str, str], source: str = "127.0.0.1") -> int:
     """Make a call from an address of this machine, with each header in a line of its own; return its status."""
-    abby = house.product.abby
+    abby = deployment.product.abby
     connection = http.client.HTTPSConnection(
-        "127.0.0.1", abby.port, timeout=60, source_address=(source, 0), context=house.client().context
+        "127.0.0.1", abby.port, timeout=60, source_address=(source, 0), context=deployment.client().context
     )
     try:
         connection.putrequest("POST", f"{PREFIX}/getLists")
@@ -83,7 +87,9 @@ def get_lists(house: House, key: str, *headers: tuple[str, str], source: str = "
 
 
 @pytest.mark.contract("4 key networks")
-def test_a_key_is_good_from_its_networks_behind_the_proxy_and_from_nowhere_else(proxied: House, proxy: Proxy) -> None:
+def test_a_key_is_good_from_its_networks_behind_the_proxy_and_from_nowhere_else(
+    proxied: Deployment, proxy: Proxy
+) -> None:
     key = make_key(proxied, "192.0.2.0/24")
 
     def status(forwarded: str) -> int:
@@ -103,7 +109,7 @@ def test_a_key_is_good_from_its_networks_behind_the_proxy_and_from_nowhere_else(
 
 
 @pytest.mark.contract("4 key networks")
-def test_lines_are_read_together_and_only_from_a_proxy(proxied: House) -> None:
+def test_lines_are_read_together_and_only_from_a_proxy(proxied: Deployment) -> None:
     key, proxys = make_key(proxied, "192.0.2.0/24"), make_key(proxied, "127.0.0.1/32")
 
     assert get_lists(proxied, key, (FIELD, ATTACKER), (FIELD, OFFICE)) == 200
@@ -116,14 +122,14 @@ def test_lines_are_read_together_and_only_from_a_proxy(proxied: House) -> None:
 
 
 @pytest.mark.contract("4 key networks")
-def test_without_trusted_proxies_the_field_says_nothing(house: House) -> None:
-    key, ours = make_key(house, "192.0.2.0/24"), make_key(house, "127.0.0.1/32")
+def test_without_trusted_proxies_the_field_says_nothing(deployment: Deployment) -> None:
+    key, ours = make_key(deployment, "192.0.2.0/24"), make_key(deployment, "127.0.0.1/32")
 
-    assert get_lists(house, key, (FIELD, OFFICE)) == 401
-    assert get_lists(house, ours, (FIELD, OFFICE)) == 200
+    assert get_lists(deployment, key, (FIELD, OFFICE)) == 401
+    assert get_lists(deployment, ours, (FIELD, OFFICE)) == 200
 
 
-def test_the_audit_names_the_address_behind_the_proxy(proxied: House, proxy: Proxy, engines: Engines) -> None:
+def test_the_audit_names_the_address_behind_the_proxy(proxied: Deployment, proxy: Proxy, engines: Engines) -> None:
     lists = ListClient(proxy.speaking_for(f"1.1.1.1, {OFFICE}, {INNER}"), proxied.keys["all"])
 
     assert modified(lists.add("sender-block", "evil.example")) == 1
@@ -132,7 +138,7 @@ def test_the_audit_names_the_address_behind_the_proxy(proxied: House, proxy: Pro
     assert engines.postgresql.execute(query, proxied.database) == OFFICE
 
 
-def test_guesses_of_one_caller_slow_nobody_else_down(proxied: House, proxy: Proxy, engines: Engines) -> None:
+def test_guesses_of_one_caller_slow_nobody_else_down(proxied: Deployment, proxy: Proxy, engines: Engines) -> None:
     ada = invite(proxied, "ada", "analyst")
     ada.client, ada.cookie = proxy.speaking_for(OFFICE), None
 
@@ -153,7 +159,7 @@ def test_guesses_of_one_caller_slow_nobody_else_down(proxied: House, proxy: Prox
     assert engines.postgresql.execute(query, proxied.database) == "1"
 
 
-def test_whoever_opens_too_many_links_of_digests_keeps_nobody_else_from_theirs(proxied: House) -> None:
+def test_whoever_opens_too_many_links_of_digests_keeps_nobody_else_from_theirs(proxied: Deployment) -> None:
     client = proxied.client()
     with client.connection() as connection:
 
@@ -172,15 +178,15 @@ def test_whoever_opens_too_many_links_of_digests_keeps_nobody_else_from_theirs(p
 
 def test_neither_host_nor_scheme_is_taken_from_a_proxys_fields(proxy: Proxy) -> None:
     claims = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "http", "Forwarded": "host=evil.example"}
-    guest = Person(proxy.speaking_for("203.0.113.200"))
-    page = guest.get("/console/login", **claims)
+    anonymous = Person(proxy.speaking_for("203.0.113.200"))
+    page = anonymous.get("/console/login", **claims)
     assert "Secure" in page.headers["Set-Cookie"]
     assert b"evil.example" not in page.body
-    headers = {**claims, "Content-Type": FORM, "Cookie": f"{COOKIE}={guest.cookie}"}
+    headers = {**claims, "Content-Type": FORM, "Cookie": f"{COOKIE}={anonymous.cookie}"}
     data = urlencode({"csrf": token_in(page), "name": "eve", "password": "wrong horse battery"}).encode()
 
     def send(origin: str) -> int:
-        return guest.client.call("POST", "/console/login", headers={**headers, "Origin": origin}, data=data).status
+        return anonymous.client.call("POST", "/console/login", headers={**headers, "Origin": origin}, data=data).status
 
     assert send("https://evil.example") == 403
     assert send(proxy.url) == 401, "a form of ours, and a wrong password"

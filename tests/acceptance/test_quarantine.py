@@ -1,4 +1,4 @@
-"""The quarantine through the front door: held messages found, released, deleted and taken out, within one's scope."""
+"""The quarantine: held messages found, released, deleted and taken out, within one's scope."""
 
 import asyncio
 import json
@@ -18,25 +18,25 @@ from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault
 from mailwarden.serving.spool import Spooled
 from tests.acceptance.client import Answer, Client
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 from tests.integration.held_messages import RAW, finished
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-def keep(house, engines):
+def keep(deployment, engines):
     """Keep a message as a guard does; abby and this guard share a folder."""
 
     def keep_one(tenant: str = "acme", **changes: Any) -> str:
         async def work() -> UUID:
-            database = Database(engines.postgresql.url(house.database))
-            folder = house.product.abby.folder
+            database = Database(engines.postgresql.url(deployment.database))
+            folder = deployment.product.abby.folder
             key = read_ring(folder / "secrets" / "contents", "contents.key")
             writer = QuarantineWriter(
                 Vault(FilesystemStore(folder / "quarantine"), key), QuarantineStore(database), RetentionDays()
             )
-            uid = await writer.hold(finished(UUID(house.tenants[tenant]), **changes), Spooled.of(RAW))
+            uid = await writer.hold(finished(UUID(deployment.tenants[tenant]), **changes), Spooled.of(RAW))
             await database.close()
             return uid
 
@@ -46,8 +46,8 @@ def keep(house, engines):
 
 
 @pytest.fixture
-def releaser(house: House) -> Client:
-    return house.client("releaser")
+def releaser(deployment: Deployment) -> Client:
+    return deployment.client("releaser")
 
 
 def listed(client: Client, **query: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def release(client: Client, uid: str, **order: object) -> Answer:
 
 
 @pytest.mark.contract("3 quarantine")
-def test_a_held_message_is_found_shown_and_taken_out(releaser, keep, house):
+def test_a_held_message_is_found_shown_and_taken_out(releaser, keep, deployment):
     mark = uuid4().hex
     uid = keep(subject=f"about {mark}", recipients=("ann@acme.example", "bob@acme.example"))
     (found,) = listed(releaser, text=mark, verdict="spam", state="held", recipient="bob@acme.example")
@@ -69,7 +69,7 @@ def test_a_held_message_is_found_shown_and_taken_out(releaser, keep, house):
         "uid", "tenantUid", "ggrid", "verdict", "sender", "fromAddress", "fromName", "subject", "size", "receivedAt",
         "expiresAt", "kept", "recipients",
     }  # fmt: skip
-    assert (found["uid"], found["tenantUid"], found["kept"]) == (uid, house.tenants["acme"], True)
+    assert (found["uid"], found["tenantUid"], found["kept"]) == (uid, deployment.tenants["acme"], True)
     assert [each["state"] for each in found["recipients"]] == ["held", "held"]
     assert releaser.call("GET", f"/v1/quarantine/{uid}").json == found
 
@@ -114,10 +114,10 @@ def test_malware_is_not_released(releaser, keep):
 
 
 @pytest.mark.contract("3 quarantine walls")
-def test_what_is_of_another_tenant_is_like_nothing(releaser, keep, house):
+def test_what_is_of_another_tenant_is_like_nothing(releaser, keep, deployment):
     uid = keep("club", subject=(mark := uuid4().hex))
     assert listed(releaser, text=mark) == []
-    assert listed(releaser, tenantUid=house.tenants["club"]) == []
+    assert listed(releaser, tenantUid=deployment.tenants["club"]) == []
     for foreign in (uid, str(uuid4()), "nothing"):
         for answer in (
             releaser.call("GET", f"/v1/quarantine/{foreign}"),
@@ -129,26 +129,26 @@ def test_what_is_of_another_tenant_is_like_nothing(releaser, keep, house):
         ):
             assert (answer.status, answer.error) == (404, "message_not_found")
     assert releaser.call("GET", f"/v1/quarantine?after={uid}").status == 404
-    assert [each["uid"] for each in listed(house.client(), text=mark)] == [uid]
+    assert [each["uid"] for each in listed(deployment.client(), text=mark)] == [uid]
 
 
 @pytest.mark.contract("3 quarantine permission")
-def test_looking_and_doing_are_two_permissions(keep, house):
-    uid, looker = keep(), house.client("looker")
+def test_looking_and_doing_are_two_permissions(keep, deployment):
+    uid, looker = keep(), deployment.client("looker")
     assert looker.call("GET", f"/v1/quarantine/{uid}").status == 200
     for answer in (
         looker.call("GET", f"/v1/quarantine/{uid}/message"),
         looker.call("DELETE", f"/v1/quarantine/{uid}"),
         release(looker, uid),
-        house.client("acme").call("GET", "/v1/quarantine"),
-        house.client("plain").call("GET", "/v1/quarantine"),
+        deployment.client("acme").call("GET", "/v1/quarantine"),
+        deployment.client("plain").call("GET", "/v1/quarantine"),
     ):
         assert (answer.status, answer.error) == (403, "forbidden")
 
 
 @pytest.mark.contract("3 quarantine lists")
-def test_a_sender_is_allowed_with_a_release_and_blocked_with_a_deletion(releaser, keep, house):
-    lists = house.lists(tenant="acme")
+def test_a_sender_is_allowed_with_a_release_and_blocked_with_a_deletion(releaser, keep, deployment):
+    lists = deployment.lists(tenant="acme")
     sender = f"{uuid4().hex}@letters.example"
     assert release(releaser, keep(sender=sender), allow="address").status == 202
     assert sender in [each["entry"] for each in lists.entries("sender-allow")]
@@ -186,7 +186,7 @@ def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(r
 
 
 @pytest.mark.contract("5 not_releasable")
-def test_nobody_is_listed_where_nothing_is_left_to_release_or_to_delete(releaser, keep, house):
+def test_nobody_is_listed_where_nothing_is_left_to_release_or_to_delete(releaser, keep, deployment):
     sender = f"{uuid4().hex}@letters.example"
     uid = keep(sender=sender)
     assert release(releaser, uid, recipients=["eve@acme.example"], allow="address").error == "not_releasable"
@@ -197,6 +197,6 @@ def test_nobody_is_listed_where_nothing_is_left_to_release_or_to_delete(releaser
         releaser.call("DELETE", f"/v1/quarantine/{uid}?block=address"),
     ):
         assert (answer.status, answer.error) == (409, "not_releasable")
-    lists = house.lists(tenant="acme")
+    lists = deployment.lists(tenant="acme")
     for name in ("sender-allow", "sender-block"):
         assert sender not in [each["entry"] for each in lists.entries(name)]

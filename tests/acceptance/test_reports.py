@@ -1,4 +1,4 @@
-"""Reports: what callers say of messages, through the front door, and what a tenant's statistics come of it."""
+"""Reports: what callers say of messages, and what a tenant's statistics come of it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -56,15 +56,15 @@ class Reporter:
 
 
 @pytest.fixture
-def club(house) -> Iterator[Reporter]:
-    reporter = Reporter(house.client("club"), house.tenants["club"])
+def club(deployment) -> Iterator[Reporter]:
+    reporter = Reporter(deployment.client("club"), deployment.tenants["club"])
     yield reporter
     reporter.reset()
 
 
 @pytest.fixture
-def acme(house) -> Reporter:
-    return Reporter(house.client("acme"), house.tenants["acme"])
+def acme(deployment) -> Reporter:
+    return Reporter(deployment.client("acme"), deployment.tenants["acme"])
 
 
 @pytest.fixture
@@ -217,8 +217,8 @@ def test_an_empty_message_is_refused(club, scanned):
 
 @pytest.mark.contract("3 report permission")
 @pytest.mark.contract("5 forbidden")
-def test_reports_need_their_own_permission(house, club, scanned):
-    stranger = dataclasses.replace(club, client=house.client("reader"))
+def test_reports_need_their_own_permission(deployment, club, scanned):
+    stranger = dataclasses.replace(club, client=deployment.client("reader"))
     answers = [
         stranger.report(letter(17)),
         stranger.report_message(scanned[1]),
@@ -229,7 +229,7 @@ def test_reports_need_their_own_permission(house, club, scanned):
     ]
 
     assert {(answer.status, answer.error) for answer in answers} == {(403, "forbidden")}
-    allowed = dataclasses.replace(club, client=house.client("reporter"))
+    allowed = dataclasses.replace(club, client=deployment.client("reporter"))
     assert allowed.report(letter(17)).status == 202
 
 
@@ -257,19 +257,19 @@ def test_a_tenant_reaches_nothing_that_another_reported(club, acme, scanned):
 
 @pytest.mark.contract("5 tenant_not_found")
 @pytest.mark.contract("5 invalid_tenant_uid")
-def test_a_tenant_that_does_not_exist_is_told_to_a_token_that_may_see_all(house):
-    nowhere = Reporter(house.client("everything"), NOBODY)
+def test_a_tenant_that_does_not_exist_is_told_to_a_token_that_may_see_all(deployment):
+    nowhere = Reporter(deployment.client("everything"), NOBODY)
 
     assert (nowhere.report(letter(20)).status, nowhere.reset().error) == (404, "tenant_not_found")
     assert nowhere.call("GET", "/v1/learning", tenantUid="club").error == "invalid_tenant_uid"
 
 
 @pytest.mark.contract("4 audit")
-def test_who_reported_and_took_back_stands_in_the_audit(house, engines, club):
+def test_who_reported_and_took_back_stands_in_the_audit(deployment, engines, club):
     uid = club.report(letter(21)).json["uid"]
     club.take_back(uid)
 
     deeds = engines.postgresql.execute(
-        f"SELECT actor, action FROM audit WHERE details->>'uid' = '{uid}' ORDER BY number", house.database
+        f"SELECT actor, action FROM audit WHERE details->>'uid' = '{uid}' ORDER BY number", deployment.database
     )
     assert deeds.split() == ["token:club|learning.report", "token:club|learning.withdraw"]

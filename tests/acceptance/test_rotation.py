@@ -7,29 +7,29 @@ import pytest
 
 from mailwarden.crypto.keyring import read_ring
 from rig.engines import Engines
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_command, run_deployment
 from tests.acceptance.held import keep
-from tests.acceptance.house import House, Town, open_house, run_command
 from tests.integration.held_messages import RAW
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def rotated(engines: Engines, town: Town, tmp_path: Path) -> Iterator[House]:
-    with open_house(engines, town, tmp_path / "rotated") as opened:
+def rotated(engines: Engines, deployment_template: DeploymentTemplate, tmp_path: Path) -> Iterator[Deployment]:
+    with run_deployment(engines, deployment_template, tmp_path / "rotated") as opened:
         yield opened
 
 
-def secrets(house: House, *words: str) -> str:
-    return run_command("secrets", *words, "--config", str(house.product.abby.folder))
+def secrets(deployment: Deployment, *words: str) -> str:
+    return run_command("secrets", *words, "--config", str(deployment.product.abby.folder))
 
 
-def restart(house: House) -> None:
-    house.product.stop()
-    house.product.start()
+def restart(deployment: Deployment) -> None:
+    deployment.product.stop()
+    deployment.product.start()
 
 
-def test_held_messages_and_api_keys_outlast_rotations(rotated: House):
+def test_held_messages_and_api_keys_outlast_rotations(rotated: Deployment):
     folder = rotated.product.abby.folder
     contents = folder / "secrets" / "contents"
     first = keep(rotated)
@@ -58,6 +58,6 @@ def test_held_messages_and_api_keys_outlast_rotations(rotated: House):
     assert message_of(rotated, first) == (200, RAW)
 
 
-def message_of(house: House, uid: str) -> tuple[int, bytes]:
-    answer = house.client().call("GET", f"/v1/quarantine/{uid}/message")
+def message_of(deployment: Deployment, uid: str) -> tuple[int, bytes]:
+    answer = deployment.client().call("GET", f"/v1/quarantine/{uid}/message")
     return answer.status, answer.body

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rig.product import Service
-from tests.acceptance.house import guard_status
+from tests.acceptance.deployment import guard_status
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +24,9 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def test_guard_does_not_start_where_workers_cannot_be_sandboxed(house, tmp_path: Path):
+def test_guard_does_not_start_where_workers_cannot_be_sandboxed(deployment, tmp_path: Path):
     folder = tmp_path / "copy"
-    shutil.copytree(house.product.guards[0].folder, folder)
+    shutil.copytree(deployment.product.guards[0].folder, folder)
     launcher = tmp_path / "without_landlock.py"
     launcher.write_text(WITHOUT_LANDLOCK)
     command = [sys.executable, str(launcher), "-m", "mailwarden", "serve", "guard", "--config", str(folder)]
@@ -36,19 +36,19 @@ def test_guard_does_not_start_where_workers_cannot_be_sandboxed(house, tmp_path:
     assert "SystemCallFilter=@sandbox" in done.stderr, "what to do"
 
 
-def test_guard_shows_the_sandbox_of_its_workers(house):
-    layers = guard_status(house, 0)["workerSandbox"]
+def test_guard_shows_the_sandbox_of_its_workers(deployment):
+    layers = guard_status(deployment, 0)["workerSandbox"]
     assert layers[-1] == "seccomp"
     assert any(layer.startswith("landlock ") for layer in layers)
 
 
-def test_guard_shows_that_the_sandbox_is_disabled(yard):
-    guard = yard.product.guards[0]
+def test_guard_shows_that_the_sandbox_is_disabled(restartable):
+    guard = restartable.product.guards[0]
     guard.stop()
     guard.configure({"workers": {"sandbox": "disabled"}})
     guard.start()
     try:
-        assert guard_status(yard, 0)["workerSandbox"] == []
+        assert guard_status(restartable, 0)["workerSandbox"] == []
         assert '"worker_sandbox_disabled"' in _log(guard)
     finally:
         guard.stop()

@@ -1,10 +1,10 @@
-"""One sender per message, through the front door: an ambiguous sender is held, whatever lists allow."""
+"""One sender per message: an ambiguous sender is held, whatever lists allow."""
 
 import pytest
 
 from rig.samples import plain_message
 from tests.acceptance.client import envelope
-from tests.acceptance.house import wait_for_lists
+from tests.acceptance.deployment import wait_for_lists
 from tests.acceptance.list_client import modified
 from tests.acceptance.test_verdicts import FORM_PAGE, message
 
@@ -32,23 +32,23 @@ AMBIGUOUS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def entries(house):
-    lists = house.lists(tenant="club")
+def entries(deployment):
+    lists = deployment.lists(tenant="club")
     for name, texts in ENTRIES.items():
         assert modified(lists.add(name, *({"entry": text} for text in texts))) == len(texts)
-    wait_for_lists(house)
+    wait_for_lists(deployment)
     yield
     for name, texts in ENTRIES.items():
         lists.delete(name, *texts)
-    wait_for_lists(house)
+    wait_for_lists(deployment)
 
 
 @pytest.fixture
-def scan(client, house, engines):
+def scan(client, deployment, engines):
     def submit(raw, *, signed=True, **changes):
         record = envelope(**{"envelopeRecipients": ["bob@club.example"], **changes})
         whole = engines.dns.sign(raw, "pass.example") if signed else raw
-        return client.submit(whole, record, tenant=house.tenants["club"]).result
+        return client.submit(whole, record, tenant=deployment.tenants["club"]).result
 
     return submit
 
@@ -75,7 +75,7 @@ def test_no_list_lets_an_ambiguous_sender_through(scan, name, recipient):
 
 @pytest.mark.contract("8 One sender identity per message")
 @pytest.mark.parametrize("tenant", ["acme", "bank"])
-def test_an_ambiguous_sender_is_held_in_every_profile(client, house, tenant):
+def test_an_ambiguous_sender_is_held_in_every_profile(client, deployment, tenant):
     recipient = {"acme": "bob@company.example", "bank": "eve@bank.example"}[tenant]
     for change in AMBIGUOUS.values():
         assert client.submit(change(plain_message()), envelope(envelopeRecipients=[recipient])).outcome == (

@@ -8,7 +8,7 @@ import pytest
 from rig.ports import free_port
 from rig.product import Service
 from tests.acceptance.client import Client
-from tests.acceptance.house import open_house
+from tests.acceptance.deployment import run_deployment
 from tests.acceptance.list_client import ListClient
 
 LIMIT = 160
@@ -16,9 +16,11 @@ LIMIT = 160
 
 @pytest.mark.slow
 @pytest.mark.contract("4 rate limit")
-def test_two_abbys_together_accept_no_more_than_the_limit(engines, town, tmp_path):
-    with open_house(engines, town, tmp_path, abby={"listsRateLimit": LIMIT}, start=False) as house:
-        first = house.product.abby
+def test_two_abbys_together_accept_no_more_than_the_limit(engines, deployment_template, tmp_path):
+    with run_deployment(
+        engines, deployment_template, tmp_path, abby={"listsRateLimit": LIMIT}, start=False
+    ) as deployment:
+        first = deployment.product.abby
         folder = tmp_path / "second"
         shutil.copytree(first.folder, folder)
         port = free_port()
@@ -27,8 +29,8 @@ def test_two_abbys_together_accept_no_more_than_the_limit(engines, town, tmp_pat
         first.start()
         second.start()
         try:
-            there = Client(second.url, house.product.ca, house.tokens["everything"])
-            callers = [house.lists(), ListClient(there.using(None), house.keys["all"], None)]
+            there = Client(second.url, deployment.product.ca, deployment.tokens["everything"])
+            callers = [deployment.lists(), ListClient(there.using(None), deployment.keys["all"], None)]
             with ThreadPoolExecutor(8) as threads:
                 statuses = list(threads.map(lambda number: callers[number % 2].available().status, range(2 * LIMIT)))
         finally:

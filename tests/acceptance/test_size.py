@@ -60,7 +60,7 @@ def pieces(data: bytes):
 @pytest.mark.contract("3 size passes")
 @pytest.mark.contract("3 spool")
 @pytest.mark.parametrize("way", ["Content-Length", "chunked"])
-def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, house, way):
+def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, deployment, way):
     data = body(LIMIT)
 
     answer = client.call(
@@ -69,16 +69,16 @@ def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, house, 
 
     assert answer.status == 200, answer.body
     assert answer.result["decision"] != "undecided"
-    for service in house.product.services:
+    for service in deployment.product.services:
         assert not list((service.folder / "spool").iterdir())
 
 
 @pytest.mark.contract("3 spool")
 @pytest.mark.parametrize(("size", "spooled"), [(900_000, 0), (3_000_000, 1)])
 def test_a_body_over_a_mebibyte_goes_to_a_file_that_nobody_can_open_and_that_goes_with_its_caller(
-    client, house, size, spooled
+    client, deployment, size, spooled
 ):
-    abby = house.product.abby
+    abby = deployment.product.abby
     with client.connection() as connection:
         connection.putrequest("POST", SUBMIT)
         for name, value in {**client.authorization, "Content-Type": FORM, "Content-Length": str(LIMIT)}.items():

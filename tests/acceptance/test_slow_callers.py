@@ -8,8 +8,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.contract("5 request_timeout")
-def test_a_request_that_comes_too_slowly_is_answered_408(yard):
-    abby, client = yard.product.abby, yard.client()
+def test_a_request_that_comes_too_slowly_is_answered_408(restartable):
+    abby, client = restartable.product.abby, restartable.client()
     abby.configure({"bodyTimeout": 500, "headerTimeout": 500})
     abby.restart()
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", f"Authorization: Bearer {client.token}", f"Content-Type: {FORM}"]

@@ -12,26 +12,30 @@ import pytest
 
 from rig.samples import malware_message, spam_message
 from tests.acceptance.client import wait_until
+from tests.acceptance.deployment import run_command
 from tests.acceptance.held import age
-from tests.acceptance.house import run_command
-from tests.acceptance.post import send
-from tests.acceptance.post_office import Post, open_post_office
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.pausable_clamd import PausableClamd
+from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
+from tests.acceptance.smtp import send
 
 pytestmark = pytest.mark.slow
 TWO = ("ann@company.example", "bob@company.example")
 
 
 @pytest.fixture(scope="module")
-def post_office(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Post]:
-    with open_post_office(engines, town, tmp_path_factory.mktemp("held"), sluice) as opened:
+def running_mta(
+    engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd
+) -> Iterator[PostfixDeployment]:
+    with run_postfix_deployment(
+        engines, deployment_template, tmp_path_factory.mktemp("held"), pausable_clamd
+    ) as opened:
         yield opened
 
 
 @pytest.fixture
-def post(post_office: Post) -> Post:
-    post_office.settle()
-    return post_office
+def post(running_mta: PostfixDeployment) -> PostfixDeployment:
+    running_mta.settle()
+    return running_mta
 
 
 def spam(engines) -> tuple[str, bytes]:
@@ -41,138 +45,138 @@ def spam(engines) -> tuple[str, bytes]:
     return mark, engines.dns.sign(message, "pass.example")
 
 
-def held(post: Post, mark: str) -> dict[str, Any]:
-    found = post.house.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"]
+def held(mta: PostfixDeployment, mark: str) -> dict[str, Any]:
+    found = mta.deployment.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"]
     assert len(found) == 1, found
     return dict(found[0])
 
 
-def states(post: Post, uid: str) -> list[str]:
+def states(mta: PostfixDeployment, uid: str) -> list[str]:
     """Return what became of it for the recipients in the order of their names, for Postfix orders them, too."""
-    recipients = post.house.client().call("GET", f"/v1/quarantine/{uid}").json["recipients"]
+    recipients = mta.deployment.client().call("GET", f"/v1/quarantine/{uid}").json["recipients"]
     return [each["state"] for each in sorted(recipients, key=lambda each: str(each["address"]))]
 
 
-def release(post: Post, uid: str, **order: object) -> int:
+def release(mta: PostfixDeployment, uid: str, **order: object) -> int:
     path, body = f"/v1/quarantine/{uid}/release", json.dumps(order).encode()
     headers = {"Content-Type": "application/json"}
-    return post.house.client().call("POST", path, headers=headers, data=body).status
+    return mta.deployment.client().call("POST", path, headers=headers, data=body).status
 
 
 @pytest.mark.contract("6 smtp")
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_a_held_message_arrives_when_it_is_released_and_not_before(post: Post, engines, way):
+def test_a_held_message_arrives_when_it_is_released_and_not_before(mta: PostfixDeployment, engines, way):
     mark, message = spam(engines)
-    postfix = getattr(post, way)
+    postfix = getattr(mta, way)
     assert send(postfix.port, message, *TWO).startswith("250")
     assert wait_until(lambda: postfix.waiting() == 0)
-    assert post.sink.empty
+    assert mta.sink.empty
 
-    uid = held(post, mark)["uid"]
-    assert release(post, uid, recipients=[TWO[1]]) == 202
-    (first,) = post.sink.take()
+    uid = held(mta, mark)["uid"]
+    assert release(mta, uid, recipients=[TWO[1]]) == 202
+    (first,) = mta.sink.take()
     assert first.recipients == TWO[1:]
     assert set(first.below(message)) == {"Received"}, "as it came, but for the way it went"
-    assert wait_until(lambda: states(post, uid) == ["held", "released"])
+    assert wait_until(lambda: states(mta, uid) == ["held", "released"])
 
-    assert release(post, uid) == 202
-    (second,) = post.sink.take()
+    assert release(mta, uid) == 202
+    (second,) = mta.sink.take()
     assert second.recipients == TWO[:1]
-    assert wait_until(lambda: states(post, uid) == ["released", "released"])
-    assert wait_until(lambda: taught(post, mark) == ["released"]), "and it is learned from"
+    assert wait_until(lambda: states(mta, uid) == ["released", "released"])
+    assert wait_until(lambda: taught(mta, mark) == ["released"]), "and it is learned from"
 
 
-def taught(post: Post, mark: str) -> list[str]:
-    tenant = post.house.tenants["acme"]
-    reports = post.house.client().call("GET", f"/v1/reports?tenantUid={tenant}").json["reports"]
+def taught(mta: PostfixDeployment, mark: str) -> list[str]:
+    tenant = mta.deployment.tenants["acme"]
+    reports = mta.deployment.client().call("GET", f"/v1/reports?tenantUid={tenant}").json["reports"]
     return [each["kind"] for each in reports if mark in each["subject"]]
 
 
-def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_why(post: Post, engines):
+def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_why(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
-    assert send(post.before.port, message).startswith("250")
-    uid = held(post, mark)["uid"]
-    post.before.stop()
+    assert send(mta.before.port, message).startswith("250")
+    uid = held(mta, mark)["uid"]
+    mta.before.stop()
     try:
-        assert release(post, uid) == 202
-        assert wait_until(lambda: states(post, uid) == ["held"])
-        assert held(post, mark)["recipients"][0]["failure"].startswith("451 4.4.1")
+        assert release(mta, uid) == 202
+        assert wait_until(lambda: states(mta, uid) == ["held"])
+        assert held(mta, mark)["recipients"][0]["failure"].startswith("451 4.4.1")
     finally:
-        post.before.start()
-    assert release(post, uid) == 202
-    assert post.sink.take()[0].below(message)
+        mta.before.start()
+    assert release(mta, uid) == 202
+    assert mta.sink.take()[0].below(message)
 
 
-def test_what_is_held_outlasts_kill_9_of_guard(post: Post, engines):
+def test_what_is_held_outlasts_kill_9_of_guard(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
-    assert send(post.before.port, message).startswith("250")
-    guard = post.house.product.guards[0]
+    assert send(mta.before.port, message).startswith("250")
+    guard = mta.deployment.product.guards[0]
     guard.kill()
     guard.start()
-    assert release(post, held(post, mark)["uid"]) == 202
-    assert post.sink.take()[0].below(message)
+    assert release(mta, held(mta, mark)["uid"]) == 202
+    assert mta.sink.take()[0].below(message)
 
 
-def test_malware_stays(post: Post, engines):
+def test_malware_stays(mta: PostfixDeployment, engines):
     message = engines.dns.sign(malware_message(), "pass.example")
-    assert send(post.before.port, message).startswith("250")
-    found = post.house.client().call("GET", "/v1/quarantine?verdict=malware").json["messages"]
-    assert release(post, found[0]["uid"]) == 409
-    assert post.sink.empty
+    assert send(mta.before.port, message).startswith("250")
+    found = mta.deployment.client().call("GET", "/v1/quarantine?verdict=malware").json["messages"]
+    assert release(mta, found[0]["uid"]) == 409
+    assert mta.sink.empty
 
 
-def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(post: Post, engines):
+def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
-    vault = post.house.product.guards[0].folder / "quarantine"
+    vault = mta.deployment.product.guards[0].folder / "quarantine"
     aside = vault.rename(vault.with_name("aside"))
     vault.write_text("no folder")
     try:
-        reply = send(post.before.port, message)
+        reply = send(mta.before.port, message)
         assert reply.startswith("451 4.3.0"), reply
     finally:
         vault.unlink()
         aside.rename(vault)
-    assert post.house.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"] == []
-    assert send(post.before.port, message).startswith("250"), "and it is taken when it is there again"
-    assert held(post, mark)["kept"]
+    assert mta.deployment.client().call("GET", f"/v1/quarantine?text={mark}").json["messages"] == []
+    assert send(mta.before.port, message).startswith("250"), "and it is taken when it is there again"
+    assert held(mta, mark)["kept"]
 
 
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_a_release_that_meets_a_guard_again_goes_through_by_its_pass(post: Post, engines, way):
-    postfix = getattr(post, way)
-    guard = post.house.product.guards[("before", "after").index(way)]
+def test_a_release_that_meets_a_guard_again_goes_through_by_its_pass(mta: PostfixDeployment, engines, way):
+    postfix = getattr(mta, way)
+    guard = mta.deployment.product.guards[("before", "after").index(way)]
     guard.configure({"quarantine": {"releaseTo": f"127.0.0.1:{postfix.port}"}})
     guard.restart()
     try:
         mark, message = spam(engines)
         assert send(postfix.port, message, *TWO).startswith("250")
         assert wait_until(lambda: postfix.waiting() == 0)
-        uid = held(post, mark)["uid"]
-        assert release(post, uid) == 202
-        arrived = post.sink.take(2)
+        uid = held(mta, mark)["uid"]
+        assert release(mta, uid) == 202
+        arrived = mta.sink.take(2)
         assert sorted(each.recipients for each in arrived) == [(each,) for each in TWO], "each by a pass of their own"
         for each in arrived:
             assert set(each.below(message)) == {"Received"}, "the pass is taken out"
-        assert wait_until(lambda: states(post, uid) == ["released", "released"])
-        assert held(post, mark)["uid"] == uid, "and it is held no second time"
+        assert wait_until(lambda: states(mta, uid) == ["released", "released"])
+        assert held(mta, mark)["uid"] == uid, "and it is held no second time"
     finally:
         guard.configure({"quarantine": {"releaseTo": ""}})
         guard.restart()
 
 
 @pytest.mark.contract("3 quarantine digest")
-def test_a_digest_arrives_and_its_button_releases_the_message_to_one_recipient(post: Post, engines):
+def test_a_digest_arrives_and_its_button_releases_the_message_to_one_recipient(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
-    assert send(post.before.port, message, *TWO).startswith("250")
-    uid = held(post, mark)["uid"]
-    age(post.house, uid)  # so that the hour has passed since, whatever the time is
-    guard, folder = post.house.product.guards[0], str(post.house.product.abby.folder)
-    settings = {"sender": "quarantine@company.example", "link": post.house.product.url, "hour": 0}
+    assert send(mta.before.port, message, *TWO).startswith("250")
+    uid = held(mta, mark)["uid"]
+    age(mta.deployment, uid)  # so that the hour has passed since, whatever the time is
+    guard, folder = mta.deployment.product.guards[0], str(mta.deployment.product.abby.folder)
+    settings = {"sender": "quarantine@company.example", "link": mta.deployment.product.url, "hour": 0}
     run_command("quarantine", "digest", "acme", "--on", "--config", folder)
     guard.configure({"quarantine": {"digest": settings}})
     guard.restart()
     try:
-        told = {each.recipients: each for each in post.sink.take(2)}
+        told = {each.recipients: each for each in mta.sink.take(2)}
         assert sorted(told) == [TWO[:1], TWO[1:]]
         assert {each.sender for each in told.values()} <= {"", "<>"}
         digest = message_from_bytes(told[TWO[1:]].content)
@@ -180,20 +184,20 @@ def test_a_digest_arrives_and_its_button_releases_the_message_to_one_recipient(p
         plain: Any = digest.get_payload(0)
         text = base64.b64decode(plain.get_payload()).decode()
         assert mark in text
-        (path,) = re.findall(rf"{post.house.product.url}(/held/\S+)", text)
-        stranger = post.house.client().using(None)
+        (path,) = re.findall(rf"{mta.deployment.product.url}(/held/\S+)", text)
+        stranger = mta.deployment.client().using(None)
         for _ in range(2):  # as programs do that look into mail
             assert mark in stranger.call("GET", path).body.decode()
-        assert states(post, uid) == ["held", "held"]
-        assert post.sink.empty
+        assert states(mta, uid) == ["held", "held"]
+        assert mta.sink.empty
 
         assert "on its way" in stranger.call("POST", path).body.decode()
-        (arrived,) = post.sink.take()
+        (arrived,) = mta.sink.take()
         assert arrived.recipients == TWO[1:]
         assert set(arrived.below(message)) == {"Received"}
-        assert wait_until(lambda: states(post, uid) == ["held", "released"], 10.0)
+        assert wait_until(lambda: states(mta, uid) == ["held", "released"], 10.0)
         assert "released already" in stranger.call("POST", path).body.decode()
-        assert states(post, uid) == ["held", "released"]
-        assert taught(post, mark) == [], "one recipient's wish teaches the tenant nothing"
+        assert states(mta, uid) == ["held", "released"]
+        assert taught(mta, mark) == [], "one recipient's wish teaches the tenant nothing"
     finally:
         run_command("quarantine", "digest", "acme", "--off", "--config", folder)  # and nobody is told any more

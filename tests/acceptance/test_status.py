@@ -5,18 +5,18 @@ import time
 import pytest
 
 from tests.acceptance.client import STATUS, wait_until
-from tests.acceptance.house import in_processing, submitting
+from tests.acceptance.deployment import in_processing, submitting
 
 pytestmark = pytest.mark.slow
 AT_ONCE = 6.0  # on a busy machine, and still told from the ten seconds that it takes to get better
 
 
 @pytest.fixture
-def fresh(yard):
+def fresh(restartable):
     """Return the product with an abby that remembers no bad colour."""
-    yard.product.abby.restart()
-    assert wait_until(lambda: yard.client().colour() == "GREEN")
-    return yard
+    restartable.product.abby.restart()
+    assert wait_until(lambda: restartable.client().colour() == "GREEN")
+    return restartable
 
 
 @pytest.mark.spec("4 status")
@@ -35,15 +35,15 @@ def test_it_is_green_while_all_is_well_and_needs_no_body(fresh):
 @pytest.mark.contract("3 yellow")
 @pytest.mark.contract("3 red full")
 @pytest.mark.contract("3 worse at once")
-def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten_seconds(fresh, plain, sluice):
+def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten_seconds(fresh, plain, pausable_clamd):
     client, numbers = fresh.client(), range(2)
-    sluice.shut()
-    with submitting(fresh, plain, 7, sluice):
+    pausable_clamd.pause()
+    with submitting(fresh, plain, 7, pausable_clamd):
         assert wait_until(lambda: sum(in_processing(fresh, number) for number in numbers) == 7)
         assert client.colour() == "GREEN"
-        with submitting(fresh, plain, 1, sluice):
+        with submitting(fresh, plain, 1, pausable_clamd):
             assert wait_until(lambda: client.colour() == "YELLOW", AT_ONCE)
-            with submitting(fresh, plain, 2, sluice):
+            with submitting(fresh, plain, 2, pausable_clamd):
                 assert wait_until(lambda: client.colour() == "RED", AT_ONCE)
     assert wait_until(lambda: sum(in_processing(fresh, number) for number in numbers) == 0)
     ended = time.monotonic()
@@ -54,10 +54,10 @@ def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten
 
 
 @pytest.mark.contract("3 green")
-def test_an_engine_whose_every_turn_is_taken_is_busy_and_not_down(fresh, plain, sluice):
-    sluice.shut()
-    with submitting(fresh, plain, 7, sluice):
-        assert wait_until(lambda: sluice.waiting == 6), "three turns at each guard, and one message behind them"
+def test_an_engine_whose_every_turn_is_taken_is_busy_and_not_down(fresh, plain, pausable_clamd):
+    pausable_clamd.pause()
+    with submitting(fresh, plain, 7, pausable_clamd):
+        assert wait_until(lambda: pausable_clamd.waiting == 6), "three turns at each guard, and one message behind them"
         time.sleep(5.0)
         assert fresh.client().colour() == "GREEN"
 
@@ -85,8 +85,8 @@ def test_it_is_yellow_without_one_guard_and_red_without_all(fresh, plain):
 
 
 @pytest.mark.contract("3 red engine")
-def test_it_is_red_while_a_required_engine_is_down_everywhere(fresh, harmed_engines):
-    harmed_engines.clamd.kill()
+def test_it_is_red_while_a_required_engine_is_down_everywhere(fresh, stoppable_engines):
+    stoppable_engines.clamd.kill()
 
     assert wait_until(lambda: fresh.client().colour() == "RED", AT_ONCE)
 
@@ -94,9 +94,9 @@ def test_it_is_red_while_a_required_engine_is_down_everywhere(fresh, harmed_engi
 @pytest.mark.contract("3 yellow database")
 @pytest.mark.contract("6 database down")
 @pytest.mark.contract("5 storage_unavailable")
-def test_it_is_yellow_while_the_database_is_away_and_scans_go_on(fresh, harmed_engines, plain):
+def test_it_is_yellow_while_the_database_is_away_and_scans_go_on(fresh, stoppable_engines, plain):
     client = fresh.client()
-    harmed_engines.postgresql.kill()
+    stoppable_engines.postgresql.kill()
 
     assert wait_until(lambda: client.colour() == "YELLOW", AT_ONCE)
     answer = client.submit(plain, tenant=fresh.tenants["acme"])
@@ -108,5 +108,5 @@ def test_it_is_yellow_while_the_database_is_away_and_scans_go_on(fresh, harmed_e
         assert (needs_the_database.status, needs_the_database.error) == (503, "storage_unavailable")
         assert int(needs_the_database.headers["Retry-After"]) >= 1
 
-    harmed_engines.postgresql.start()
+    stoppable_engines.postgresql.start()
     assert wait_until(lambda: client.explain(answer.result["ggrid"]).status == 200), "history is written later"

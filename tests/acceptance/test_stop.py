@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.acceptance.client import STATUS, wait_until
-from tests.acceptance.house import in_processing, submitting
+from tests.acceptance.deployment import in_processing, submitting
 
 pytestmark = pytest.mark.slow
 
@@ -18,14 +18,14 @@ RELOADED = b'"event":"certificate reloaded"'
 
 @pytest.mark.contract("6 stop")
 @pytest.mark.contract("5 shutting_down")
-def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(yard, plain, sluice):
-    client, abby = yard.client(), yard.product.abby
+def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(restartable, plain, pausable_clamd):
+    client, abby = restartable.client(), restartable.product.abby
     said = abby.log.read_bytes().count(STOPPING)
-    sluice.shut()
+    pausable_clamd.pause()
     with client.connection() as connection:
         assert client.call_over(connection, "POST", STATUS).status == 200
-        with submitting(yard, plain, 2, sluice) as calls:
-            assert wait_until(lambda: in_processing(yard, 0) + in_processing(yard, 1) == 2)
+        with submitting(restartable, plain, 2, pausable_clamd) as calls:
+            assert wait_until(lambda: in_processing(restartable, 0) + in_processing(restartable, 1) == 2)
             os.kill(abby.pid, signal.SIGTERM)
             assert wait_until(lambda: abby.log.read_bytes().count(STOPPING) > said)
 
@@ -40,16 +40,16 @@ def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(yard, plain, 
 
 
 @pytest.mark.contract("6 stop")
-def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
-    guard, other = yard.product.guards
+def test_guard_finishes_what_it_has_and_ends_well(restartable, plain, pausable_clamd):
+    guard, other = restartable.product.guards
     other.stop()
     said = guard.log.read_bytes().count(STOPPING)
-    sluice.shut()
-    with submitting(yard, plain, 2, sluice) as calls:
-        assert wait_until(lambda: in_processing(yard, 0) == 2)
+    pausable_clamd.pause()
+    with submitting(restartable, plain, 2, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(restartable, 0) == 2)
         os.kill(guard.pid, signal.SIGTERM)
         assert wait_until(lambda: guard.log.read_bytes().count(STOPPING) > said)
-        refused = yard.client().submit(plain)
+        refused = restartable.client().submit(plain)
         assert refused.status in (502, 503)
 
     results = [call.result().result for call in calls]
@@ -59,12 +59,12 @@ def test_guard_finishes_what_it_has_and_ends_well(yard, plain, sluice):
     for line in guard.log.read_text("utf-8").splitlines():
         json.loads(line)
     for result in results:
-        assert yard.client().explain(result["ggrid"]).status == 200, "history was written before the end"
+        assert restartable.client().explain(result["ggrid"]).status == 200, "history was written before the end"
 
 
-def test_a_hangup_reloads_the_certificate_and_ends_nothing(yard, plain):
-    for service in yard.product.services:
+def test_a_hangup_reloads_the_certificate_and_ends_nothing(restartable, plain):
+    for service in restartable.product.services:
         os.kill(service.pid, signal.SIGHUP)
         assert wait_until(lambda service=service: RELOADED in service.log.read_bytes() or not service.running)
         assert service.running, f"{service.name} has ended"
-    assert yard.client().submit(plain).outcome == ("clean", "deliver")
+    assert restartable.client().submit(plain).outcome == ("clean", "deliver")

@@ -14,10 +14,10 @@ def recipients(*addresses: str) -> dict[str, object]:
 
 
 @pytest.mark.spec("2 tenantUid")
-def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
-    result = client.submit(MESSAGE, recipients("bob@company.example"), tenant=house.tenants["club"]).result
+def test_a_named_tenant_is_taken_whatever_the_recipients(client, deployment):
+    result = client.submit(MESSAGE, recipients("bob@company.example"), tenant=deployment.tenants["club"]).result
 
-    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants["club"]
+    assert client.explained(result["ggrid"])["tenantUid"] == deployment.tenants["club"]
     assert "policy.default-tenant" not in result["tags"]
 
 
@@ -31,10 +31,10 @@ def test_a_named_tenant_is_taken_whatever_the_recipients(client, house):
         (["<bob@company.example>", " eve@company.example."], "acme"),
     ],
 )
-def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, house, addresses, tenant):
+def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, deployment, addresses, tenant):
     result = client.submit(MESSAGE, recipients(*addresses)).result
 
-    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants[tenant]
+    assert client.explained(result["ggrid"])["tenantUid"] == deployment.tenants[tenant]
     assert "policy.default-tenant" not in result["tags"]
 
 
@@ -47,10 +47,10 @@ def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, ho
         pytest.param(["postmaster"], id="no domain"),
     ],
 )
-def test_recipients_of_no_tenant_are_the_default_tenants_and_the_tag_says_so(client, house, addresses):
+def test_recipients_of_no_tenant_are_the_default_tenants_and_the_tag_says_so(client, deployment, addresses):
     result = client.submit(MESSAGE, recipients(*addresses)).result
 
-    assert client.explained(result["ggrid"])["tenantUid"] == house.tenants["default"]
+    assert client.explained(result["ggrid"])["tenantUid"] == deployment.tenants["default"]
     assert "policy.default-tenant" in result["tags"]
 
 
@@ -62,10 +62,10 @@ def test_an_unknown_tenant_is_told_to_a_token_that_may_see_all(client):
 
 
 @pytest.mark.contract("5 tenant_forbidden")
-def test_a_restricted_token_cannot_tell_a_foreign_tenant_from_one_that_does_not_exist(house):
-    client = house.client("acme")
+def test_a_restricted_token_cannot_tell_a_foreign_tenant_from_one_that_does_not_exist(deployment):
+    client = deployment.client("acme")
 
-    foreign = client.submit(MESSAGE, tenant=house.tenants["club"])
+    foreign = client.submit(MESSAGE, tenant=deployment.tenants["club"])
     unknown = client.submit(MESSAGE, tenant=NOBODY)
 
     assert (foreign.status, foreign.error) == (403, "tenant_forbidden")
@@ -75,24 +75,26 @@ def test_a_restricted_token_cannot_tell_a_foreign_tenant_from_one_that_does_not_
 
 @pytest.mark.contract("5 tenant_forbidden")
 @pytest.mark.parametrize("address", ["ann@club.example", "bob@elsewhere.example"])
-def test_a_restricted_token_does_not_get_around_it_by_naming_no_tenant(house, address):
-    answer = house.client("acme").submit(MESSAGE, recipients(address))
+def test_a_restricted_token_does_not_get_around_it_by_naming_no_tenant(deployment, address):
+    answer = deployment.client("acme").submit(MESSAGE, recipients(address))
 
     assert (answer.status, answer.error) == (403, "tenant_forbidden")
 
 
 @pytest.mark.contract("3 tenant permission")
-def test_a_restricted_token_may_use_its_own_tenant_named_or_by_domain(house):
-    client = house.client("acme")
+def test_a_restricted_token_may_use_its_own_tenant_named_or_by_domain(deployment):
+    client = deployment.client("acme")
 
-    assert client.submit(MESSAGE, tenant=house.tenants["acme"]).status == 200
+    assert client.submit(MESSAGE, tenant=deployment.tenants["acme"]).status == 200
     assert client.submit(MESSAGE, recipients("bob@company.example")).status == 200
 
 
 @pytest.mark.contract("3 tenant permission")
-def test_a_token_may_be_given_several_tenants_and_no_other(house):
-    client = house.client("both")
+def test_a_token_may_be_given_several_tenants_and_no_other(deployment):
+    client = deployment.client("both")
 
-    statuses = {name: client.submit(MESSAGE, tenant=house.tenants[name]).status for name in ("acme", "club", "bank")}
+    statuses = {
+        name: client.submit(MESSAGE, tenant=deployment.tenants[name]).status for name in ("acme", "club", "bank")
+    }
 
     assert statuses == {"acme": 200, "club": 200, "bank": 403}

@@ -39,54 +39,54 @@ def allowed(client: Client) -> set[str]:
         ("everything", {"submit", "read", "status", "metrics"}),
     ],
 )
-def test_a_token_may_do_exactly_what_its_permissions_say(house, token, expected):
-    assert allowed(house.client(token)) == expected
+def test_a_token_may_do_exactly_what_its_permissions_say(deployment, token, expected):
+    assert allowed(deployment.client(token)) == expected
 
 
 @pytest.mark.spec("5 bearer")
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_scheme_is_read_in_any_case(house, scheme):
-    client = house.client().using(None)
+def test_the_scheme_is_read_in_any_case(deployment, scheme):
+    client = deployment.client().using(None)
 
-    answer = client.call("POST", STATUS, headers={"Authorization": f"{scheme} {house.tokens['everything']}"})
+    answer = client.call("POST", STATUS, headers={"Authorization": f"{scheme} {deployment.tokens['everything']}"})
 
     assert answer.status == 200
 
 
 @pytest.mark.contract("5 invalid_credentials")
-def test_a_token_that_is_almost_right_is_wrong(house):
-    token = house.tokens["everything"]
+def test_a_token_that_is_almost_right_is_wrong(deployment):
+    token = deployment.tokens["everything"]
 
     for almost in (token[:-1], token + "0", token.upper(), "sha256:" + token, token[::-1]):
-        assert house.client().using(almost).call("POST", STATUS).error == "invalid_credentials"
+        assert deployment.client().using(almost).call("POST", STATUS).error == "invalid_credentials"
 
 
 @pytest.mark.contract("5 invalid_credentials")
-def test_the_digest_of_a_token_is_no_token(house):
-    digest = hashlib.sha256(house.tokens["everything"].encode()).hexdigest()
+def test_the_digest_of_a_token_is_no_token(deployment):
+    digest = hashlib.sha256(deployment.tokens["everything"].encode()).hexdigest()
 
-    assert house.client().using(digest).call("POST", STATUS).error == "invalid_credentials"
+    assert deployment.client().using(digest).call("POST", STATUS).error == "invalid_credentials"
 
 
 @pytest.mark.spec("5 keys")
 @pytest.mark.contract("5 invalid_credentials")
-def test_an_api_key_does_not_apply_even_where_it_is_a_token(house):
-    client = house.client().using(None)
+def test_an_api_key_does_not_apply_even_where_it_is_a_token(deployment):
+    client = deployment.client().using(None)
 
-    answer = client.call("POST", STATUS, headers={"Authorization": f"apikey {house.tokens['everything']}"})
+    answer = client.call("POST", STATUS, headers={"Authorization": f"apikey {deployment.tokens['everything']}"})
 
     assert (answer.status, answer.error) == (401, "invalid_credentials")
 
 
 @pytest.mark.contract("3 token secrecy")
-def test_no_token_stands_in_an_answer_or_in_a_log(house):
-    for token in house.tokens.values():
-        answer = house.client().using(token).call("POST", SUBMIT)
+def test_no_token_stands_in_an_answer_or_in_a_log(deployment):
+    for token in deployment.tokens.values():
+        answer = deployment.client().using(token).call("POST", SUBMIT)
         assert token.encode() not in answer.body
     unknown = "f00d" * 16
-    house.client().using(unknown).call("POST", STATUS)
+    deployment.client().using(unknown).call("POST", STATUS)
 
-    for service in house.product.services:
+    for service in deployment.product.services:
         text = service.log.read_text("utf-8")
         assert unknown not in text
-        assert not [name for name, token in house.tokens.items() if token in text]
+        assert not [name for name, token in deployment.tokens.items() if token in text]

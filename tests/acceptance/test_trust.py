@@ -17,7 +17,7 @@ from mailwarden.serving.tls import ABBY_NAME
 from rig.certificates import sign
 from rig.engines import Engines
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import House, Town, open_house
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 
 pytestmark = pytest.mark.slow
 
@@ -33,27 +33,31 @@ PATHS = (
 
 
 @pytest.fixture(scope="module")
-def built(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with open_house(engines, town, tmp_path_factory.mktemp("trust")) as opened:
+def built(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("trust")) as opened:
         yield opened
 
 
 @pytest.fixture
-def trusting(built: House) -> House:
+def trusting(built: Deployment) -> Deployment:
     built.product.start()
     return built
 
 
-def tls_of(house: House) -> Path:
-    return house.product.abby.folder / "tls"
+def tls_of(deployment: Deployment) -> Path:
+    return deployment.product.abby.folder / "tls"
 
 
-def ask(house: House, certificate: tuple[str, str] | None, method: str, path: str) -> tuple[int, bytes]:
+def ask(deployment: Deployment, certificate: tuple[str, str] | None, method: str, path: str) -> tuple[int, bytes]:
     """Ask guard on its own port with this certificate."""
-    context = ssl.create_default_context(cafile=tls_of(house) / "ca.crt")
+    context = ssl.create_default_context(cafile=tls_of(deployment) / "ca.crt")
     if certificate is not None:
         context.load_cert_chain(*certificate)
-    connection = http.client.HTTPSConnection("127.0.0.1", house.product.guards[0].port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", deployment.product.guards[0].port, timeout=20, context=context
+    )
     try:
         connection.request(method, path, body=b"x" * 10 if method == "POST" else None)
         answer = connection.getresponse()
@@ -65,7 +69,7 @@ def ask(house: House, certificate: tuple[str, str] | None, method: str, path: st
 @pytest.mark.parametrize(
     ("names", "common"), [(["soar.example"], "abby"), ([], ABBY_NAME), (["*.mailwarden.internal"], ABBY_NAME)]
 )
-def test_guard_rejects_other_names_of_its_authority(trusting: House, tmp_path: Path, names, common):
+def test_guard_rejects_other_names_of_its_authority(trusting: Deployment, tmp_path: Path, names, common):
     certificate = sign(tls_of(trusting), tmp_path / "other", names, common=common)
     for method, path in PATHS:
         status, body = ask(trusting, certificate, method, path)
@@ -74,7 +78,7 @@ def test_guard_rejects_other_names_of_its_authority(trusting: House, tmp_path: P
     assert "client certificate rejected" in trusting.product.guards[0].log.read_text("utf-8")
 
 
-def test_guard_rejects_its_own_certificate_and_none_at_all(trusting: House, tmp_path: Path):
+def test_guard_rejects_its_own_certificate_and_none_at_all(trusting: Deployment, tmp_path: Path):
     own = (str(tls_of(trusting) / "guard.crt"), str(tls_of(trusting) / "guard.key"))
     make_certificates(tmp_path, ["localhost"])
     foreign = (str(tmp_path / "abby.crt"), str(tmp_path / "abby.key"))
@@ -83,13 +87,13 @@ def test_guard_rejects_its_own_certificate_and_none_at_all(trusting: House, tmp_
             ask(trusting, certificate, "GET", "/healthz")
 
 
-def test_a_configured_name_is_admitted_everywhere(trusting: House, tmp_path: Path):
+def test_a_configured_name_is_admitted_everywhere(trusting: Deployment, tmp_path: Path):
     certificate = sign(tls_of(trusting), tmp_path / "abby", [ABBY_NAME.upper()])
     assert ask(trusting, certificate, "GET", "/healthz")[0] == 200
     assert ask(trusting, certificate, "GET", "/metrics")[0] == 200
 
 
-def test_abby_and_the_doctor_name_the_rejection(trusting: House, plain: bytes):
+def test_abby_and_the_doctor_name_the_rejection(trusting: Deployment, plain: bytes):
     guard, abby = trusting.product.guards[0], trusting.product.abby
     own = (str(tls_of(trusting) / "abby.crt"), str(tls_of(trusting) / "abby.key"))
     guard.configure({"tls": {"clientNames": ["soar.example"]}})
@@ -110,7 +114,7 @@ def test_abby_and_the_doctor_name_the_rejection(trusting: House, plain: bytes):
     assert wait_until(lambda: trusting.client().submit(plain).status == 200)
 
 
-def test_the_public_certificate_is_another_and_is_reloaded(trusting: House, plain: bytes, tmp_path: Path):
+def test_the_public_certificate_is_another_and_is_reloaded(trusting: Deployment, plain: bytes, tmp_path: Path):
     """abby shows callers the public certificate, guards the internal one, and takes up a renewed one at SIGHUP."""
     abby, public = trusting.product.abby, tmp_path / "public"
     make_certificates(public, ["mail.example"])
@@ -144,7 +148,7 @@ def test_the_public_certificate_is_another_and_is_reloaded(trusting: House, plai
 
 
 @pytest.mark.parametrize("seconds", [31_536_000, 0])
-def test_every_answer_of_abby_says_https_alone(trusting: House, seconds: int):
+def test_every_answer_of_abby_says_https_alone(trusting: Deployment, seconds: int):
     abby = trusting.product.abby
     if seconds == 0:
         abby.configure({"hstsMaxAge": 0})
@@ -166,19 +170,19 @@ def test_every_answer_of_abby_says_https_alone(trusting: House, seconds: int):
     assert b"strict-transport-security" in raw_answer(trusting, b"no request\r\n\r\n").lower()
 
 
-def raw_answer(house: House, sent: bytes) -> bytes:
-    context = ssl.create_default_context(cafile=tls_of(house) / "ca.crt")
+def raw_answer(deployment: Deployment, sent: bytes) -> bytes:
+    context = ssl.create_default_context(cafile=tls_of(deployment) / "ca.crt")
     with (
-        socket.create_connection(("127.0.0.1", house.product.abby.port), timeout=20) as connection,
+        socket.create_connection(("127.0.0.1", deployment.product.abby.port), timeout=20) as connection,
         context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
     ):
         secured.sendall(sent)
         return b"".join(iter(lambda: secured.recv(65_536), b""))
 
 
-def status_of(house: House, certificate: tuple[str, str]) -> int:
+def status_of(deployment: Deployment, certificate: tuple[str, str]) -> int:
     try:
-        return ask(house, certificate, "GET", "/healthz")[0]
+        return ask(deployment, certificate, "GET", "/healthz")[0]
     except OSError:
         return 0
 

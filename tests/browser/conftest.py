@@ -11,32 +11,34 @@ from mailwarden.model.outcome import Verdict
 from rig.engines import Engines
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import ENVELOPE, wait_until
-from tests.acceptance.console_guest import sign_in
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.held import finish_releases, keep
-from tests.acceptance.house import House, Town, open_house
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 CHROMIUM = "/usr/bin/chromium"
 SCREENSHOTS = Path(os.environ.get("MAILWARDEN_SCREENSHOTS", "run/screenshots"))
 
 
 @pytest.fixture(scope="session")
-def stage(engines: Engines, town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def deployment(
+    engines: Engines, deployment_template: DeploymentTemplate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
     """Return a product that nobody but the browser tests changes."""
-    with open_house(engines, town, tmp_path_factory.mktemp("stage")) as opened:
+    with run_deployment(engines, deployment_template, tmp_path_factory.mktemp("deployment")) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
-def scanned(engines: Engines, stage: House) -> dict[str, str]:
+def scanned(engines: Engines, deployment: Deployment) -> dict[str, str]:
     """Return the ggrid of a message of each kind that the product has scanned, for one tenant."""
     envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
     made = {"clean": plain_message(), "spam": spam_message(), "malware": malware_message(), "long": long_message()}
     found = {}
     for name, message in made.items():
-        answer = stage.client().submit(engines.dns.sign(message, "pass.example"), {"borderMtaData": envelope})
+        answer = deployment.client().submit(engines.dns.sign(message, "pass.example"), {"borderMtaData": envelope})
         found[name] = str(answer.result["ggrid"])
-    client = stage.client()
+    client = deployment.client()
     assert wait_until(lambda: all(client.explain(ggrid).status == 200 for ggrid in found.values()), pause=0.1)
     return found
 
@@ -47,16 +49,16 @@ def long_message() -> bytes:
 
 
 @pytest.fixture(scope="session")
-def taught(stage: House, scanned: dict[str, str]) -> dict[str, str]:
+def reported(deployment: Deployment, scanned: dict[str, str]) -> dict[str, str]:
     """Have people say something of messages, and give a rule another weight, for the tenant of those messages."""
-    analyst, root = sign_in(stage, "analyst"), sign_in(stage, "deployment-administrator")
-    path = f"/console/tenants/{stage.tenants['acme']}/weights"
+    analyst, root = sign_in(deployment, "analyst"), sign_in(deployment, "deployment-administrator")
+    path = f"/console/tenants/{deployment.tenants['acme']}/weights"
     for rule, weight in (("html.link-mismatch", "10"), ("html.credential-form", "0")):
         root.post(path, {"rule": rule, "weight": weight})
     for number in range(30):
         kind = ("fine", "fine", "spam", "phishing")[number % 4]
         message = plain_message().replace(b"Minutes", f"Minutes {number}".encode(), 1)
-        fields = {"tenant": stage.tenants["acme"], "kind": kind}
+        fields = {"tenant": deployment.tenants["acme"], "kind": kind}
         files = {"message": ("m.eml", message, "message/rfc822")}
         assert analyst.post("/console/learning/report", fields, files=files).status_code == 303
     for name, kind in (("malware", "phishing"), ("clean", "fine"), ("spam", "spam")):
@@ -66,14 +68,14 @@ def taught(stage: House, scanned: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def held(stage: House) -> dict[str, str]:
+def held(deployment: Deployment) -> dict[str, str]:
     """Return the uid of a message of each kind that is held, in every state that one can be in."""
-    root = sign_in(stage, "deployment-administrator")
+    root = sign_in(deployment, "deployment-administrator")
     two = ("ann@company.example", "bob@company.example")
     made = {
-        "held-deleted": keep(stage, subject="Final notice", sentence="It is spam: its text is known as spam."),
+        "held-deleted": keep(deployment, subject="Final notice", sentence="It is spam: its text is known as spam."),
         "held-refused": keep(
-            stage,
+            deployment,
             subject="Your parcel is waiting",
             sender="parcels@letters.example",
             name="Parcel Service",
@@ -81,14 +83,14 @@ def held(stage: House) -> dict[str, str]:
             sentence="It is phishing: a link shows another address than the one it leads to.",
             verdict=Verdict.PHISHING,
         ),
-        "held-released": keep(stage, "club", subject="Minutes", recipients=("eve@club.example",)),
+        "held-released": keep(deployment, "club", subject="Minutes", recipients=("eve@club.example",)),
     }
     root.post(f"/console/quarantine/{made['held-released']}/release")
     root.post(f"/console/quarantine/{made['held-refused']}/release", {"some": "1", "to": two[0]})
-    finish_releases(stage, {two[0]: "550 5.1.1 No such mailbox here"})
+    finish_releases(deployment, {two[0]: "550 5.1.1 No such mailbox here"})
     root.post(f"/console/quarantine/{made['held-deleted']}/delete", {"sure": "1"})
     made["held-malware"] = keep(
-        stage,
+        deployment,
         subject="Invoice 4711 for the services that were rendered in the third quarter, with all its annexes",
         sentence="It is malware: the file invoice.exe is Win.Test.EICAR.",
         recipients=two[1:],
@@ -96,7 +98,7 @@ def held(stage: House) -> dict[str, str]:
         raw=malware_message(),
     )
     made["held"] = keep(
-        stage,
+        deployment,
         subject="Your invoice is overdue",
         sender="billing@letters.example",
         name="Billing department",
@@ -104,7 +106,7 @@ def held(stage: House) -> dict[str, str]:
         recipients=(*two, "carol@company.example"),
         raw=plain_message("billing@letters.example", "Your invoice is overdue"),
     )
-    made["message-held"] = str(stage.client().call("GET", f"/v1/quarantine/{made['held']}").json["ggrid"])
+    made["message-held"] = str(deployment.client().call("GET", f"/v1/quarantine/{made['held']}").json["ggrid"])
     return made
 
 
@@ -118,15 +120,15 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visitor(stage: House, chromium: Browser) -> Iterator[Callable[..., Visitor]]:
+def open_window(deployment: Deployment, chromium: Browser) -> Iterator[Callable[..., Window]]:
     """Return what opens a browser window of its own; whatever it reported against us fails the test."""
-    visitors: list[Visitor] = []
+    windows: list[Window] = []
 
-    def open_window(*, width: int = 1280, dark: bool = False) -> Visitor:
-        visitors.append(Visitor(chromium, stage.product.url, SCREENSHOTS, width=width, dark=dark))
-        return visitors[-1]
+    def open_window(*, width: int = 1280, dark: bool = False) -> Window:
+        windows.append(Window(chromium, deployment.product.url, SCREENSHOTS, width=width, dark=dark))
+        return windows[-1]
 
     yield open_window
-    for each in visitors:
+    for each in windows:
         each.close()
-    assert [problem for each in visitors for problem in each.problems] == []
+    assert [problem for each in windows for problem in each.problems] == []

@@ -1,6 +1,6 @@
 """Five hundred strings that try to become more than text: markup, attributes, scripts, templates, encodings.
 
-Whatever of them came to life would call `hit`, which the visitor's page counts.
+A string that runs as code calls `hit`, which the window counts.
 """
 
 from itertools import product

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from mailwarden.access.sessions import COOKIE
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.test_console_message import phishing
 from tests.browser.hostile import hostile_strings
 from tests.browser.screens import LOOKS
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 MESSAGE = phishing()
 
@@ -18,10 +18,10 @@ MESSAGE = phishing()
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_a_message_is_analyzed_shown_and_previewed(
-    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+    deployment: Deployment, open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
-    window = visitor(width=width, dark=dark)
-    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
     page = window.open("/console/analyze")
     page.set_input_files("#message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": MESSAGE})
     page.wait_for_function("document.querySelector('#sender').value === 'service@pass.example'")
@@ -50,7 +50,7 @@ def test_a_message_is_analyzed_shown_and_previewed(
     assert barriers == []
 
 
-def looked_at(window: Visitor, name: str) -> list[str]:
+def looked_at(window: Window, name: str) -> list[str]:
     """Keep a picture and return what stands in somebody's way."""
     if window.page.locator("iframe").count():
         window.page.locator("iframe").scroll_into_view_if_needed()  # what was never seen is not painted
@@ -62,9 +62,9 @@ def looked_at(window: Visitor, name: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_message_is_analyzed_by_keyboard_alone(stage: House, visitor: Callable[..., Visitor]) -> None:
-    window = visitor()
-    window.carry(COOKIE, sign_in(stage, "analyst").cookie)
+def test_a_message_is_analyzed_by_keyboard_alone(deployment: Deployment, open_window: Callable[..., Window]) -> None:
+    window = open_window()
+    window.carry(COOKIE, sign_in(deployment, "analyst").cookie)
     page = window.open("/console/analyze")
     page.focus("#text")
     page.keyboard.insert_text("From: alice@pass.example\nTo: bob@company.example\nSubject: keys\n\nhello\n")
@@ -77,9 +77,11 @@ def test_a_message_is_analyzed_by_keyboard_alone(stage: House, visitor: Callable
 
 
 @pytest.mark.slow
-def test_hostile_strings_come_to_nothing_on_an_analysis(stage: House, visitor: Callable[..., Visitor]) -> None:
-    window = visitor()
-    window.carry(COOKIE, sign_in(stage, "analyst").cookie)
+def test_hostile_strings_come_to_nothing_on_an_analysis(
+    deployment: Deployment, open_window: Callable[..., Window]
+) -> None:
+    window = open_window()
+    window.carry(COOKIE, sign_in(deployment, "analyst").cookie)
     strings = hostile_strings()
     for start in range(0, len(strings), 50):
         batch = strings[start : start + 50]

@@ -17,12 +17,12 @@ import pytest
 
 from mailwarden.access.sessions import COOKIE
 from tests.acceptance.client import wait_until
-from tests.acceptance.console_guest import ConsoleGuest, sign_in
+from tests.acceptance.console_session import ConsoleSession, sign_in
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import keep
-from tests.acceptance.house import House
 from tests.browser.hostile import COUNT, hostile_strings
 from tests.browser.screens import FULL
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 # How many pages of one kind are opened; a kind is an address with its ids and its values taken out.
 OF_A_KIND = 40 if FULL else 4
@@ -54,58 +54,58 @@ def _quoted(text: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def planted(stage: House) -> ConsoleGuest:
+def planted(deployment: Deployment) -> ConsoleSession:
     """Plant every string in messages, in lists as entries and comments, and in the names that people choose."""
     texts = hostile_strings()
-    client = stage.client()
+    client = deployment.client()
     envelope = {"envelopeFrom": "mallory@hostile.example", "envelopeRecipients": ["bob@company.example"],
                 "remoteAddress": "192.0.2.66", "senderHelo": "hostile.example"}  # fmt: skip
     with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda t: client.submit(message_of(t), {"borderMtaData": envelope}), texts))
     assert {answer.status for answer in answers} == {200}
-    lists = stage.lists("all", "acme")
+    lists = deployment.lists("all", "acme")
     for start in range(0, COUNT, BATCH):
         some = texts[start : start + BATCH]
         assert lists.add("subject-block", *({"entry": _writable(t), "comment": t} for t in some)).status == 200
         names = ({"entry": f"h{start + n}.hostile.example", "comment": t} for n, t in enumerate(some))
         assert lists.add("sender-block", *names).status == 200
-    root = sign_in(stage, "deployment-administrator")
+    root = sign_in(deployment, "deployment-administrator")
     for text in [text for text in texts if len(text) <= 100 and text.isprintable()][::25]:
-        fields = {"name": text, "scopes": "lists:read", "bound": stage.tenants["acme"], "lifetime": ""}
+        fields = {"name": text, "scopes": "lists:read", "bound": deployment.tenants["acme"], "lifetime": ""}
         assert root.post("/console/keys/new", fields).status_code == 303
         assert root.post("/console/tenants/new", {"name": text}).status_code == 303
     for answer in answers[::10]:
         path = f"/console/messages/{answer.result['ggrid']}/report"
         assert root.post(path, {"kind": "spam"}, files={}).status_code == 303
     for text in texts[::10]:
-        keep(stage, subject=text, sentence=text, name=text, sender=text, recipients=(text, "bob@company.example"))
+        keep(deployment, subject=text, sentence=text, name=text, sender=text, recipients=(text, "bob@company.example"))
     assert wait_until(lambda: client.explain(answers[-1].result["ggrid"]).status == 200, pause=0.2)
     return root
 
 
 @pytest.mark.slow
 def test_no_string_of_a_message_or_a_list_comes_to_life_on_any_page(
-    stage: House, planted: ConsoleGuest, visitor: Callable[..., Visitor]
+    deployment: Deployment, planted: ConsoleSession, open_window: Callable[..., Window]
 ) -> None:
-    window = visitor()
+    window = open_window()
     window.carry(COOKIE, planted.cookie)
     opened = crawl(
         window,
-        f"/console/lists/subject-block?scope={stage.tenants['acme']}",
-        LEARNING.format(**stage.tenants),
+        f"/console/lists/subject-block?scope={deployment.tenants['acme']}",
+        LEARNING.format(**deployment.tenants),
         "/console/quarantine",
     )
     assert opened["/console/messages/{id}"] >= DETAILS
     assert len(opened) >= 20
-    assert window.open(LEARNING.format(**stage.tenants)).content().count("&lt;script&gt;") >= 5
+    assert window.open(LEARNING.format(**deployment.tenants)).content().count("&lt;script&gt;") >= 5
     assert window.open("/console/quarantine").content().count("&lt;script&gt;") >= 2
     assert opened["/console/quarantine/{id}"] >= OF_A_KIND
     shown = window.open("/console/messages?q=domain:hostile.example").content()
     assert shown.count("&lt;script&gt;") >= 5
-    assert csp_reports(stage) == 0
+    assert csp_reports(deployment) == 0
 
 
-def crawl(window: Visitor, *more: str) -> Counter[str]:
+def crawl(window: Window, *more: str) -> Counter[str]:
     """Open the pages that links lead to, each address once; return how many of each kind were opened."""
     waiting = deque(["/console/", "/console/messages?q=domain:hostile.example", *more])
     opened: Counter[str] = Counter()
@@ -127,7 +127,7 @@ def crawl(window: Visitor, *more: str) -> Counter[str]:
     return opened
 
 
-def links_of(window: Visitor) -> list[str]:
+def links_of(window: Window) -> list[str]:
     """Return the console's own pages that this page leads to; files to download are left out."""
     links = window.page.eval_on_selector_all("a[href]", "all => all.map(each => each.href)")
     parts = [urlsplit(link) for link in links if link.startswith(window.url + "/console/")]
@@ -138,9 +138,9 @@ def kind_of(path: str) -> str:
     return _ID.sub("{id}", urlsplit(path).path)
 
 
-def csp_reports(stage: House) -> float:
+def csp_reports(deployment: Deployment) -> float:
     """Return how often a browser told that the policy stopped something, by abby's own count."""
-    page = stage.client("meter").call("GET", "/metrics").body.decode()
+    page = deployment.client("meter").call("GET", "/metrics").body.decode()
     return sum(
         float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith("mailwarden_csp_reports")
     )

@@ -7,22 +7,22 @@ import pytest
 from mailwarden.access.sessions import COOKIE
 from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
 from tests.browser.screens import LOOKS
 from tests.browser.test_screens import kept
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_a_message_is_reported_on_its_page_and_taken_back(
-    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+    deployment: Deployment, open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
     raw = plain_message().replace(b"minutes@", f"reported-{width}@".encode(), 1)
-    ggrid = str(stage.client().submit(raw, {"borderMtaData": ENVELOPE}).result["ggrid"])
-    window = visitor(width=width, dark=dark)
-    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    ggrid = str(deployment.client().submit(raw, {"borderMtaData": ENVELOPE}).result["ggrid"])
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
     page = window.open(f"/console/messages/{ggrid}")
     page.set_input_files("#report-message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": raw + b"more"})
     page.get_by_role("button", name="Phishing").click()
@@ -40,9 +40,11 @@ def test_a_message_is_reported_on_its_page_and_taken_back(
 
 
 @pytest.mark.slow
-def test_all_is_forgotten_by_keyboard_and_only_with_the_name(stage: House, visitor: Callable[..., Visitor]) -> None:
-    window = visitor()
-    window.carry(COOKIE, sign_in(stage, "tenant-administrator", ["club"]).cookie)
+def test_all_is_forgotten_by_keyboard_and_only_with_the_name(
+    deployment: Deployment, open_window: Callable[..., Window]
+) -> None:
+    window = open_window()
+    window.carry(COOKIE, sign_in(deployment, "tenant-administrator", ["club"]).cookie)
     page = window.open("/console/learning")
     page.set_input_files("#message", {"name": "m.eml", "mimeType": "message/rfc822", "buffer": plain_message()})
     page.get_by_role("button", name="Spam").focus()
@@ -60,11 +62,11 @@ def test_all_is_forgotten_by_keyboard_and_only_with_the_name(stage: House, visit
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_a_rule_is_found_weighed_and_let_go(
-    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+    deployment: Deployment, open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
-    window = visitor(width=width, dark=dark)
-    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
-    page = window.open(f"/console/tenants/{stage.tenants['bank']}")
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
+    page = window.open(f"/console/tenants/{deployment.tenants['bank']}")
     page.get_by_label("Rule").fill("form that asks for a password")
     page.keyboard.press("Enter")
     page.get_by_role("link", name="Form that asks for a password").click()

@@ -7,9 +7,9 @@ import pytest
 from mailwarden.access.sessions import COOKIE
 from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House
-from tests.browser.visitor import Visitor
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
+from tests.browser.window import Window
 
 # Tells how many points of the chart have the colour of what was delivered.
 GREEN = """() => {
@@ -24,14 +24,14 @@ GREEN = """() => {
 
 
 @pytest.fixture
-def window(stage: House, scanned: dict[str, str], visitor: Callable[..., Visitor]) -> Visitor:
-    window = visitor()
-    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+def window(deployment: Deployment, scanned: dict[str, str], open_window: Callable[..., Window]) -> Window:
+    window = open_window()
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
     return window
 
 
 @pytest.mark.slow
-def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window: Visitor) -> None:
+def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window: Window) -> None:
     page = window.open("/console/?range=1h")
     page.wait_for_function(GREEN)
     page.click("[data-theme-switch]")
@@ -42,7 +42,7 @@ def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window:
 
 
 @pytest.mark.slow
-def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Visitor, scanned: dict[str, str]) -> None:
+def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Window, scanned: dict[str, str]) -> None:
     page = window.open("/console/messages")
     page.focus("#q")
     page.keyboard.type("verdict:malware tenant:acme")
@@ -57,13 +57,13 @@ def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Visitor, sc
 
 
 @pytest.mark.slow
-def test_a_message_appears_to_whoever_follows_without_a_reload(window: Visitor, stage: House) -> None:
+def test_a_message_appears_to_whoever_follows_without_a_reload(window: Window, deployment: Deployment) -> None:
     page = window.open("/console/messages?q=to:company.example")
     page.get_by_role("link", name="Follow live").click()
     page.wait_for_selector("#rows")
     page.evaluate("window.stayed = true")
     envelope = {**ENVELOPE, "envelopeRecipients": ["bob@company.example"]}
-    ggrid = stage.client().submit(plain_message(), {"borderMtaData": envelope}).result["ggrid"]
+    ggrid = deployment.client().submit(plain_message(), {"borderMtaData": envelope}).result["ggrid"]
     page.wait_for_selector(f'tr.mw-new a[href^="/console/messages/{ggrid}"]')
     assert page.evaluate("window.stayed") is True
     window.look()

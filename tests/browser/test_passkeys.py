@@ -10,7 +10,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance.console_client import PASSWORD, make_link
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 from tests.browser.conftest import CHROMIUM
 
 STICK = {
@@ -23,13 +23,13 @@ STICK = {
 
 
 @pytest.fixture
-def window(stage: House, chromium: Browser) -> Iterator[Page]:
+def window(deployment: Deployment, chromium: Browser) -> Iterator[Page]:
     """Open a window that trusts abby's certificate: on a site that it does not trust Chromium makes no passkeys."""
     browser = chromium.browser_type.launch(
         executable_path=CHROMIUM,
-        args=["--no-sandbox", f"--ignore-certificate-errors-spki-list={spki_of(stage)}"],
+        args=["--no-sandbox", f"--ignore-certificate-errors-spki-list={spki_of(deployment)}"],
     )
-    context = browser.new_context(base_url=stage.product.url.replace("127.0.0.1", "localhost"))
+    context = browser.new_context(base_url=deployment.product.url.replace("127.0.0.1", "localhost"))
     page = context.new_page()
     page.on("dialog", lambda dialog: dialog.accept())
     add_stick(page, "internal")
@@ -44,15 +44,15 @@ def add_stick(page: Page, transport: str) -> None:
     devtools.send("WebAuthn.addVirtualAuthenticator", {"options": {**STICK, "transport": transport}})
 
 
-def spki_of(stage: House) -> str:
-    certificate = load_pem_x509_certificate((stage.product.abby.folder / "tls" / "abby.crt").read_bytes())
+def spki_of(deployment: Deployment) -> str:
+    certificate = load_pem_x509_certificate((deployment.product.abby.folder / "tls" / "abby.crt").read_bytes())
     public = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(hashlib.sha256(public).digest()).decode()
 
 
 @pytest.mark.slow
-def test_a_passkey_is_made_used_added_to_and_removed(stage: House, window: Page) -> None:
-    link = make_link(stage, "invite", "--role", "analyst")
+def test_a_passkey_is_made_used_added_to_and_removed(deployment: Deployment, window: Page) -> None:
+    link = make_link(deployment, "invite", "--role", "analyst")
     window.goto("/console/setup/" + link.rpartition("/")[2])
     window.get_by_label("Name").fill("passkeyed")
     window.get_by_label("Password", exact=True).fill(PASSWORD)

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, FilePayload, Page, Rout
 from mailwarden.access.sessions import COOKIE
 from mailwarden.message.preview import HEADERS, preview_message
 from tests.acceptance.client import wait_until
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
 from tests.browser.canary import Canary
 
 REFERENCES = {
@@ -62,8 +62,8 @@ QUIET_MS = 700  # what loads by itself is asked for as soon as the page is there
 
 
 @pytest.fixture(scope="module")
-def canary(stage: House) -> Iterator[Canary]:
-    tls = stage.product.abby.folder / "tls"
+def canary(deployment: Deployment) -> Iterator[Canary]:
+    tls = deployment.product.abby.folder / "tls"
     with Canary(tls / "abby.crt", tls / "abby.key") as running:
         yield running
 
@@ -77,11 +77,11 @@ def window(chromium: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def analyze(stage: House, window: BrowserContext) -> Page:
+def analyze(deployment: Deployment, window: BrowserContext) -> Page:
     """Return the page of ours with the frame for previews."""
-    url = stage.product.url.replace("127.0.0.1", "localhost")
-    guest = sign_in(stage, "analyst")
-    window.add_cookies([{"name": COOKIE, "value": guest.cookie, "url": url, "secure": True}])
+    url = deployment.product.url.replace("127.0.0.1", "localhost")
+    user = sign_in(deployment, "analyst")
+    window.add_cookies([{"name": COOKIE, "value": user.cookie, "url": url, "secure": True}])
     page = window.new_page()
     page.goto(url + "/console/analyze")
     return page

@@ -6,22 +6,22 @@ import pytest
 
 from mailwarden.access.sessions import COOKIE
 from rig.samples import plain_message
-from tests.acceptance.console_guest import sign_in
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
 from tests.acceptance.held import finish_releases, keep, state_of
-from tests.acceptance.house import House
 from tests.browser.screens import LOOKS
 from tests.browser.test_screens import kept
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_several_are_chosen_asked_about_and_deleted(
-    stage: House, held: dict[str, str], visitor: Callable[..., Visitor], width: int, dark: bool
+    deployment: Deployment, held: dict[str, str], open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
-    uids = [keep(stage, subject=f"Prices of {width}, number {number}") for number in range(3)]
-    window = visitor(width=width, dark=dark)
-    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    uids = [keep(deployment, subject=f"Prices of {width}, number {number}") for number in range(3)]
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
     page = window.open(f"/console/quarantine?subject=of+{width}")
     if width > 1000:
         page.get_by_label("Choose all of this page").check()
@@ -34,7 +34,7 @@ def test_several_are_chosen_asked_about_and_deleted(
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("heading", name="deleted").wait_for()
     barriers += kept(window, "quarantine-done")
-    deleted = [uid for uid in uids if set(state_of(stage, uid).values()) == {"deleted"}]
+    deleted = [uid for uid in uids if set(state_of(deployment, uid).values()) == {"deleted"}]
     assert deleted == (uids[2:] if width > 1000 else uids)
     page = window.open("/console/quarantine?verdict=malware")
     page.get_by_label("Choose “Invoice").check()
@@ -47,12 +47,12 @@ def test_several_are_chosen_asked_about_and_deleted(
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_a_message_is_shown_released_to_one_and_the_page_follows(
-    stage: House, visitor: Callable[..., Visitor], width: int, dark: bool
+    deployment: Deployment, open_window: Callable[..., Window], width: int, dark: bool
 ) -> None:
     ann, bob = "ann@company.example", "bob@company.example"
-    uid = keep(stage, subject="Minutes", raw=plain_message(), recipients=(ann, bob))
-    window = visitor(width=width, dark=dark)
-    window.carry(COOKIE, sign_in(stage, "analyst", ["acme"]).cookie)
+    uid = keep(deployment, subject="Minutes", raw=plain_message(), recipients=(ann, bob))
+    window = open_window(width=width, dark=dark)
+    window.carry(COOKIE, sign_in(deployment, "analyst", ["acme"]).cookie)
     page = window.open(f"/console/quarantine/{uid}")
     page.get_by_role("button", name="Show it").click()
     page.frame_locator("iframe").get_by_text("shared drive").wait_for()
@@ -64,8 +64,8 @@ def test_a_message_is_shown_released_to_one_and_the_page_follows(
     page.get_by_role("button", name="Release").focus()
     page.keyboard.press("Enter")
     page.get_by_text("this page reloads by itself").wait_for()
-    assert state_of(stage, uid) == {ann: "releasing", bob: "held"}
+    assert state_of(deployment, uid) == {ann: "releasing", bob: "held"}
     barriers += kept(window, "held-asked")
-    finish_releases(stage)
+    finish_releases(deployment)
     page.get_by_role("cell", name="released").or_(page.get_by_text("released", exact=True)).first.wait_for()
     assert barriers == []

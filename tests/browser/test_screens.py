@@ -5,31 +5,31 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from mailwarden.access.sessions import COOKIE
-from tests.acceptance.console_guest import sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import sign_in
+from tests.acceptance.deployment import Deployment
 from tests.browser.screens import LOOKS, OPEN_SCREENS, SCREENS
-from tests.browser.visitor import Visitor
+from tests.browser.window import Window
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
 def test_every_screen_is_whole_and_open_to_everybody(
-    stage: House,
-    taught: dict[str, str],
+    deployment: Deployment,
+    reported: dict[str, str],
     held: dict[str, str],
-    visitor: Callable[..., Visitor],
+    open_window: Callable[..., Window],
     width: int,
     dark: bool,
 ) -> None:
-    window = visitor(width=width, dark=dark)
-    known = {**stage.tenants, **taught, **held}
+    window = open_window(width=width, dark=dark)
+    known = {**deployment.tenants, **reported, **held}
     barriers = look_at(window, OPEN_SCREENS, known)
-    window.carry(COOKIE, sign_in(stage, "deployment-administrator").cookie)
+    window.carry(COOKIE, sign_in(deployment, "deployment-administrator").cookie)
     barriers += look_at(window, SCREENS, known)
     assert barriers == []
 
 
-def look_at(window: Visitor, screens: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+def look_at(window: Window, screens: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
     """Open each, keep its picture, and return what stands in somebody's way."""
     barriers: list[str] = []
     for name, path in screens.items():
@@ -38,7 +38,7 @@ def look_at(window: Visitor, screens: Mapping[str, str], known: Mapping[str, str
     return barriers
 
 
-def kept(window: Visitor, name: str) -> list[str]:
+def kept(window: Window, name: str) -> list[str]:
     """Keep a picture of the page that is open, and return what stands in somebody's way there."""
     window.keep(name)
     wide = [f"{name} is wider than a window of {window.width} pixels"] if window.overflows() else []

@@ -16,8 +16,8 @@ from rig.samples import plain_message
 from tests.acceptance.client import ENVELOPE, Client, wait_until
 from tests.acceptance.list_client import ListClient
 from tests.browser.conftest import SCREENSHOTS
-from tests.browser.hands import Hands, Keyboard, Mouse
-from tests.browser.visitor import Visitor
+from tests.browser.page_input import Keyboard, Mouse, PageInput
+from tests.browser.window import Window
 
 SECONDS = 120.0
 PASSWORD = "four unrelated words here"
@@ -39,21 +39,21 @@ def fresh(engines: Engines, database_template: str, tmp_path: Path) -> Iterator[
 def test_first_run_to_first_key_to_first_entry_to_a_blocked_message(
     fresh: Product, engines: Engines, chromium: Browser, kind: type[Mouse | Keyboard]
 ) -> None:
-    window = Visitor(chromium, fresh.url, SCREENSHOTS, width=1280, dark=False)
-    hands = kind(window.page)
+    window = Window(chromium, fresh.url, SCREENSHOTS, width=1280, dark=False)
+    inputs = kind(window.page)
     message = engines.dns.sign(plain_message(), "pass.example")
     client = Client(fresh.url, fresh.ca, fresh.token)
     assert client.submit(message, {"borderMtaData": ENVELOPE}).result["decision"] == "deliver"
 
     began = time.monotonic()
-    set_up(hands, fresh.setup_link.replace("127.0.0.1", "localhost"))
-    key = make_key(hands)
-    add_entry(hands, "pass.example")
+    set_up(inputs, fresh.setup_link.replace("127.0.0.1", "localhost"))
+    key = make_key(inputs)
+    add_entry(inputs, "pass.example")
     assert ListClient(client.using(None), key).names("sender-block") == ["pass.example"]
     assert wait_until(
         lambda: client.submit(message, {"borderMtaData": ENVELOPE}).result["verdict"] == "blocked", pause=0.2
     )
-    find_blocked(hands, window.page)
+    find_blocked(inputs, window.page)
     took = time.monotonic() - began
     window.close()
     assert window.problems == []
@@ -61,44 +61,44 @@ def test_first_run_to_first_key_to_first_entry_to_a_blocked_message(
     print(f"walk by {kind.__name__.lower()}: {took:.0f} s")  # noqa: T201 - shown by pytest -rP
 
 
-def set_up(hands: Hands, link: str) -> None:
-    hands.page.goto(link)
-    hands.type("Name", "alice")
-    hands.type("Password", PASSWORD)
-    hands.type("Password again", PASSWORD)
-    hands.press("Continue")
-    secret = hands.page.locator("#secret").text_content() or ""
-    hands.type("Code", pyotp.TOTP(re.sub(r"\s", "", secret)).now())
-    hands.press("Finish")
-    hands.page.wait_for_url(re.compile(r"/console/(account/codes|$)"))
+def set_up(inputs: PageInput, link: str) -> None:
+    inputs.page.goto(link)
+    inputs.type("Name", "alice")
+    inputs.type("Password", PASSWORD)
+    inputs.type("Password again", PASSWORD)
+    inputs.press("Continue")
+    secret = inputs.page.locator("#secret").text_content() or ""
+    inputs.type("Code", pyotp.TOTP(re.sub(r"\s", "", secret)).now())
+    inputs.press("Finish")
+    inputs.page.wait_for_url(re.compile(r"/console/(account/codes|$)"))
 
 
-def make_key(hands: Hands) -> str:
-    hands.page.goto(re.sub(r"/console/.*", "/console/", hands.page.url))
-    hands.press("API keys", "link")
-    hands.press("Create a key", "link")
-    hands.type("Name", "soar")
-    hands.press("Create the key")
-    key = hands.page.locator("#key-text").text_content() or ""
+def make_key(inputs: PageInput) -> str:
+    inputs.page.goto(re.sub(r"/console/.*", "/console/", inputs.page.url))
+    inputs.press("API keys", "link")
+    inputs.press("Create a key", "link")
+    inputs.type("Name", "soar")
+    inputs.press("Create the key")
+    key = inputs.page.locator("#key-text").text_content() or ""
     assert key.strip().startswith("mwk_")
     return key.strip()
 
 
-def add_entry(hands: Hands, entry: str) -> None:
-    hands.press("Lists", "link")
-    hands.press("Blocked senders", "link")
-    hands.press("Add", "link")
-    hands.type("Entries", entry)
-    hands.press("Preview")
-    hands.page.get_by_text("Preview for").first.wait_for()
-    hands.press("Add 1 entry")
-    hands.page.get_by_text(entry, exact=True).first.wait_for()
+def add_entry(inputs: PageInput, entry: str) -> None:
+    inputs.press("Lists", "link")
+    inputs.press("Blocked senders", "link")
+    inputs.press("Add", "link")
+    inputs.type("Entries", entry)
+    inputs.press("Preview")
+    inputs.page.get_by_text("Preview for").first.wait_for()
+    inputs.press("Add 1 entry")
+    inputs.page.get_by_text(entry, exact=True).first.wait_for()
 
 
-def find_blocked(hands: Hands, page: Page) -> None:
-    hands.press("Messages", "link")
-    hands.type("Search", "verdict:blocked")
-    hands.page.keyboard.press("Enter")
+def find_blocked(inputs: PageInput, page: Page) -> None:
+    inputs.press("Messages", "link")
+    inputs.type("Search", "verdict:blocked")
+    inputs.page.keyboard.press("Enter")
     page.get_by_role("cell", name="blocked").or_(page.get_by_text("blocked", exact=True)).first.wait_for()
-    hands.press("Minutes of the meeting", "link")
+    inputs.press("Minutes of the meeting", "link")
     page.get_by_text("sender-block").first.wait_for()

@@ -27,7 +27,7 @@ PREFIX = "/api/public/lists/v1"
 READ_WRITE = (KeyScope.READ, KeyScope.WRITE)
 EVERYTHING = Scope.deployment()
 # The tests call more often than a caller should.
-PLENTY: Overrides = {"listsRateLimit": 1_000_000}
+NO_RATE_LIMIT: Overrides = {"listsRateLimit": 1_000_000}
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from mailwarden.quarantine.model import HeldFilter, HeldMessage, PageCursor
 from mailwarden.quarantine.store import QuarantineStore
 from mailwarden.quarantine.vault import Vault, open_vault
 from mailwarden.settings.shared import Quarantine
-from tests.acceptance.post import Sink
+from tests.acceptance.smtp import Sink
 from tests.faults.mail_load import Failure, MailLoad, plainly
 from tests.faults.mailbag import find_number
 from tests.faults.mishaps import Happened

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.acceptance.post import send
+from tests.acceptance.smtp import send
 from tests.faults.mailbag import Letter, Mailbag
 
 RETRY_SECONDS = 0.2

@@ -13,7 +13,7 @@ from rig.engines import Engines
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.list_calls import (
     FULL,
-    PLENTY,
+    NO_RATE_LIMIT,
     ListAnswer,
     ListCaller,
     deadlocks,
@@ -129,7 +129,9 @@ class Client:
 async def test_64_callers_change_and_stream_the_same_lists_and_every_count_is_right(
     connections: int, start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(STEADY, abby={**PLENTY, "database": {"url": database_url, "poolSize": connections}})
+    product = start_product_of(
+        STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": connections}}
+    )
     tenants = await make_tenants(database_url, {"acme": "acme.example", "club": "club.example"})
     key = await make_key(product, database_url, "stress")
     tally = Tally()
@@ -179,7 +181,7 @@ def counts_of(engines: Engines, database_url: str) -> dict[tuple[str, str], tupl
 async def test_a_small_list_that_64_callers_fill_and_empty_holds_its_max_size_and_never_more(
     start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(STEADY, abby={**PLENTY, "database": {"url": database_url, "poolSize": 32}})
+    product = start_product_of(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 32}})
     tenants = await make_tenants(database_url, {"acme": "acme.example"})
     key = await make_key(product, database_url, "filler")
     tally, refused, most = Tally(), 0, 0

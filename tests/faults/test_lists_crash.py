@@ -16,7 +16,7 @@ from rig.engines import Engines
 from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
 from tests.faults.insight import figure
-from tests.faults.list_calls import FULL, PLENTY, ListCaller, make_key, name_of, open_session, rows_of
+from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, name_of, open_session, rows_of
 from tests.faults.load import kill, start
 
 pytestmark = pytest.mark.slow
@@ -180,7 +180,7 @@ def find(engines: Engines, database_url: str) -> Found:
 
 
 async def prepare(start_product_of: Start, database_url: str) -> tuple[Product, str]:
-    product = start_product_of(STEADY, abby={**PLENTY, "database": {"url": database_url, "poolSize": 16}})
+    product = start_product_of(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 16}})
     return product, await make_key(product, database_url, "writer")
 
 

@@ -17,7 +17,7 @@ from rig.engines import Engines
 from rig.product import Product, Service
 from rig.samples import plain_message
 from tests.faults.conftest import STEADY, Note, Start
-from tests.faults.list_calls import FULL, PLENTY, ListCaller, make_key, make_tenants, open_session, percentile
+from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, make_tenants, open_session, percentile
 from tests.faults.load import caller_of, kill, start, wait_for_colour
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ async def measure(lists: ListCaller, guards: list[GuardCaller], turns: "itertool
 async def test_a_change_acts_on_scans_in_two_guards_within_two_seconds(
     start_product_of: Start, note: Note, database_url: str, stack: ExitStack
 ) -> None:
-    product = start_product_of(STEADY, STEADY, abby=PLENTY)
+    product = start_product_of(STEADY, STEADY, abby=NO_RATE_LIMIT)
     [tenant] = (await make_tenants(database_url, {"acme": "acme.example"})).values()
     key = await make_key(product, database_url, "measure", tenant)
     turns = itertools.count()
@@ -113,7 +113,7 @@ async def test_a_change_acts_on_scans_in_two_guards_within_two_seconds(
 async def test_without_the_database_scans_go_on_with_the_last_lists_and_status_says_so(
     start_product_of: Start, note: Note, whole_engines: Engines, database_url: str, stack: ExitStack
 ) -> None:
-    product = start_product_of(STEADY, STEADY, abby=PLENTY)
+    product = start_product_of(STEADY, STEADY, abby=NO_RATE_LIMIT)
     [tenant] = (await make_tenants(database_url, {"acme": "company.example"})).values()
     key = await make_key(product, database_url, "outage", tenant)
     async with open_session(product) as session, caller_of(product) as abby:

@@ -23,7 +23,7 @@ from mailwarden.wire.lists import ListEntryInput
 from rig.engines import Engines
 from rig.product import install_product
 from tests.faults.conftest import STEADY, Note
-from tests.faults.list_calls import FULL, PLENTY, make_tenants
+from tests.faults.list_calls import FULL, NO_RATE_LIMIT, make_tenants
 from tests.faults.two_tenants import LISTS, NOBODY, Side, World
 
 pytestmark = pytest.mark.slow
@@ -192,7 +192,7 @@ class TwoTenants(RuleBasedStateMachine):
 def test_no_answer_to_a_tenant_holds_a_byte_of_another(
     whole_engines: Engines, database_url: str, tmp_path: Path, note: Note
 ) -> None:
-    product = install_product(tmp_path, whole_engines, database_url, guards=(STEADY,), abby=PLENTY)
+    product = install_product(tmp_path, whole_engines, database_url, guards=(STEADY,), abby=NO_RATE_LIMIT)
     world = World(product)
     asyncio.run(world.settle(database_url))
     with product:

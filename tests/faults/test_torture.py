@@ -1,4 +1,4 @@
-"""The torture run in small: every cheap case and a sample of the large bombs, through the front door."""
+"""The torture run in small: every cheap case and a sample of the large bombs, over HTTPS."""
 
 import itertools
 from collections.abc import Iterator

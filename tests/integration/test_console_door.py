@@ -1,4 +1,4 @@
-"""The console's door over HTTP: guests, rights, forms with and without their token, uploads, and errors as pages."""
+"""The console over HTTP: anonymous requests, permissions, CSRF tokens, uploads and error pages."""
 
 import io
 from collections.abc import AsyncIterator
@@ -90,8 +90,8 @@ PAGES = (
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     assets = Assets()
     routes = ConsoleAuth(People(), Templates(assets), Tenants(), tmp_path).routes(PAGES)  # type: ignore[arg-type]
-    door = HttpApp([*routes, assets.route()], Metrics())
-    made: Client = TestClient(RawTestServer(door.answer))
+    app = HttpApp([*routes, assets.route()], Metrics())
+    made: Client = TestClient(RawTestServer(app.answer))
     async with made:
         yield made
 

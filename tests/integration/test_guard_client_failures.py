@@ -47,7 +47,7 @@ class StandIn:
         self.ggrids = []
         self.received = []
 
-    def door(self):
+    def app(self):
         return HttpApp(
             [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
         )
@@ -119,7 +119,7 @@ async def run(tmp_path):
             guards = [StandIn(tmp_path, behave, busy) for busy, behave in enumerate(behaviours)]
             addresses = ["http://127.0.0.1:1"] * absent
             for guard in guards:
-                limits = serving(guard.door(), Listen(), None, Limits(), grace_ms=10)
+                limits = serving(guard.app(), Listen(), None, Limits(), grace_ms=10)
                 addresses.append(f"http://127.0.0.1:{await stack.enter_async_context(limits)}")
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
             watch = GuardWatch(session, addresses)

@@ -1,4 +1,4 @@
-"""Who is spoken to hangs up before it has heard all: on the loop that the product runs on, that is no bug of ours."""
+"""Engines and next hops that disconnect early, on uvloop: an early disconnect is no internal error."""
 
 import asyncio
 import socket
@@ -16,8 +16,8 @@ from mailwarden.guard.smtp.next_hop import DeliveryFailed, NextHop
 MOMENT = 0.1
 
 
-class SlowDoor(EngineConnection):
-    """An engine's door through which nobody speaks at once."""
+class SlowConnection(EngineConnection):
+    """A connection to an engine that waits before it sends."""
 
     async def _connect(self, limit: int) -> tuple[asyncio.WriteTransport, Exchange]:
         opened = await super()._connect(limit)
@@ -34,7 +34,7 @@ def test_an_engine_that_hangs_up_at_once_has_answered_nothing(tmp_path: Path, pi
 
     async def ask() -> bytes:
         async with await asyncio.start_unix_server(hang_up, place):
-            return await SlowDoor("Rspamd", f"unix:{place}", 1).ask([b"x" * 100_000] * pieces, 1_000)
+            return await SlowConnection("Rspamd", f"unix:{place}", 1).ask([b"x" * 100_000] * pieces, 1_000)
 
     assert run(ask()) == b""
 

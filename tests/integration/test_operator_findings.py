@@ -58,8 +58,8 @@ async def test_head_is_answered_as_get_without_a_body():
         return response
 
     routes = [Route("GET", "/healthz", show), Route("GET", "/stream", stream), Route("POST", "/submit", show)]
-    door = HttpApp(routes, Metrics())
-    async with serving(door, Listen(), None, Limits(), inherits=False) as port:
+    app = HttpApp(routes, Metrics())
+    async with serving(app, Listen(), None, Limits(), inherits=False) as port:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
             async with session.get("/healthz") as got, session.head("/healthz") as asked:
                 assert (asked.status, await asked.read()) == (200, b"")

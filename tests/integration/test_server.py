@@ -27,7 +27,7 @@ async def answer_late(call):
 
 
 @pytest.fixture
-async def door():
+async def app():
     return HttpApp([Route("GET", "/ok", answer_ok), Route("GET", "/late", answer_late)], Metrics())
 
 
@@ -36,8 +36,8 @@ async def exchange(reader, writer, raw):
     return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
 
 
-async def test_a_head_must_be_whole_in_time_however_it_drips(door):
-    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+async def test_a_head_must_be_whole_in_time_however_it_drips(app):
+    async with serving(app, Listen(), None, Limits(header_timeout_ms=300)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
         reading = asyncio.create_task(reader.read())
@@ -55,8 +55,8 @@ async def test_a_head_must_be_whole_in_time_however_it_drips(door):
 
 def test_half_a_head_that_comes_with_the_connection_is_not_waited_for_either():
     async def scenario():
-        door = HttpApp([Route("GET", "/ok", answer_ok)], Metrics())
-        async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+        app = HttpApp([Route("GET", "/ok", answer_ok)], Metrics())
+        async with serving(app, Listen(), None, Limits(header_timeout_ms=300)) as port:
             # Both are in the kernel before the server's loop runs again, so it reads them in one turn.
             with socket.create_connection(("127.0.0.1", port)) as early:
                 early.sendall(b"GET /ok HTTP/1.1\r\nHos")
@@ -66,8 +66,8 @@ def test_half_a_head_that_comes_with_the_connection_is_not_waited_for_either():
     assert uvloop.run(scenario()).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(door):
-    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(app):
+    async with serving(app, Listen(), None, Limits(header_timeout_ms=300)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert (await exchange(reader, writer, GET % b"ok")).startswith(b"HTTP/1.1 200")
         await reader.readexactly(2)
@@ -78,8 +78,8 @@ async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(door):
         writer.close()
 
 
-async def test_connections_beyond_the_bound_are_told_so(door):
-    async with serving(door, Listen(), None, Limits(max_connections=2)) as port:
+async def test_connections_beyond_the_bound_are_told_so(app):
+    async with serving(app, Listen(), None, Limits(max_connections=2)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for reader, writer in held:
             await exchange(reader, writer, GET % b"ok")
@@ -91,15 +91,15 @@ async def test_connections_beyond_the_bound_are_told_so(door):
             other.close()
 
 
-async def test_one_address_cannot_take_all_connections(door):
+async def test_one_address_cannot_take_all_connections(app):
     limits = Limits(max_connections=100, max_connections_per_address=2)
-    async with serving(door, Listen(), None, limits) as port:
+    async with serving(app, Listen(), None, limits) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for reader, writer in held:
             await exchange(reader, writer, GET % b"ok")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"HTTP/1.1 503")
-        assert door.refused_connections.labels("address")._value.get() == 1
+        assert app.refused_connections.labels("address")._value.get() == 1
         other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
         assert (await exchange(*other, GET % b"ok")).startswith(b"HTTP/1.1 200"), "another address is served"
         for _, each in [*held, (reader, writer)]:
@@ -124,13 +124,13 @@ async def test_one_address_cannot_take_all_connections(door):
     ],
 )
 def test_connections_are_counted_by_address_and_proxies_are_not(peer: object, counted: str | None):
-    door = HttpApp([], Metrics(), proxies=Networks.of(["10.0.0.10/32"]))
+    app = HttpApp([], Metrics(), proxies=Networks.of(["10.0.0.10/32"]))
     transport = asyncio.BaseTransport({"peername": peer})
-    assert door.counted_address(transport) == counted
+    assert app.counted_address(transport) == counted
 
 
-async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(door):
-    async with serving(door, Listen(), None, Limits(), grace_ms=20_000) as port:
+async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(app):
+    async with serving(app, Listen(), None, Limits(), grace_ms=20_000) as port:
         busy = await asyncio.open_connection("127.0.0.1", port)
         idle = await asyncio.open_connection("127.0.0.1", port)
         await exchange(*idle, GET % b"ok")
@@ -153,8 +153,8 @@ async def test_the_stop_finishes_the_work_in_hand_and_refuses_new_work(door):
     idle[1].close()
 
 
-async def test_work_that_outlasts_the_grace_period_is_cut(door):
-    async with serving(door, Listen(), None, Limits(), grace_ms=50) as port:
+async def test_work_that_outlasts_the_grace_period_is_cut(app):
+    async with serving(app, Listen(), None, Limits(), grace_ms=50) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET % b"late")
         await asyncio.sleep(0.1)
@@ -163,15 +163,15 @@ async def test_work_that_outlasts_the_grace_period_is_cut(door):
     writer.close()
 
 
-async def test_a_version_that_is_not_spoken_is_answered_in_one_that_is(door):
-    async with serving(door, Listen(), None, Limits()) as port:
+async def test_a_version_that_is_not_spoken_is_answered_in_one_that_is(app):
+    async with serving(app, Listen(), None, Limits()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert (await exchange(reader, writer, b"GET /ok HTTP/2.0\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.0 400")
         writer.close()
 
 
-async def test_a_head_that_never_ends_is_refused_at_its_limit(door):
-    async with serving(door, Listen(), None, Limits(max_headers=4_000)) as port:
+async def test_a_head_that_never_ends_is_refused_at_its_limit(app):
+    async with serving(app, Listen(), None, Limits(max_headers=4_000)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         reading = asyncio.create_task(reader.read())
         writer.write(b"GET /ok HTTP/1.1\r\nHost: a\r\n")
@@ -193,8 +193,8 @@ async def test_the_bytes_of_a_body_are_no_head(size):
         body = await call.request.content.read() if size < 1_000_000 else b""
         return web.Response(text=str(len(body)), status=200 if body else 413)
 
-    door = HttpApp([Route("POST", "/take", take)], Metrics())
-    async with serving(door, Listen(), None, Limits(header_timeout_ms=300)) as port:
+    app = HttpApp([Route("POST", "/take", take)], Metrics())
+    async with serving(app, Listen(), None, Limits(header_timeout_ms=300)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size
         writer.write(head + b"a" * min(size, 100_000))
@@ -232,8 +232,8 @@ async def test_a_body_that_arrives_before_the_head_is_reported_is_no_head():
     async def take(call):
         return web.Response(text=str(len(await call.request.content.read())))
 
-    door = HttpApp([Route("POST", "/take", take)], Metrics())
-    connection, transport = Server(door, Limits())(), Recorder()
+    app = HttpApp([Route("POST", "/take", take)], Metrics())
+    connection, transport = Server(app, Limits())(), Recorder()
     connection.connection_made(transport)
     connection.data_received(b"POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r")
     connection.data_received(b"\n" + b"a" * 100_000)

@@ -67,16 +67,16 @@ def folder(tmp_path: Path, database_url: str) -> Path:
 
 
 @pytest.fixture
-async def door(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
-    async with built_abby(read(folder / PATH, AbbyConfig), folder) as door:
-        yield door
+async def app(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
+    async with built_abby(read(folder / PATH, AbbyConfig), folder) as app:
+        yield app
 
 
 @pytest.fixture
-async def client(door: HttpApp) -> AsyncIterator[Client]:
+async def client(app: HttpApp) -> AsyncIterator[Client]:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         _serving.set(True)  # in the context of this connection's task alone
-        return await door.answer(request)
+        return await app.answer(request)
 
     made: Client = TestClient(RawTestServer(answer))
     async with made:
@@ -127,19 +127,19 @@ async def call(client: Client, route: Route, headers: dict[str, str], csrf: str)
 
 
 async def test_no_route_queries_for_a_caller_that_proved_nothing(
-    client: Client, door: HttpApp, queries: Queries, database_url: str
+    client: Client, app: HttpApp, queries: Queries, database_url: str
 ) -> None:
     callers = await credentials(client, database_url)
     queries.count = 0
     asked = set()
-    for route in door.routes:
+    for route in app.routes:
         for headers, csrf in callers:
             status = await call(client, route, headers, csrf)
             assert status < 500 or route.path == "/readyz", (route, status)
             if queries.count:
                 asked.add((route.method, route.path))
             queries.count = 0
-    assert len(door.routes) > 80
+    assert len(app.routes) > 80
     assert asked == ATTEMPTS
 
 

@@ -60,7 +60,7 @@ class StandIn:
         self.received = []
         self.handovers = []
 
-    def door(self):
+    def app(self):
         return HttpApp(
             [Route("GET", GUARD_STATUS_PATH, self.status), Route("POST", SUBMIT_PATH, self.submit)], Metrics()
         )
@@ -125,7 +125,7 @@ async def watching(tmp_path):
             guards = [StandIn(tmp_path, work, busy) for busy, work in enumerate(works)]
             addresses = []
             for guard in guards:
-                port = await stack.enter_async_context(serving(guard.door(), Listen(), None, Limits(), grace_ms=10))
+                port = await stack.enter_async_context(serving(guard.app(), Listen(), None, Limits(), grace_ms=10))
                 addresses.append(f"http://127.0.0.1:{port}")
             session = await stack.enter_async_context(open_session(ssl.create_default_context()))
             watch = GuardWatch(session, addresses)

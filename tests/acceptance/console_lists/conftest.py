@@ -5,20 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.console_guest import ConsoleGuest, sign_in
-from tests.acceptance.house import House
+from tests.acceptance.console_session import ConsoleSession, sign_in
+from tests.acceptance.deployment import Deployment
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def root(house: House) -> ConsoleGuest:
-    return sign_in(house, "deployment-administrator")
+def root(deployment: Deployment) -> ConsoleSession:
+    return sign_in(deployment, "deployment-administrator")
 
 
 @pytest.fixture(scope="module")
-def analyst(house: House) -> ConsoleGuest:
-    return sign_in(house, "analyst", ("acme",))
+def analyst(deployment: Deployment) -> ConsoleSession:
+    return sign_in(deployment, "analyst", ("acme",))
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def entry() -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tidy(house: House) -> Iterator[None]:
+def tidy(deployment: Deployment) -> Iterator[None]:
     yield
-    for lists in (house.lists(), house.lists(tenant="acme"), house.lists(tenant="bank")):
+    for lists in (deployment.lists(), deployment.lists(tenant="acme"), deployment.lists(tenant="bank")):
         for name in ("sender-block", "subject-block", "sender-allow"):
             if names := lists.names(name):
                 lists.delete(name, *names[:500])

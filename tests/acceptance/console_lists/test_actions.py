@@ -1,4 +1,4 @@
-"""Lists in the console, through the front door: every action, the walls between tenants, and hostile text."""
+"""Lists in the console: every action, the walls between tenants, and hostile text."""
 
 import csv
 import io
@@ -10,22 +10,24 @@ import pytest
 from rig.engines import Engines
 from rig.samples import plain_message
 from tests.acceptance.client import Client, envelope, wait_until
-from tests.acceptance.console_guest import ConsoleGuest, text_of
-from tests.acceptance.house import House, wait_for_lists
-from tests.acceptance.list_visitor import add, confirmation_in
+from tests.acceptance.console_list_forms import add, confirmation_in
+from tests.acceptance.console_session import ConsoleSession, text_of
+from tests.acceptance.deployment import Deployment, wait_for_lists
 
 
-def test_all_lists_are_shown_by_category_with_their_room(root: ConsoleGuest, house: House) -> None:
+def test_all_lists_are_shown_by_category_with_their_room(root: ConsoleSession, deployment: Deployment) -> None:
     page = text_of(root.get("/console/lists"))
     for word in ("Block", "Allow", "Exempt", "Impersonation", "Trust", "Blocked senders", "of 1,000,000"):
         assert word in page
-    tenant = text_of(root.get(f"/console/lists?scope={house.tenants['acme']}"))
+    tenant = text_of(root.get(f"/console/lists?scope={deployment.tenants['acme']}"))
     assert "of 100,000" in tenant
     assert "tenant acme" in tenant
 
 
-def test_entries_are_added_after_a_preview_and_found_again(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_entries_are_added_after_a_preview_and_found_again(
+    root: ConsoleSession, deployment: Deployment, entry: str
+) -> None:
+    acme = deployment.tenants["acme"]
     answer = add(root, acme, entry, f"WWW[.]{entry}", comment="Ticket 7", expires="2031-05-06T07:08")
     assert (answer.status_code, answer.headers["Location"]) == (
         303,
@@ -35,12 +37,12 @@ def test_entries_are_added_after_a_preview_and_found_again(root: ConsoleGuest, h
     assert "The list was changed" in text_of(root.get(answer.headers["Location"]))
     for word in (entry, f"www.{entry}", "Ticket 7", "2031-05-06 07:08", f"user:{root.name}"):
         assert word in text_of(page)
-    record = next(each for each in house.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
+    record = next(each for each in deployment.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
     assert (record["comment"], record["expires"]) == ("Ticket 7", "2031-05-06T07:08:00.000Z")
 
 
 def test_an_entry_added_in_the_console_acts_on_a_scan(
-    root: ConsoleGuest, house: House, client: Client, engines: Engines
+    root: ConsoleSession, deployment: Deployment, client: Client, engines: Engines
 ) -> None:
     engines.dns.sign(plain_message(), "pass.example")
     sender = "console-guest@pass.example"
@@ -48,19 +50,21 @@ def test_an_entry_added_in_the_console_acts_on_a_scan(
     record = envelope(envelopeFrom=sender, envelopeRecipients=["bob@company.example"])
 
     def verdict() -> str:
-        return str(client.submit(raw, record, tenant=house.tenants["acme"]).result["verdict"])
+        return str(client.submit(raw, record, tenant=deployment.tenants["acme"]).result["verdict"])
 
     assert verdict() == "clean"
-    add(root, house.tenants["acme"], sender)
-    wait_for_lists(house)
+    add(root, deployment.tenants["acme"], sender)
+    wait_for_lists(deployment)
     assert verdict() == "blocked"
-    impact = root.post("/console/lists/sender-block/delete/preview", {"scope": house.tenants["acme"], "entry": sender})
+    impact = root.post(
+        "/console/lists/sender-block/delete/preview", {"scope": deployment.tenants["acme"], "entry": sender}
+    )
     assert wait_until(
         lambda: (
             "would have a different decision"
             in text_of(
                 root.post(
-                    "/console/lists/sender-block/delete/preview", {"scope": house.tenants["acme"], "entry": sender}
+                    "/console/lists/sender-block/delete/preview", {"scope": deployment.tenants["acme"], "entry": sender}
                 )
             )
         ),
@@ -69,13 +73,13 @@ def test_an_entry_added_in_the_console_acts_on_a_scan(
 
 
 def test_the_impact_is_told_before_anything_is_done(
-    root: ConsoleGuest, house: House, client: Client, engines: Engines
+    root: ConsoleSession, deployment: Deployment, client: Client, engines: Engines
 ) -> None:
     sender = "impact-guest@pass.example"
     raw = engines.dns.sign(plain_message(sender), "pass.example")
     record = envelope(envelopeFrom=sender, envelopeRecipients=["bob@company.example"])
-    assert client.submit(raw, record, tenant=house.tenants["acme"]).result["decision"] == "deliver"
-    fields = {"scope": house.tenants["acme"], "entries": sender}
+    assert client.submit(raw, record, tenant=deployment.tenants["acme"]).result["decision"] == "deliver"
+    fields = {"scope": deployment.tenants["acme"], "entries": sender}
 
     def told() -> str:
         return text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
@@ -86,18 +90,20 @@ def test_the_impact_is_told_before_anything_is_done(
     assert "Minutes of the meeting" in page.text
     assert re.search(r"deliver\s+1\s+0", text_of(page))
     assert re.search(r"quarantine\s+0\s+1", text_of(page))
-    assert sender not in house.lists(tenant="acme").names("sender-block")
+    assert sender not in deployment.lists(tenant="acme").names("sender-block")
 
 
-def test_a_proposal_from_another_page_fills_the_form(analyst: ConsoleGuest, house: House) -> None:
-    acme = house.tenants["acme"]
+def test_a_proposal_from_another_page_fills_the_form(analyst: ConsoleSession, deployment: Deployment) -> None:
+    acme = deployment.tenants["acme"]
     page = analyst.get(f"/console/lists/url-block/add?scope={acme}&entry=evil.example/x&comment=From+message+7")
     assert page.status_code == 200
     assert ">evil.example/x</textarea>" in page.text
     assert 'value="From message 7"' in page.text
 
 
-def test_a_mistake_is_told_with_its_line_and_nothing_is_done(root: ConsoleGuest, house: House, entry: str) -> None:
+def test_a_mistake_is_told_with_its_line_and_nothing_is_done(
+    root: ConsoleSession, deployment: Deployment, entry: str
+) -> None:
     fields = {"scope": "global", "entries": f"# mine\n{entry}\nno domain\n\ncom\n"}
     page = text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
     assert "2 lines are invalid" in page
@@ -106,21 +112,21 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_done(root: ConsoleGuest,
     refused = root.post("/console/lists/sender-block/add", fields, files={})
     assert refused.status_code == 422
     assert "Line 3: no domain" in text_of(refused)
-    assert entry not in house.lists().names("sender-block")
+    assert entry not in deployment.lists().names("sender-block")
 
 
 @pytest.mark.parametrize(
     ("entries", "expires"), [("", ""), ("a.example", "tomorrow"), ("a.example", "0001-01-01T00:00+23:00")]
 )
-def test_a_form_that_cannot_be_read_is_shown_again(root: ConsoleGuest, entries: str, expires: str) -> None:
+def test_a_form_that_cannot_be_read_is_shown_again(root: ConsoleSession, entries: str, expires: str) -> None:
     fields = {"scope": "global", "entries": entries, "expires": expires}
     answer = root.post("/console/lists/sender-block/preview", fields, files={})
     assert answer.status_code == 400
     assert "Add entries" in text_of(answer)
 
 
-def test_comment_and_end_of_an_entry_are_edited(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_comment_and_end_of_an_entry_are_edited(root: ConsoleSession, deployment: Deployment, entry: str) -> None:
+    acme = deployment.tenants["acme"]
     add(root, acme, entry, comment="old", expires="2031-01-01T00:00")
     path = "/console/lists/sender-block/entry"
     assert "old" in root.get(f"{path}?scope={acme}&entry={entry}").text
@@ -128,14 +134,14 @@ def test_comment_and_end_of_an_entry_are_edited(root: ConsoleGuest, house: House
     assert answer.status_code == 303
     page = text_of(root.get(answer.headers["Location"]))
     assert "The entry was changed" in page
-    record = next(each for each in house.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
+    record = next(each for each in deployment.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
     assert (record["comment"], record["expires"]) == ("new", None)
     assert root.post(path, {"scope": acme, "entry": "never.example", "comment": "x"}).status_code == 404
     assert root.post(path, {"scope": acme, "entry": entry, "comment": "x" * 1_025}).status_code == 400
 
 
-def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleSession, deployment: Deployment, entry: str) -> None:
+    acme = deployment.tenants["acme"]
     add(root, acme, entry, f"b.{entry}", comment="keep me")
     fields = {"scope": acme, "entry": [entry, f"b.{entry}"]}
     page = root.post("/console/lists/sender-block/delete/preview", fields)
@@ -143,7 +149,7 @@ def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleGuest, house: 
     assert "last 30 days" in text_of(page)
     answer = root.post("/console/lists/sender-block/delete", fields)
     assert "done=entries-deleted" in answer.headers["Location"]
-    assert entry not in house.lists(tenant="acme").names("sender-block")
+    assert entry not in deployment.lists(tenant="acme").names("sender-block")
     assert root.post("/console/lists/sender-block/delete", {"scope": acme}).status_code == 400
     history = root.get(f"/console/lists/sender-block/history?scope={acme}")
     number = re.findall(r"/history/(\d+)\?", history.text)[0]
@@ -152,14 +158,16 @@ def test_chosen_entries_are_deleted_and_brought_back(root: ConsoleGuest, house: 
         assert word in change
     undone = root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
     assert "done=undone" in undone.headers["Location"]
-    record = next(each for each in house.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
+    record = next(each for each in deployment.lists(tenant="acme").entries("sender-block") if each["entry"] == entry)
     assert record["comment"] == "keep me"
     again = root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
     assert "done=nothing-to-undo" in again.headers["Location"]
 
 
-def test_a_change_through_the_api_is_undone_in_the_console(root: ConsoleGuest, house: House, entry: str) -> None:
-    lists, acme = house.lists(tenant="acme"), house.tenants["acme"]
+def test_a_change_through_the_api_is_undone_in_the_console(
+    root: ConsoleSession, deployment: Deployment, entry: str
+) -> None:
+    lists, acme = deployment.lists(tenant="acme"), deployment.tenants["acme"]
     lists.add("sender-block", {"entry": entry, "comment": "by hand"})
     lists.add("sender-block", {"entry": entry, "comment": "by a robot"})
     history = root.get(f"/console/lists/sender-block/history?scope={acme}")
@@ -170,8 +178,10 @@ def test_a_change_through_the_api_is_undone_in_the_console(root: ConsoleGuest, h
     assert record["comment"] == "by hand"
 
 
-def test_a_file_is_imported_after_a_preview_as_one_change(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_a_file_is_imported_after_a_preview_as_one_change(
+    root: ConsoleSession, deployment: Deployment, entry: str
+) -> None:
+    acme = deployment.tenants["acme"]
     add(root, acme, f"old.{entry}", comment="by hand")
     text = f"entry,comment,expires\n{entry},feed,\nold.{entry},feed,2031-01-01\nnot an entry,,\n{entry},feed,\n\xff,,\n"
     fields = {"scope": acme, "form": "csv", "origin": "file"}
@@ -182,7 +192,7 @@ def test_a_file_is_imported_after_a_preview_as_one_change(root: ConsoleGuest, ho
     assert "Line 4: not an entry" in shown
     assert "Line 6:" in shown
     assert root.post("/console/lists/sender-block/add", confirmation_in(page), files={}).status_code == 303
-    records = {each["entry"]: each for each in house.lists(tenant="acme").entries("sender-block")}
+    records = {each["entry"]: each for each in deployment.lists(tenant="acme").entries("sender-block")}
     assert records[entry]["comment"] == "feed"
     assert (records[f"old.{entry}"]["comment"], records[f"old.{entry}"]["expires"]) == (
         "feed",
@@ -192,12 +202,12 @@ def test_a_file_is_imported_after_a_preview_as_one_change(root: ConsoleGuest, ho
     assert "Import" in text_of(history)
     number = re.findall(r"/history/(\d+)\?", history.text)[0]
     root.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": acme})
-    records = {each["entry"]: each for each in house.lists(tenant="acme").entries("sender-block")}
+    records = {each["entry"]: each for each in deployment.lists(tenant="acme").entries("sender-block")}
     assert entry not in records
     assert (records[f"old.{entry}"]["comment"], records[f"old.{entry}"]["expires"]) == ("by hand", None)
 
 
-def test_a_file_that_is_too_large_is_for_the_command(root: ConsoleGuest) -> None:
+def test_a_file_that_is_too_large_is_for_the_command(root: ConsoleSession) -> None:
     files = {"file": ("feed.txt", b"".join(b"n%d.example\n" % n for n in range(50_001)), "text/plain")}
     fields = {"scope": "global", "form": "txt", "origin": "file"}
     answer = root.post("/console/lists/sender-block/preview", fields, files=files)
@@ -207,8 +217,8 @@ def test_a_file_that_is_too_large_is_for_the_command(root: ConsoleGuest) -> None
     assert root.post("/console/lists/sender-block/preview", fields, files=files).status_code == 400
 
 
-def test_a_list_is_exported_as_csv_and_as_ndjson(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_a_list_is_exported_as_csv_and_as_ndjson(root: ConsoleSession, deployment: Deployment, entry: str) -> None:
+    acme = deployment.tenants["acme"]
     add(root, acme, entry, comment='=cmd("x"),\n"quoted"')
     answer = root.get(f"/console/lists/sender-block/export/ndjson?scope={acme}")
     records = [json.loads(line) for line in answer.text.splitlines()]
@@ -222,8 +232,10 @@ def test_a_list_is_exported_as_csv_and_as_ndjson(root: ConsoleGuest, house: Hous
     assert root.get("/console/lists/sender-block/export/xml").status_code == 404
 
 
-def test_a_value_is_checked_in_both_scopes(root: ConsoleGuest, analyst: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_a_value_is_checked_in_both_scopes(
+    root: ConsoleSession, analyst: ConsoleSession, deployment: Deployment, entry: str
+) -> None:
+    acme = deployment.tenants["acme"]
     add(root, "global", f"*.{entry}", comment="of the deployment")
     add(root, acme, f"a@mail.{entry}", name="sender-allow", comment="ours")
     page = text_of(root.get(f"/console/lists/check?scope={acme}&value=A@mail.{entry}"))

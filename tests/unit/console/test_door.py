@@ -1,4 +1,4 @@
-"""The door: where a login may lead back to, and which sites a form may come from."""
+"""Where a login may redirect to, and which sites a form may come from."""
 
 import pytest
 from aiohttp.test_utils import make_mocked_request

@@ -8,92 +8,92 @@ from mailwarden.errors import Overloaded
 from mailwarden.guard.admission import Admission
 
 
-def admission(maximum=4, threshold=4, max_delay=0.0, max_bytes=1_000) -> Admission:
+def make_admission(maximum=4, threshold=4, max_delay=0.0, max_bytes=1_000) -> Admission:
     return Admission(maximum=maximum, threshold=threshold, max_delay=max_delay, max_bytes=max_bytes)
 
 
-async def fill(door: Admission, count: int):
-    places = [door.admitted(1) for _ in range(count)]
+async def fill(admission: Admission, count: int):
+    places = [admission.admitted(1) for _ in range(count)]
     for place in places:
         await place.__aenter__()
     return places
 
 
 async def test_a_guard_request_is_let_in_below_the_maximum_and_refused_at_it():
-    door = admission(maximum=2, threshold=2)
-    places = await fill(door, 2)
+    admission = make_admission(maximum=2, threshold=2)
+    places = await fill(admission, 2)
     with pytest.raises(Overloaded) as refusal:
-        await fill(door, 1)
+        await fill(admission, 1)
     assert refusal.value.retry_after in range(1, 6)
     await places[0].__aexit__(None, None, None)
-    await fill(door, 1)
+    await fill(admission, 1)
 
 
 async def test_a_place_is_given_back_when_the_work_fails():
-    door = admission(maximum=1, threshold=1)
+    admission = make_admission(maximum=1, threshold=1)
     with pytest.raises(ZeroDivisionError):
-        async with door.admitted(10):
+        async with admission.admitted(10):
             raise ZeroDivisionError
-    assert (door.in_processing, door.bytes_in_flight) == (0, 0)
+    assert (admission.in_processing, admission.bytes_in_flight) == (0, 0)
 
 
 @pytest.mark.parametrize(("n", "seconds"), [(0, 0.0), (1, 0.0), (2, 0.5), (3, 1.0), (4, 1.5), (5, 2.0), (6, None)])
 def test_the_delay_grows_linearly_from_the_threshold_to_the_maximum(n, seconds):
-    door = admission(maximum=6, threshold=2, max_delay=2.0)
-    door.in_processing = n
-    assert door.delay() == seconds
+    admission = make_admission(maximum=6, threshold=2, max_delay=2.0)
+    admission.in_processing = n
+    assert admission.delay() == seconds
 
 
 def test_with_the_threshold_at_the_maximum_there_is_no_delay_band():
-    door = admission(maximum=4, threshold=4, max_delay=2.0)
-    door.in_processing = 3
-    assert door.delay() == 0.0
-    door.in_processing = 4
-    assert door.delay() is None
+    admission = make_admission(maximum=4, threshold=4, max_delay=2.0)
+    admission.in_processing = 3
+    assert admission.delay() == 0.0
+    admission.in_processing = 4
+    assert admission.delay() is None
 
 
 async def test_who_waits_is_not_counted_and_is_checked_again():
-    door = admission(maximum=3, threshold=1, max_delay=0.1)
-    held = await fill(door, 1)
-    waiting = asyncio.ensure_future(fill(door, 1))
+    admission = make_admission(maximum=3, threshold=1, max_delay=0.1)
+    held = await fill(admission, 1)
+    waiting = asyncio.ensure_future(fill(admission, 1))
     await asyncio.sleep(0.01)
-    assert door.in_processing == 1
-    door.in_processing = 3
+    assert admission.in_processing == 1
+    admission.in_processing = 3
     with pytest.raises(Overloaded):
         await waiting
-    door.in_processing = 2
-    held += await fill(door, 1)
-    assert door.in_processing == 3
+    admission.in_processing = 2
+    held += await fill(admission, 1)
+    assert admission.in_processing == 3
 
 
 async def test_at_most_as_many_wait_as_may_be_in_processing():
-    door = admission(maximum=2, threshold=1, max_delay=0.2)
-    held = await fill(door, 1)
-    waiting = [asyncio.ensure_future(fill(door, 1)) for _ in range(2)]
+    admission = make_admission(maximum=2, threshold=1, max_delay=0.2)
+    held = await fill(admission, 1)
+    waiting = [asyncio.ensure_future(fill(admission, 1)) for _ in range(2)]
     await asyncio.sleep(0)
-    assert door.delay() is None  # so that a source can refuse before it reads the message
+    assert admission.delay() is None  # so that a source can refuse before it reads the message
     with pytest.raises(Overloaded):
-        await fill(door, 1)
+        await fill(admission, 1)
     assert held
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_messages_beyond_the_bytes_in_flight_are_refused():
-    door = admission(max_bytes=100)
-    async with door.admitted(60):
+    admission = make_admission(max_bytes=100)
+    async with admission.admitted(60):
         with pytest.raises(Overloaded):
-            async with door.admitted(41):
+            async with admission.admitted(41):
                 pass
-        async with door.admitted(40):
+        async with admission.admitted(40):
             pass
 
 
 @pytest.mark.parametrize(("threshold", "maximum"), [(0, 5), (6, 5)])
 def test_a_threshold_outside_of_one_to_the_maximum_stops_the_start(threshold, maximum):
     with pytest.raises(ValueError, match="throttle threshold"):
-        admission(maximum=maximum, threshold=threshold)
+        make_admission(maximum=maximum, threshold=threshold)
 
 
 @pytest.mark.parametrize(("threshold", "waiting"), [(4, 0), (3, 4)])
 def test_only_a_delay_band_lets_guard_requests_wait(threshold, waiting):
-    assert admission(maximum=4, threshold=threshold).max_waiting == waiting
+    assert make_admission(maximum=4, threshold=threshold).max_waiting == waiting

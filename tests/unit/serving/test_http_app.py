@@ -1,4 +1,4 @@
-"""The front door: routes, request ids, errors as answers, and the stop."""
+"""The HTTP application: routes, request ids, errors as answers, and the stop."""
 
 import json
 
@@ -24,7 +24,7 @@ async def refuse(call):
 
 
 @pytest.fixture
-async def door():
+async def app():
     return HttpApp(
         [
             Route("GET", "/v1/ok", answer_ok),
@@ -37,73 +37,73 @@ async def door():
     )
 
 
-async def ask(door, method="GET", path="/v1/ok", version=HttpVersion11, **headers):
+async def ask(app, method="GET", path="/v1/ok", version=HttpVersion11, **headers):
     headers = {name.replace("_", "-"): value for name, value in {"Host": "a", **headers}.items() if value is not None}
-    response = await door.answer(make_mocked_request(method, path, headers=headers, version=version))
+    response = await app.answer(make_mocked_request(method, path, headers=headers, version=version))
     assert isinstance(response, web.Response)
     body = json.loads(response.body) if isinstance(response.body, bytes) else {}
     return response, body
 
 
-async def test_a_route_is_found_with_its_variables(door):
-    response, body = await ask(door, path="/v1/things/a-b")
+async def test_a_route_is_found_with_its_variables(app):
+    response, body = await ask(app, path="/v1/things/a-b")
     assert (response.status, body["variables"]) == (200, {"name": "a-b"})
     assert response.headers["X-API-Version"] == "1.1.0"
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/ok/", "/v1/things/", "/v1/things/a/b", "/v1/OK", "//v1/ok"])
-async def test_an_unknown_path_is_not_found(door, path):
-    response, body = await ask(door, path=path)
+async def test_an_unknown_path_is_not_found(app, path):
+    response, body = await ask(app, path=path)
     assert (response.status, body["error"]) == (404, "not_found")
 
 
-async def test_a_wrong_method_tells_the_right_ones(door):
-    response, body = await ask(door, "DELETE")
+async def test_a_wrong_method_tells_the_right_ones(app):
+    response, body = await ask(app, "DELETE")
     assert (response.status, body["error"], response.headers["Allow"]) == (405, "method_not_allowed", "GET, HEAD, POST")
 
 
 @pytest.mark.parametrize("given", ["a", "A-b_c.9", "x" * 64])
-async def test_a_usable_request_id_is_kept(door, given):
-    response, body = await ask(door, X_Request_Id=given)
+async def test_a_usable_request_id_is_kept(app, given):
+    response, body = await ask(app, X_Request_Id=given)
     assert response.headers["X-Request-Id"] == body["id"] == given
 
 
 @pytest.mark.parametrize("given", [None, "", "a b", "x" * 65, "a/b", "é", "a\u2028"])
-async def test_any_other_is_replaced(door, given):
-    response, _ = await ask(door, X_Request_Id=given)
+async def test_any_other_is_replaced(app, given):
+    response, _ = await ask(app, X_Request_Id=given)
     assert response.headers["X-Request-Id"] not in (given, "")
 
 
-async def test_a_bug_leaks_nothing(door):
-    response, body = await ask(door, path="/fail")
+async def test_a_bug_leaks_nothing(app):
+    response, body = await ask(app, path="/fail")
     assert (response.status, body["error"]) == (500, "internal_error")
     assert "secret" not in str(body)
     assert response.headers["X-Request-Id"]
 
 
-async def test_a_refusal_says_when_to_come_back(door):
-    response, _ = await ask(door, path="/refuse")
+async def test_a_refusal_says_when_to_come_back(app):
+    response, _ = await ask(app, path="/refuse")
     assert (response.status, response.headers["Retry-After"]) == (503, "7")
 
 
 @pytest.mark.parametrize("headers", [{"Host": None}, {"Expect": "tea"}, {"X": "a" * 33_000}])
-async def test_a_doubtful_head_is_refused(door, headers):
-    response, body = await ask(door, **headers)
+async def test_a_doubtful_head_is_refused(app, headers):
+    response, body = await ask(app, **headers)
     assert (response.status, body["error"]) == (400, "bad_request")
 
 
-async def test_a_version_that_is_not_spoken_is_refused(door):
-    response, _ = await ask(door, version=HttpVersion(2, 0))
+async def test_a_version_that_is_not_spoken_is_refused(app):
+    response, _ = await ask(app, version=HttpVersion(2, 0))
     assert response.status == 400
 
 
-async def test_once_it_stops_it_takes_nothing_new(door):
-    await door.stop(1)
-    response, body = await ask(door)
+async def test_once_it_stops_it_takes_nothing_new(app):
+    await app.stop(1)
+    response, body = await ask(app)
     assert (response.status, body["error"], response.keep_alive) == (503, "shutting_down", False)
 
 
-async def test_requests_are_counted_by_route_and_status(door):
+async def test_requests_are_counted_by_route_and_status(app):
     metrics = Metrics()
     counted = HttpApp([Route("GET", "/v1/things/{name}", answer_ok)], metrics)
     await ask(counted, path="/v1/things/a")

@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.analysis.engines.engine import ConfirmingEngine, ScanEngine
 from mailwarden.analysis.engines.table import ENGINES
-from tests.house.tree import SOURCE, name_of, parsed, python_files
+from tests.conventions.project_files import SOURCE, name_of, parsed, python_files
 
 HOME = SOURCE / "analysis" / "engines"
 NAMES = re.compile("rspamd|clamav|clamd", re.IGNORECASE)

@@ -3,7 +3,7 @@
 import pytest
 
 from mailwarden.cli.reference import pages
-from tests.house.tree import ROOT
+from tests.conventions.project_files import ROOT
 
 PAGES = pages()
 

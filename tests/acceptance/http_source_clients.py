@@ -1,4 +1,4 @@
-"""Callers of the doors for existing installations, as they are: Rspamd's own client, and plain HTTP."""
+"""Clients of the HTTP scan sources for existing installations: Rspamd's own client, and plain HTTP."""
 
 import http.client
 import json
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rig.programs import find_program
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 from tests.samples.stalwart import hook_call
 
 HOST = "127.0.0.1"
-PASSWORD = "a-password-of-the-door"
-TOKEN = "a-token-for-the-door"
+PASSWORD = "a-password-of-the-source"
+TOKEN = "a-token-for-the-source"
 SENDER = {"From": "alice@pass.example", "IP": "192.0.2.10", "Helo": "mail.pass.example"}
 _GGRID = re.compile(r"\(([0-9a-f-]{36})\)")
 
@@ -31,10 +31,10 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Doors:
-    """A house whose first guard has both doors open."""
+class HttpSources:
+    """A deployment whose first guard has both HTTP sources enabled."""
 
-    house: House
+    deployment: Deployment
     rspamd_port: int
     stalwart_port: int
 
@@ -64,7 +64,7 @@ class Doors:
         return dict(reply.json)
 
     def explain(self, ggrid: str) -> dict[str, Any]:
-        return self.house.client().explained(ggrid)
+        return self.deployment.client().explained(ggrid)
 
 
 def ask(
@@ -100,7 +100,7 @@ def ggrid_of_check(answer: dict[str, Any]) -> str:
 
 
 def ggrid_of_hook(answer: dict[str, Any]) -> str:
-    """Return the id from the header that is added, or from what the sender is told."""
+    """Return the id from the header that is added, or from the reply to the sender."""
     added = {each["name"]: each.get("value") for each in answer.get("modifications", ())}
     if "X-Mailwarden-Ggrid" in added:
         return str(added["X-Mailwarden-Ggrid"])

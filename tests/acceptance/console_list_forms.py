@@ -1,19 +1,19 @@
-"""What a person does on the pages of a list, without a browser."""
+"""Forms of the console's list pages, sent without a browser."""
 
 import re
 from html import unescape
 
 import requests
 
-from tests.acceptance.console_guest import ConsoleGuest, text_of
+from tests.acceptance.console_session import ConsoleSession, text_of
 
 
-def add(guest: ConsoleGuest, scope: str, *entries: str, name: str = "sender-block", **more: str) -> requests.Response:
-    """Go the way of a person without scripts: the preview, then the form that it shows."""
+def add(user: ConsoleSession, scope: str, *entries: str, name: str = "sender-block", **more: str) -> requests.Response:
+    """Add entries as without JavaScript: the preview, then the form that it shows."""
     fields = {"scope": scope, "entries": "\n".join(entries), **more}
-    preview = guest.post(f"/console/lists/{name}/preview", fields, files={})
+    preview = user.post(f"/console/lists/{name}/preview", fields, files={})
     assert preview.status_code == 200, text_of(preview)
-    return guest.post(f"/console/lists/{name}/add", confirmation_in(preview), files={})
+    return user.post(f"/console/lists/{name}/add", confirmation_in(preview), files={})
 
 
 def confirmation_in(page: requests.Response) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, name_of
+from tests.conventions.project_files import ROOT, name_of
 
 CONSOLE = ROOT / "src" / "mailwarden" / "console"
 # Its address is the secret, and no cookie is asked for that another site could make use of.

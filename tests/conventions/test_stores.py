@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from tests.house.tree import name_of, parsed, python_files
+from tests.conventions.project_files import name_of, parsed, python_files
 
 WITHOUT_TENANT = {
     "BlobStore",  # bytes by name: the vault derives the names from tenants

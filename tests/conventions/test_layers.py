@@ -1,4 +1,4 @@
-"""The rooms: a room imports only rooms below it."""
+"""Import layers: a package imports only lower packages."""
 
 import os
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from importlinter import cli
 
-from tests.house.tree import ROOT
+from tests.conventions.project_files import ROOT
 
 
-def test_a_room_imports_only_rooms_below_it(
+def test_a_room_imports_only_packages_below_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -19,6 +19,8 @@ def test_a_room_imports_only_rooms_below_it(
 
 def test_every_room_has_its_place() -> None:
     text = (ROOT / ".importlinter").read_text("utf-8")
-    rooms = {entry.name for entry in os.scandir(ROOT / "src" / "mailwarden") if entry.is_dir() and entry.name[0] != "_"}
-    assert {room for room in rooms if room not in text} == set()
+    packages = {
+        entry.name for entry in os.scandir(ROOT / "src" / "mailwarden") if entry.is_dir() and entry.name[0] != "_"
+    }
+    assert {package for package in packages if package not in text} == set()
     assert Path(ROOT / "src" / "mailwarden" / "py.typed").exists()

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.house.tree import ROOT, name_of, parsed, python_files, tracked_files
+from tests.conventions.project_files import ROOT, name_of, parsed, python_files, tracked_files
 
 CODE = python_files("src", "rig", "bench", "evaluate", "torture", "evasion", "measure")
 MAX_LINES = 600

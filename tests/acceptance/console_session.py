@@ -1,4 +1,4 @@
-"""People of every role who are signed in to the console of a house, and a plain HTTP client for what they do there."""
+"""Console sessions of users with any role, as a plain HTTP client."""
 
 import asyncio
 import itertools
@@ -18,15 +18,15 @@ from mailwarden.access.users import NewUser, Position, Role
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.model.scope import Actor, Scope
-from tests.acceptance.house import House
+from tests.acceptance.deployment import Deployment
 
 PATIENCE = 60.0
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class ConsoleGuest:
-    """Somebody signed in; `csrf` is the token that their pages carry."""
+class ConsoleSession:
+    """A session of a logged-in user; `csrf` is the token of their pages."""
 
     url: str
     ca: str
@@ -63,22 +63,22 @@ class ConsoleGuest:
             )
 
 
-def sign_in(house: House, role: Role | str, tenants: Sequence[str] = ()) -> ConsoleGuest:
-    """Make a person of that role and open a session for them, without going through the login's pages."""
+def sign_in(deployment: Deployment, role: Role | str, tenants: Sequence[str] = ()) -> ConsoleSession:
+    """Create a user with that role and a session, without the pages of the login."""
     name = f"{role}-{next(_numbers)}"
-    uids = frozenset(UUID(house.tenants[tenant]) for tenant in tenants)
+    uids = frozenset(UUID(deployment.tenants[tenant]) for tenant in tenants)
     with ThreadPoolExecutor(1) as thread:  # a thread of its own has no event loop yet, whatever kind of test asks
-        cookie, csrf = thread.submit(lambda: asyncio.run(_enter(house, name, Position(Role(role), uids)))).result()
-    return ConsoleGuest(house.product.url, str(house.product.ca), name, cookie, csrf)
+        cookie, csrf = thread.submit(lambda: asyncio.run(_enter(deployment, name, Position(Role(role), uids)))).result()
+    return ConsoleSession(deployment.product.url, str(deployment.product.ca), name, cookie, csrf)
 
 
-async def _enter(house: House, name: str, position: Position) -> tuple[str, str]:
-    folder = house.product.abby.folder
+async def _enter(deployment: Deployment, name: str, position: Position) -> tuple[str, str]:
+    folder = deployment.product.abby.folder
     configuration = YAML(typ="safe").load(folder / "abby" / "abby" / "abby.yml")
     database = Database(configuration["database"]["url"], 1)
     registry = build_registry(database, read_ring(folder / "secrets" / "pepper", "apiKeyPepper"))
     try:
-        scope, place = Scope.deployment(), ClientOrigin(house.product.url, "127.0.0.1", "tests")
+        scope, place = Scope.deployment(), ClientOrigin(deployment.product.url, "127.0.0.1", "tests")
         user = await registry.users.create(scope, NewUser(name, position), Actor("tests"))
         visit, _ = registry.sessions.visit()
         session, cookie = await registry.sessions.log_in(visit, user, "tests", place)

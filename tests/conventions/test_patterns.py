@@ -12,7 +12,7 @@ from re import _parser as parser
 
 import pytest
 
-from tests.house.tree import name_of, parsed, python_files
+from tests.conventions.project_files import name_of, parsed, python_files
 
 POSSESSIVE = (constants.POSSESSIVE_REPEAT, constants.ATOMIC_GROUP)
 # For a string that is a piece of a pattern and cannot be parsed alone: a class, an escape, or the thing itself.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.tree import ROOT, name_of, parsed, python_files
+from tests.conventions.project_files import ROOT, name_of, parsed, python_files
 
 READERS = [
     file

@@ -1,4 +1,4 @@
-"""The doors for existing installations: Rspamd's `/checkv2` and Stalwart's MTA hook, before the real engines."""
+"""The HTTP scan sources for existing installations: Rspamd's `/checkv2` and Stalwart's MTA hook."""
 
 import json
 from collections.abc import Iterator
@@ -11,9 +11,17 @@ from mailwarden.guard.result_headers import ResultSeal
 from rig.ports import free_port
 from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope, wait_until
-from tests.acceptance.door_callers import PASSWORD, TOKEN, Doors, ask, ggrid_of_check, ggrid_of_hook, rspamc
-from tests.acceptance.house import in_processing, open_house, submitting
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.deployment import in_processing, run_deployment, submitting
+from tests.acceptance.http_source_clients import (
+    PASSWORD,
+    TOKEN,
+    HttpSources,
+    ask,
+    ggrid_of_check,
+    ggrid_of_hook,
+    rspamc,
+)
+from tests.acceptance.pausable_clamd import PausableClamd
 from tests.samples.stalwart import hook_call
 
 pytestmark = pytest.mark.slow
@@ -30,32 +38,36 @@ ALIKE = ("verdict", "decision", "tags")
 
 
 @pytest.fixture(scope="module")
-def doors(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Doors]:
+def http_sources(
+    engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd
+) -> Iterator[HttpSources]:
     rspamd, stalwart = free_port(), free_port()
     guard = {
         **PLACES,
-        "engines": {"clamav": {"address": sluice.address}},
+        "engines": {"clamav": {"address": pausable_clamd.address}},
         "scanSources": {
             "restApi": {},
             "rspamdApi": {"listen": {"port": rspamd}, "password": PASSWORD, "bodyTimeout": 5_000},
             "stalwartHook": {"listen": {"port": stalwart}, "token": TOKEN, "bodyTimeout": 5_000},
         },
     }
-    with open_house(engines, town, tmp_path_factory.mktemp("doors"), guards=(guard,)) as house:
-        yield Doors(house, rspamd, stalwart)
+    with run_deployment(
+        engines, deployment_template, tmp_path_factory.mktemp("http_sources"), guards=(guard,)
+    ) as deployment:
+        yield HttpSources(deployment, rspamd, stalwart)
 
 
-@pytest.mark.contract("6 doors")
+@pytest.mark.contract("6 drop-in sources")
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_same_message_is_judged_the_same_by_every_way_in(doors: Doors, engines, name):
+def test_the_same_message_is_judged_the_same_by_every_way_in(http_sources: HttpSources, engines, name):
     message = engines.dns.sign(SAMPLES[name](), "pass.example")
 
-    by_api = doors.house.client().submit(message, envelope()).result
-    checked = doors.check(message).json
-    hooked = doors.hook_with(message)
+    by_api = http_sources.deployment.client().submit(message, envelope()).result
+    checked = http_sources.check(message).json
+    hooked = http_sources.hook_with(message)
 
     for source, ggrid in (("rspamdApi", ggrid_of_check(checked)), ("stalwartHook", ggrid_of_hook(hooked))):
-        known = doors.explain(ggrid)
+        known = http_sources.explain(ggrid)
         assert {field: known[field] for field in ALIKE} == {field: by_api[field] for field in ALIKE}
         assert known["source"] == source
         assert known["envelope"] == envelope()["borderMtaData"]
@@ -64,9 +76,9 @@ def test_the_same_message_is_judged_the_same_by_every_way_in(doors: Doors, engin
     assert (checked["score"] >= checked["required_score"]) is not delivered
 
 
-def test_the_answer_has_the_fields_of_the_real_rspamd_with_their_types(doors: Doors, engines, plain):
+def test_the_answer_has_the_fields_of_the_real_rspamd_with_their_types(http_sources: HttpSources, engines, plain):
     theirs = engines.rspamd.scan(plain, {"From": "alice@pass.example", "Rcpt": "bob@company.example"})
-    ours = doors.check(plain).json
+    ours = http_sources.check(plain).json
 
     missing = {name for name in theirs if name not in ours}
     assert missing == set(), (missing, theirs)
@@ -79,34 +91,34 @@ def test_the_answer_has_the_fields_of_the_real_rspamd_with_their_types(doors: Do
 
 
 @pytest.mark.parametrize(("name", "action"), [("plain", "no action"), ("spam", "reject"), ("malware", "reject")])
-def test_rspamds_own_client_understands_the_answer(doors: Doors, engines, tmp_path, name, action):
+def test_rspamds_own_client_understands_the_answer(http_sources: HttpSources, engines, tmp_path, name, action):
     file = tmp_path / "message.eml"
     file.write_bytes(engines.dns.sign(SAMPLES[name](), "pass.example"))
     given = ("-F", "alice@pass.example", "-r", "bob@company.example", "-i", "192.0.2.10", "--helo", "mail.pass.example")
 
-    done = rspamc(doors.rspamd_port, file, "-P", PASSWORD, *given)
+    done = rspamc(http_sources.rspamd_port, file, "-P", PASSWORD, *given)
 
     assert done.returncode == 0, done.stderr
     assert f"Action: {action}" in done.stdout
     assert "Symbol: MW_VERDICT_" in done.stdout
     score = float(done.stdout.partition("Score: ")[2].split()[0])
     assert (score >= 15.0) is (action == "reject")
-    as_json = json.loads(rspamc(doors.rspamd_port, file, "-P", PASSWORD, "-j", *given).stdout)
+    as_json = json.loads(rspamc(http_sources.rspamd_port, file, "-P", PASSWORD, "-j", *given).stdout)
     assert as_json["action"] == action
 
 
-def test_fields_are_signed_and_forged_ones_taken_out(doors: Doors, plain):
-    seal = ResultSeal(read_ring((doors.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
+def test_fields_are_signed_and_forged_ones_taken_out(http_sources: HttpSources, plain):
+    seal = ResultSeal(read_ring((http_sources.deployment.product.abby.folder / "secrets" / "contents"), "contents.key"))
     forged = b"X-Mailwarden-Verdict: clean\r\n" + plain
 
-    checked = doors.check(forged).json["milter"]
+    checked = http_sources.check(forged).json["milter"]
     message = plain
     for name, added in checked["add_headers"].items():
         message = f"{name}: {added['value']}\r\n".encode() + message
     assert "X-Mailwarden-Verdict" in checked["remove_headers"]
     assert seal.read(message) is not None
 
-    changes = doors.hook_with(forged)["modifications"]
+    changes = http_sources.hook_with(forged)["modifications"]
     assert changes[0] == {"type": "deleteHeader", "name": "X-Mailwarden-Verdict", "index": 1}
     message = plain
     for change in changes[1:]:
@@ -114,51 +126,55 @@ def test_fields_are_signed_and_forged_ones_taken_out(doors: Doors, plain):
     assert seal.read(message) is not None
 
 
-def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer_wins(doors: Doors, plain):
-    assert doors.house.lists(tenant="club").add("sender-block", {"entry": "alice@pass.example"}).status == 200
+def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer_wins(http_sources: HttpSources, plain):
+    assert (
+        http_sources.deployment.lists(tenant="club").add("sender-block", {"entry": "alice@pass.example"}).status == 200
+    )
     both = ("bob@company.example", "kim@club.example")
     try:
-        assert wait_until(lambda: doors.check(plain, "kim@club.example").json["action"] == "reject")
-        assert doors.check(plain, "bob@company.example").json["action"] == "no action"
-        checked = doors.check(plain, *both).json
+        assert wait_until(lambda: http_sources.check(plain, "kim@club.example").json["action"] == "reject")
+        assert http_sources.check(plain, "bob@company.example").json["action"] == "no action"
+        checked = http_sources.check(plain, *both).json
         assert checked["action"] == "reject"
         assert "SENDER_BLOCK" not in json.dumps(checked).upper().replace("-", "_"), "recipients of both can read it"
-        known = doors.explain(ggrid_of_check(checked))
-        assert known["tenantUid"] == doors.house.tenants["club"]
+        known = http_sources.explain(ggrid_of_check(checked))
+        assert known["tenantUid"] == http_sources.deployment.tenants["club"]
         assert known["envelope"]["envelopeRecipients"] == ["kim@club.example"], "nobody is told of the others"
-        assert doors.check(plain, "<bob@company.example>, <kim@club.example>").json["action"] == "reject"
-        hooked = doors.hook_with(plain, *both)
+        assert http_sources.check(plain, "<bob@company.example>, <kim@club.example>").json["action"] == "reject"
+        hooked = http_sources.hook_with(plain, *both)
         assert (hooked["action"], hooked["response"]["status"]) == ("reject", 550)
-        assert doors.explain(ggrid_of_hook(hooked))["tenantUid"] == doors.house.tenants["club"]
+        assert http_sources.explain(ggrid_of_hook(hooked))["tenantUid"] == http_sources.deployment.tenants["club"]
     finally:
-        doors.house.lists(tenant="club").delete("sender-block", "alice@pass.example")
+        http_sources.deployment.lists(tenant="club").delete("sender-block", "alice@pass.example")
 
 
-def test_a_blocked_address_bounces_since_the_sender_waits(doors: Doors, plain):
-    lists = doors.house.lists()
+def test_a_blocked_address_bounces_since_the_sender_waits(http_sources: HttpSources, plain):
+    lists = http_sources.deployment.lists()
     assert lists.add("ip-block", {"entry": "192.0.2.66"}).status == 200
     try:
         blocked = [("IP", "192.0.2.66")]
-        assert wait_until(lambda: doors.check(plain, headers=blocked).json["action"] == "reject")
-        checked = doors.check(plain, headers=blocked).json
-        assert doors.explain(ggrid_of_check(checked))["decision"] == "bounce"
+        assert wait_until(lambda: http_sources.check(plain, headers=blocked).json["action"] == "reject")
+        checked = http_sources.check(plain, headers=blocked).json
+        assert http_sources.explain(ggrid_of_check(checked))["decision"] == "bounce"
         assert checked["messages"]["smtp_message"]
     finally:
         lists.delete("ip-block", "192.0.2.66")
 
 
-@pytest.mark.contract("3 admission doors")
-def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(doors: Doors, plain, sluice: Sluice):
-    sluice.shut()
-    with submitting(doors.house, plain, 2, sluice) as calls:
-        assert wait_until(lambda: in_processing(doors.house, 0) == 2)
-        checked = doors.check(plain)
-        hooked = doors.hook(hook_call(plain))
+@pytest.mark.contract("3 admission drop-in sources")
+def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(
+    http_sources: HttpSources, plain, pausable_clamd: PausableClamd
+):
+    pausable_clamd.pause()
+    with submitting(http_sources.deployment, plain, 2, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(http_sources.deployment, 0) == 2)
+        checked = http_sources.check(plain)
+        hooked = http_sources.hook(hook_call(plain))
     assert [call.result().status for call in calls] == [200, 200]
     assert (checked.status, checked.json["action"]) == (200, "soft reject")
     assert (hooked.status, hooked.json["action"]) == (200, "reject")
     assert hooked.json["response"]["status"] == 451
-    assert doors.check(plain).json["action"] == "no action"
+    assert http_sources.check(plain).json["action"] == "no action"
 
 
 @pytest.mark.parametrize(
@@ -181,34 +197,36 @@ def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(d
         ([], b"", 400),
     ],
 )
-def test_hostile_checks_are_refused_and_never_read_as_a_good_message(doors: Doors, headers, message, status):
-    reply = doors.check(message, headers=headers)
+def test_hostile_checks_are_refused_and_never_read_as_a_good_message(
+    http_sources: HttpSources, headers, message, status
+):
+    reply = http_sources.check(message, headers=headers)
     assert reply.status == status
     assert reply.json["action"] == "soft reject"
 
 
 @pytest.mark.parametrize("given", ["192.0.2.10:50150", "[2001:db8::1]:25", "[2001:db8::1]", "2001:db8::1"])
-def test_an_address_may_have_a_port_as_rspamds_milter_writes_it(doors: Doors, plain, given):
-    known = doors.explain(ggrid_of_check(doors.check(plain, headers=[("IP", given)]).json))
+def test_an_address_may_have_a_port_as_rspamds_milter_writes_it(http_sources: HttpSources, plain, given):
+    known = http_sources.explain(ggrid_of_check(http_sources.check(plain, headers=[("IP", given)]).json))
     assert known["envelope"]["remoteAddress"] in ("192.0.2.10", "2001:db8::1")
 
 
-def test_one_thousand_recipients_are_taken(doors: Doors, plain):
+def test_one_thousand_recipients_are_taken(http_sources: HttpSources, plain):
     recipients = [f"r{number}@company.example" for number in range(1_000)]
-    assert doors.check(plain, *recipients).json["action"] == "no action"
-    assert doors.hook_with(plain, *recipients)["action"] == "accept"
+    assert http_sources.check(plain, *recipients).json["action"] == "no action"
+    assert http_sources.hook_with(plain, *recipients)["action"] == "accept"
 
 
-def test_only_what_is_there_is_answered_and_only_with_the_secret(doors: Doors, plain):
-    assert ask(doors.rspamd_port, "GET", "/ping", b"", []).body == b"pong\r\n"
-    assert doors.check(plain, path="/symbols").status == 404
-    assert doors.check(plain, path="/learnspam").status == 404
-    assert doors.check(plain, method="PUT").status == 405
-    assert doors.check(plain, password="another-password-here").status == 401
-    assert doors.check(plain, password="").json["action"] == "soft reject"
-    assert doors.hook(hook_call(plain), token="another-token-of-the-door").status == 401
-    assert doors.hook(hook_call(plain), path="/else").status == 404
-    assert doors.hook(hook_call(plain), path="/mta-hook").status == 200
+def test_only_what_is_there_is_answered_and_only_with_the_secret(http_sources: HttpSources, plain):
+    assert ask(http_sources.rspamd_port, "GET", "/ping", b"", []).body == b"pong\r\n"
+    assert http_sources.check(plain, path="/symbols").status == 404
+    assert http_sources.check(plain, path="/learnspam").status == 404
+    assert http_sources.check(plain, method="PUT").status == 405
+    assert http_sources.check(plain, password="another-password-here").status == 401
+    assert http_sources.check(plain, password="").json["action"] == "soft reject"
+    assert http_sources.hook(hook_call(plain), token="another-token-of-the-source").status == 401
+    assert http_sources.hook(hook_call(plain), path="/else").status == 404
+    assert http_sources.hook(hook_call(plain), path="/mta-hook").status == 200
 
 
 @pytest.mark.parametrize(
@@ -224,48 +242,50 @@ def test_only_what_is_there_is_answered_and_only_with_the_secret(doors: Doors, p
         (json.dumps(MANY_FIELDS).encode(), 413),
     ],
 )
-def test_hostile_hook_calls_are_refused(doors: Doors, body, status):
-    assert doors.hook(body).status == status
+def test_hostile_hook_calls_are_refused(http_sources: HttpSources, body, status):
+    assert http_sources.hook(body).status == status
 
 
 @pytest.mark.parametrize("stage", ["connect", "ehlo", "auth", "mail", "rcpt", "RCPT"])
-def test_other_stages_pass(doors: Doors, stage):
+def test_other_stages_pass(http_sources: HttpSources, stage):
     call = hook_call(b"A: b\r\n\r\n", stage=stage)
     del call["message"]
-    assert doors.hook(call).json == {"action": "accept"}
+    assert http_sources.hook(call).json == {"action": "accept"}
 
 
-def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(doors: Doors, plain):
+def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(http_sources: HttpSources, plain):
     large = plain + b"x" * (52_428_800 - len(plain))
-    assert doors.check(large).status == 200
-    assert doors.check(large + b"x").status == 413
+    assert http_sources.check(large).status == 200
+    assert http_sources.check(large + b"x").status == 413
     secret = [("Password", PASSWORD)]
-    assert ask(doors.rspamd_port, "POST", "/checkv2", b"A: b\r\n", secret, length=100).status == 408
+    assert ask(http_sources.rspamd_port, "POST", "/checkv2", b"A: b\r\n", secret, length=100).status == 408
     bearer = [("Authorization", f"Bearer {TOKEN}")]
-    assert ask(doors.stalwart_port, "POST", "/", b"{", bearer, length=52_428_801).status == 413
-    assert ask(doors.stalwart_port, "POST", "/", b"{", bearer, length=100).status == 408
+    assert ask(http_sources.stalwart_port, "POST", "/", b"{", bearer, length=52_428_801).status == 413
+    assert ask(http_sources.stalwart_port, "POST", "/", b"{", bearer, length=100).status == 408
 
 
-def test_a_large_message_passes_both_doors(doors: Doors, plain):
+def test_a_large_message_passes_both_doors(http_sources: HttpSources, plain):
     message = plain + b"The minutes again.\r\n" * 150_000
-    assert doors.check(message).json["action"] == "no action"
-    hooked = doors.hook_with(message)
+    assert http_sources.check(message).json["action"] == "no action"
+    hooked = http_sources.hook_with(message)
     assert hooked["action"] == "accept"
-    assert doors.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)
+    assert http_sources.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)
 
 
-def test_a_guard_that_stops_answers_the_messages_in_hand(doors: Doors, plain, sluice: Sluice):
-    guard = doors.house.product.guards[0]
-    sluice.shut()
+def test_a_guard_that_stops_answers_the_messages_in_hand(
+    http_sources: HttpSources, plain, pausable_clamd: PausableClamd
+):
+    guard = http_sources.deployment.product.guards[0]
+    pausable_clamd.pause()
     with ThreadPoolExecutor(3) as threads:
-        checking = threads.submit(doors.check, plain)
-        hooking = threads.submit(doors.hook_with, plain)
-        assert wait_until(lambda: in_processing(doors.house, 0) == 2)
+        checking = threads.submit(http_sources.check, plain)
+        hooking = threads.submit(http_sources.hook_with, plain)
+        assert wait_until(lambda: in_processing(http_sources.deployment, 0) == 2)
         stopping = threads.submit(guard.stop)
-        sluice.open()
+        pausable_clamd.resume()
         assert checking.result().json["action"] == "no action"
         assert hooking.result()["action"] == "accept"
         stopping.result()
     with pytest.raises(OSError, match="refused"):
-        doors.check(plain)
+        http_sources.check(plain)
     guard.start()

@@ -13,55 +13,57 @@ from rig.folders import remove_folder, temporary_folder
 from rig.postfix import Postfix
 from rig.product import Overrides
 from tests.acceptance.client import wait_until
-from tests.acceptance.house import TENANTS, House, Town, open_house
-from tests.acceptance.post import Sink, ggrid_in
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.deployment import TENANTS, Deployment, DeploymentTemplate, run_deployment
+from tests.acceptance.pausable_clamd import PausableClamd
+from tests.acceptance.smtp import Sink, ggrid_in
 
 DOMAINS = tuple(domain for _, _, domain in TENANTS)
 PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequestThrottleThreshold": 2}
 
 
 @dataclass(frozen=True)
-class Post:
+class PostfixDeployment:
     """Two guards, each beside a Postfix of its own: one asked before the queue, one behind it."""
 
-    house: House
+    deployment: Deployment
     before: Postfix
     after: Postfix
     sink: Sink
 
     @property
     def seal(self) -> ResultSeal:
-        return ResultSeal(read_ring((self.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
+        return ResultSeal(read_ring((self.deployment.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
     def settle(self) -> None:
-        """Let what a test before left under way come to rest, and clear it away."""
+        """Wait until both queues are empty, and clear the sink."""
         assert wait_until(lambda: self.before.waiting() + self.after.waiting() == 0)
         self.sink.clear()
 
     def explain(self, reply: str) -> dict[str, Any]:
-        return self.house.client().explained(ggrid_in(reply))
+        return self.deployment.client().explained(ggrid_in(reply))
 
 
 @contextmanager
-def open_post_office(engines: Engines, town: Town, folder: Path, sluice: Sluice) -> Iterator[Post]:
-    """Start them all, clamd behind the sluice; a guard has two places."""
+def run_postfix_deployment(
+    engines: Engines, deployment_template: DeploymentTemplate, folder: Path, pausable_clamd: PausableClamd
+) -> Iterator[PostfixDeployment]:
+    """Start everything, with clamd behind the proxy; each guard accepts two requests."""
     queues = temporary_folder()
     with Sink() as sink:
         before = Postfix(queues / "before", "before-queue", DOMAINS, sink.port)
         after = Postfix(queues / "after", "after-queue", DOMAINS, sink.port)
-        guards = [_beside(before, "beforeQueue", sluice), _beside(after, "afterQueue", sluice)]
+        guards = [_beside(before, "beforeQueue", pausable_clamd), _beside(after, "afterQueue", pausable_clamd)]
         try:
-            with open_house(engines, town, folder, guards=guards) as house:
+            with run_deployment(engines, deployment_template, folder, guards=guards) as deployment:
                 before.start()
                 after.start()
-                yield Post(house, before, after, sink)
+                yield PostfixDeployment(deployment, before, after, sink)
         finally:
             before.stop()
             after.stop()
             remove_folder(queues)
 
 
-def _beside(postfix: Postfix, mode: str, sluice: Sluice) -> Overrides:
+def _beside(postfix: Postfix, mode: str, pausable_clamd: PausableClamd) -> Overrides:
     smtp = {"mode": mode, "listen": {"port": postfix.guard_port}, "nextHop": f"127.0.0.1:{postfix.back_port}"}
-    return {**PLACES, "engines": {"clamav": {"address": sluice.address}}, "scanSources": {"smtp": smtp}}
+    return {**PLACES, "engines": {"clamav": {"address": pausable_clamd.address}}, "scanSources": {"smtp": smtp}}

@@ -1,4 +1,4 @@
-"""Random calls of the doors: read, or refused with an error that callers may see; never anything else."""
+"""Random calls of the HTTP scan sources are parsed or rejected with an error of the API."""
 
 import json
 from types import SimpleNamespace

@@ -20,7 +20,7 @@ from rig.engines import Engines
 from rig.product import Overrides, Product, install_product
 from tests.acceptance.client import PATIENCE, Answer, Client, wait_until
 from tests.acceptance.list_client import ListClient
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.pausable_clamd import PausableClamd
 
 # Name, profile and recipient domain of each tenant; the deployment's default tenant is there from the start.
 TENANTS = (
@@ -38,13 +38,13 @@ KEYS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "both": (("lists:read", "lists:write"), ("acme", "club")),
 }
 DAILY = ("messageQueue.submit", "messageQueue.read", "messageQueue.report")  # what a tenant's own tokens may do
-# The tests of one house share its keys and call more often than a caller should.
-PLENTY: Overrides = {"listsRateLimit": 1_000_000}
+# The tests of one deployment share its keys and exceed the usual rate limit.
+NO_RATE_LIMIT: Overrides = {"listsRateLimit": 1_000_000}
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class House:
+class Deployment:
     product: Product
     tenants: Mapping[str, str]
     tokens: Mapping[str, str]
@@ -52,7 +52,7 @@ class House:
     database: str
 
     def lists(self, key: str = "all", tenant: str | None = None) -> ListClient:
-        """Return a caller of the List API with that key, who means that tenant."""
+        """Return a client of the List API with that key and tenant."""
         uid = None if tenant is None else self.tenants[tenant]
         return ListClient(self.client().using(None), self.keys[key], uid)
 
@@ -61,8 +61,8 @@ class House:
 
 
 @dataclass(frozen=True)
-class Town:
-    """The database that every house gets a copy of, with the tenants and keys in it, and the keys' pepper."""
+class DeploymentTemplate:
+    """The database that every deployment copies, with its tenants and keys, and the pepper of the keys."""
 
     template: str
     tenants: Mapping[str, str]
@@ -70,7 +70,7 @@ class Town:
     pepper: str
 
 
-def found_town(engines: Engines, template: str) -> Town:
+def create_deployment_template(engines: Engines, template: str) -> DeploymentTemplate:
     """Make the tenants and keys by the command in a copy of an empty database; list the default tenant as well."""
     name = "acceptance"
     url = engines.postgresql.create_database(name, template=template)
@@ -79,7 +79,7 @@ def found_town(engines: Engines, template: str) -> Town:
     listed = json.loads(run_command("tenants", "ls", "-o", "json", "--database-url", url))
     tenants = {"default" if row["default"] else row["name"]: row["tenantUid"] for row in listed}
     pepper = secrets.token_hex(32)
-    return Town(name, tenants, make_keys(url, tenants, pepper), pepper)
+    return DeploymentTemplate(name, tenants, make_keys(url, tenants, pepper), pepper)
 
 
 def make_keys(url: str, tenants: Mapping[str, str], pepper: str) -> dict[str, str]:
@@ -100,25 +100,31 @@ def make_key(folder: Path, url: str, name: str, tenants: Mapping[str, str]) -> s
 
 
 @contextmanager
-def open_house(
+def run_deployment(
     engines: Engines,
-    town: Town,
+    deployment_template: DeploymentTemplate,
     folder: Path,
     *,
     guards: Sequence[Overrides] = ({},),
     abby: Overrides | None = None,
     start: bool = True,
-) -> Iterator[House]:
+) -> Iterator[Deployment]:
     """Set up a product with a database of its own, start it, and stop it at the end."""
     name = f"acceptance_{next(_numbers)}"
-    database = engines.postgresql.create_database(name, template=town.template)
-    product = install_product(folder, engines, database, guards=guards, abby={**PLENTY, **(abby or {})})
-    (product.abby.folder / "secrets" / "pepper").write_text(town.pepper)
-    house = House(product, town.tenants, give_tokens(product, town.tenants), town.keys, name)
+    database = engines.postgresql.create_database(name, template=deployment_template.template)
+    product = install_product(folder, engines, database, guards=guards, abby={**NO_RATE_LIMIT, **(abby or {})})
+    (product.abby.folder / "secrets" / "pepper").write_text(deployment_template.pepper)
+    deployment = Deployment(
+        product,
+        deployment_template.tenants,
+        give_tokens(product, deployment_template.tenants),
+        deployment_template.keys,
+        name,
+    )
     try:
         if start:
             product.start()
-        yield house
+        yield deployment
     finally:
         product.stop()
 
@@ -158,13 +164,13 @@ def run_command(*words: str) -> str:
     return done.stdout
 
 
-def guard_status(house: House, number: int) -> dict[str, Any]:
-    """Ask a guard how it is doing, as abby does; it answers only to a certificate of the deployment."""
-    tls = house.product.abby.folder / "tls"
+def guard_status(deployment: Deployment, number: int) -> dict[str, Any]:
+    """Return the status of a guard, with the certificate that it requires."""
+    tls = deployment.product.abby.folder / "tls"
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(
-            f"{house.product.guards[number].url}/v1/guard/status",
+            f"{deployment.product.guards[number].url}/v1/guard/status",
             verify=str(tls / "ca.crt"),
             cert=(str(tls / "abby.crt"), str(tls / "abby.key")),
             timeout=PATIENCE,
@@ -172,28 +178,30 @@ def guard_status(house: House, number: int) -> dict[str, Any]:
         return dict(answer.json())
 
 
-def wait_for_lists(house: House) -> None:
-    """Wait until every guard scans by all that was written to the lists before this call."""
+def wait_for_lists(deployment: Deployment) -> None:
+    """Wait until every guard uses all list entries written before this call."""
     written = time.time()
 
     def follows(number: int) -> bool:
         asked = time.time()
-        lag = guard_status(house, number)["listsLagSeconds"]
+        lag = guard_status(deployment, number)["listsLagSeconds"]
         return lag is not None and asked - float(lag) > written
 
-    for number in range(len(house.product.guards)):
+    for number in range(len(deployment.product.guards)):
         assert wait_until(lambda number=number: follows(number))
 
 
-def in_processing(house: House, number: int) -> int:
-    return int(guard_status(house, number)["inProcessing"])
+def in_processing(deployment: Deployment, number: int) -> int:
+    return int(guard_status(deployment, number)["inProcessing"])
 
 
 @contextmanager
-def submitting(house: House, message: bytes, count: int, sluice: Sluice) -> Iterator[list["Future[Answer]"]]:
-    """Have so many submissions under way at once; at the end the sluice is open and all of them are answered."""
+def submitting(
+    deployment: Deployment, message: bytes, count: int, pausable_clamd: PausableClamd
+) -> Iterator[list["Future[Answer]"]]:
+    """Run this many submissions at once; at the end resume clamd and wait for all answers."""
     with ThreadPoolExecutor(count) as threads:
         try:
-            yield [threads.submit(house.client().submit, message) for _ in range(count)]
+            yield [threads.submit(deployment.client().submit, message) for _ in range(count)]
         finally:
-            sluice.open()
+            pausable_clamd.resume()

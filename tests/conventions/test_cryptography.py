@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.house.tree import name_of, parsed, python_files
+from tests.conventions.project_files import name_of, parsed, python_files
 
 # The self-tests at start ask the primitives themselves for known answers, and protect nothing with them.
 HOMES = ("src/mailwarden/crypto/", "src/mailwarden/telemetry/self_tests.py")

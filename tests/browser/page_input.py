@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, Page
 MAX_TABS = 150
 
 
-class Hands(Protocol):
+class PageInput(Protocol):
     page: Page
 
     def type(self, label: str, text: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT, SOURCE
+from tests.conventions.project_files import ROOT, SOURCE
 
 ANALYZERS = sorted(
     file.stem for file in (SOURCE / "analysis" / "analyzers").glob("*.py") if not file.stem.startswith("_")

@@ -3,10 +3,10 @@
 import ast
 import re
 
-from tests.house.tree import name_of, parsed, python_files
+from tests.conventions.project_files import name_of, parsed, python_files
 
 ROOMS = tuple(f"src/mailwarden/{room}/" for room in ("abby", "access", "console", "serving"))
-DOOR = "src/mailwarden/serving/http_app.py"
+HTTP_APP = "src/mailwarden/serving/http_app.py"
 FINDER = "src/mailwarden/serving/http_app.py"
 # aiohttp's ways to the other end of a connection, and to what proxies write.
 WAYS = {"remote", "forwarded", "_transport_peername", "peername"}
@@ -29,7 +29,7 @@ WORDS = {
 
 
 def test_only_the_front_door_asks_who_is_at_the_other_end() -> None:
-    assert [name for name, words in WORDS.items() if words & WAYS] == [DOOR]
+    assert [name for name, words in WORDS.items() if words & WAYS] == [HTTP_APP]
 
 
 def test_only_one_place_names_a_field_that_proxies_write() -> None:

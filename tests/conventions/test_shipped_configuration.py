@@ -8,7 +8,7 @@ from mailwarden.abby import config as abby
 from mailwarden.guard import config as guard
 from mailwarden.guard.config import Smtp
 from mailwarden.settings.reader import read
-from tests.house.tree import ROOT
+from tests.conventions.project_files import ROOT
 
 SHIPPED = ROOT / "deploy" / "config"
 

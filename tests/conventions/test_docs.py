@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mailwarden.cli.main import COMMANDS, build_parser
-from tests.house.tree import ROOT, tracked_files
+from tests.conventions.project_files import ROOT, tracked_files
 
 MADE_OF_RULES = "verdicts-and-tags.md"
 PAGES = [file for file in tracked_files() if file.suffix == ".md" and file.relative_to(ROOT).parts[0] != "tests"]

@@ -16,7 +16,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
 """
 
 
-class Visitor:
+class Window:
     """A window with cookies of its own."""
 
     def __init__(self, browser: Browser, url: str, screenshots: Path, *, width: int, dark: bool) -> None:

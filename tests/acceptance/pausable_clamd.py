@@ -1,6 +1,6 @@
-"""A sluice in front of the real clamd: while it is shut, scans wait; whether clamd is there can still be asked.
+"""A proxy in front of the real clamd: while it is paused, scans wait and health checks pass.
 
-It keeps guard requests in processing for as long as a test needs them there, without an engine that looks dead.
+It keeps guard requests in processing for as long as a test needs, while the engine still looks healthy.
 """
 
 import contextlib
@@ -15,51 +15,51 @@ LONGEST_WAIT = 60.0
 PIECE = 65_536
 
 
-class Sluice:
+class PausableClamd:
     def __init__(self, clamd: Path) -> None:
         self.waiting = 0
         self.clamd = clamd
-        self.gate = threading.Event()
-        self.gate.set()
+        self._resumed = threading.Event()
+        self._resumed.set()
         self.lock = threading.Lock()
-        sluice = self
+        proxy = self
 
-        class Passage(socketserver.BaseRequestHandler):
+        class Connection(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
-                    sluice.lead_through(self.request)
+                    proxy.forward(self.request)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Passage)
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection)
         self._server.daemon_threads = True
         self._server.request_queue_size = 128
         self._server.socket.listen(128)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.address = f"tcp:127.0.0.1:{self._server.server_address[1]}"
 
-    def shut(self) -> None:
-        self.gate.clear()
+    def pause(self) -> None:
+        self._resumed.clear()
 
-    def open(self) -> None:
-        self.gate.set()
+    def resume(self) -> None:
+        self._resumed.set()
 
-    def lead_through(self, caller: socket.socket) -> None:
-        """Pass one conversation on to clamd, a scan only while the gate is open."""
-        question = caller.recv(PIECE)
-        if question.startswith(b"zINSTREAM"):
+    def forward(self, client: socket.socket) -> None:
+        """Forward one conversation to clamd; a scan waits while paused."""
+        request = client.recv(PIECE)
+        if request.startswith(b"zINSTREAM"):
             self._hold()
         with socket.socket(socket.AF_UNIX) as clamd:
             clamd.connect(str(self.clamd))
-            clamd.sendall(question)
-            answers = threading.Thread(target=_pump, args=(clamd, caller), daemon=True)
+            clamd.sendall(request)
+            answers = threading.Thread(target=_pump, args=(clamd, client), daemon=True)
             answers.start()
-            _pump(caller, clamd)
+            _pump(client, clamd)
             answers.join(LONGEST_WAIT)
 
     def _hold(self) -> None:
         with self.lock:
             self.waiting += 1
         try:
-            self.gate.wait(LONGEST_WAIT)
+            self._resumed.wait(LONGEST_WAIT)
         finally:
             with self.lock:
                 self.waiting -= 1
@@ -71,7 +71,7 @@ class Sluice:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.gate.set()
+        self._resumed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5.0)

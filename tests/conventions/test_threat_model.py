@@ -2,7 +2,7 @@
 
 import re
 
-from tests.house.tree import ROOT
+from tests.conventions.project_files import ROOT
 
 NAMED = re.compile(r"`(tests/[\w/.]+)`")
 

@@ -2,11 +2,11 @@
 
 import re
 
-from tests.house.tree import ROOT, SOURCE
+from tests.conventions.project_files import ROOT, SOURCE
 
 _MADE = re.compile(r"""metrics\.(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)"(.*?)\)""", re.DOTALL)
-# The meters of the doors that speak HTTP: that of abby and of guard, and the drop-in ones.
-DOORS = ("http", "rspamd_api", "stalwart_hook")
+# Prefixes of the HTTP metrics: abby and guard, and the drop-in scan sources.
+HTTP_PREFIXES = ("http", "rspamd_api", "stalwart_hook")
 # Labels whose values are ours: a handful each, whatever callers and tenants do.
 BOUNDED = {"route", "status", "verdict", "decision", "analyzer", "kind", "guard", "outcome", "directive", "engine"}
 
@@ -17,8 +17,8 @@ def made() -> dict[str, tuple[str, list[str]]]:
     for path in sorted(SOURCE.rglob("*.py")):
         for kind, name, rest in _MADE.findall(path.read_text("utf-8")):
             labels = re.findall(r'"([^"]*)"', rest)[1:]
-            for door in DOORS if "{meters}" in name else ("",):
-                full = name.replace("{meters}", door)
+            for prefix in HTTP_PREFIXES if "{meters}" in name else ("",):
+                full = name.replace("{meters}", prefix)
                 found[f"mailwarden_{full}{'_total' if kind == 'counter' else ''}"] = (kind, labels)
     return found
 

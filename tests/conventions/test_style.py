@@ -3,7 +3,7 @@
 import pytest
 
 from measure.style import Text, Word, findings_in, is_in, load_table, texts
-from tests.house.tree import ROOT
+from tests.conventions.project_files import ROOT
 
 TABLE = load_table()
 

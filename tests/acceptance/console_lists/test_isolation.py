@@ -5,17 +5,17 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.acceptance.console_guest import ConsoleGuest, sign_in
-from tests.acceptance.house import House
-from tests.acceptance.list_visitor import add
+from tests.acceptance.console_list_forms import add
+from tests.acceptance.console_session import ConsoleSession, sign_in
+from tests.acceptance.deployment import Deployment
 
 HOSTILE = ("<script>hit()</script>", '"><img src=x onerror=hit()>', "{{ 7*7 }}", "';hit();'", "&lt;b&gt;")
 
 
 def test_nobody_reaches_the_lists_of_another_tenant(
-    root: ConsoleGuest, analyst: ConsoleGuest, house: House, entry: str
+    root: ConsoleSession, analyst: ConsoleSession, deployment: Deployment, entry: str
 ) -> None:
-    bank = house.tenants["bank"]
+    bank = deployment.tenants["bank"]
     add(root, bank, entry, comment="secret of the bank")
     number = re.findall(r"/history/(\d+)\?", root.get(f"/console/lists/sender-block/history?scope={bank}").text)[0]
     nobody = "01890000-0000-7000-8000-00000000dead"
@@ -40,16 +40,16 @@ def test_nobody_reaches_the_lists_of_another_tenant(
         for path in ("/preview", "/add"):
             assert analyst.post(base + path, fields, files={}).status_code == 404, path
     # In a scope of one's own the number of a foreign change is no change at all.
-    own = house.tenants["acme"]
+    own = deployment.tenants["acme"]
     assert analyst.get(f"/console/lists/sender-block/history/{number}?scope={own}").status_code == 404
     undo = analyst.post(f"/console/lists/sender-block/history/{number}/undo", {"scope": own})
     assert undo.status_code == 404
-    assert entry in house.lists(tenant="bank").names("sender-block")
+    assert entry in deployment.lists(tenant="bank").names("sender-block")
     assert "secret" not in analyst.get(f"/console/lists/check?value={entry}").text
 
 
-def test_an_auditor_reads_and_changes_nothing(house: House, root: ConsoleGuest, entry: str) -> None:
-    auditor, acme = sign_in(house, "auditor", ("acme",)), house.tenants["acme"]
+def test_an_auditor_reads_and_changes_nothing(deployment: Deployment, root: ConsoleSession, entry: str) -> None:
+    auditor, acme = sign_in(deployment, "auditor", ("acme",)), deployment.tenants["acme"]
     add(root, acme, entry)
     page = auditor.get(f"/console/lists/sender-block?scope={acme}")
     assert entry in page.text
@@ -61,20 +61,20 @@ def test_an_auditor_reads_and_changes_nothing(house: House, root: ConsoleGuest, 
     assert auditor.get(f"/console/lists/sender-block/add?scope={acme}").status_code == 403
 
 
-def test_a_form_without_its_token_changes_nothing(root: ConsoleGuest, house: House, entry: str) -> None:
-    acme = house.tenants["acme"]
+def test_a_form_without_its_token_changes_nothing(root: ConsoleSession, deployment: Deployment, entry: str) -> None:
+    acme = deployment.tenants["acme"]
     fields = {"scope": acme, "entries": entry, "entry": entry}
     assert root.post("/console/lists/sender-block/add", fields, files={}, csrf="").status_code == 403
     assert root.post("/console/lists/sender-block/delete", fields, csrf="wrong").status_code == 403
-    assert entry not in house.lists(tenant="acme").names("sender-block")
+    assert entry not in deployment.lists(tenant="acme").names("sender-block")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_entries_and_comments_stay_text(root: ConsoleGuest, house: House, text: str) -> None:
-    acme = house.tenants["acme"]
+def test_hostile_entries_and_comments_stay_text(root: ConsoleSession, deployment: Deployment, text: str) -> None:
+    acme = deployment.tenants["acme"]
     answer = add(root, acme, text, name="subject-block", comment=text)
     assert answer.status_code == 303
-    stored = next(each for each in house.lists(tenant="acme").entries("subject-block") if each["comment"] == text)
+    stored = next(each for each in deployment.lists(tenant="acme").entries("subject-block") if each["comment"] == text)
     number = re.findall(r"/history/(\d+)\?", root.get(f"/console/lists/subject-block/history?scope={acme}").text)[0]
     base = "/console/lists/subject-block"
     shown = urlencode({"scope": acme, "entry": stored["entry"]})

@@ -1,4 +1,4 @@
-"""Postfix asks Rspamd's proxy by its milter, and the proxy asks the door: existing installations switch so."""
+"""Postfix calls Rspamd's proxy as a milter, and the proxy calls guard: how existing installations migrate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from rig.ports import free_port
 from rig.postfix import Postfix
 from rig.samples import malware_message, spam_message
 from tests.acceptance.client import envelope, wait_until
-from tests.acceptance.house import TENANTS, House, in_processing, open_house, submitting
-from tests.acceptance.post import Sink, send
+from tests.acceptance.deployment import TENANTS, Deployment, in_processing, run_deployment, submitting
+from tests.acceptance.pausable_clamd import PausableClamd
 from tests.acceptance.rspamd_proxy import RspamdProxy, ask_as_exim, own_address
-from tests.acceptance.sluice import Sluice
+from tests.acceptance.smtp import Sink, send
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,8 @@ PLACES = {"mainWorkerCount": 2, "maxGuardRequestsInProcessing": 2, "guardRequest
 
 
 @dataclass(frozen=True)
-class Switched:
-    house: House
+class MilterDeployment:
+    deployment: Deployment
     postfix: Postfix
     proxy: RspamdProxy
     sink: Sink
@@ -32,18 +32,18 @@ class Switched:
 
     @property
     def seal(self) -> ResultSeal:
-        return ResultSeal(read_ring((self.house.product.abby.folder / "secrets" / "contents"), "contents.key"))
+        return ResultSeal(read_ring((self.deployment.product.abby.folder / "secrets" / "contents"), "contents.key"))
 
 
 @pytest.fixture(scope="module")
-def switched(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Switched]:
+def milter(engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd) -> Iterator[MilterDeployment]:
     address = own_address()
     if address is None:
         pytest.skip("this host has no address but loopback")
     folder, port = temporary_folder(), free_port()
     guard = {
         **PLACES,
-        "engines": {"clamav": {"address": sluice.address}},
+        "engines": {"clamav": {"address": pausable_clamd.address}},
         "scanSources": {
             "restApi": {},
             "rspamdApi": {"listen": {"host": address, "port": port}, "allowWithoutSecret": True},
@@ -55,11 +55,13 @@ def switched(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Switch
         domains = tuple(domain for _, _, domain in TENANTS)
         postfix = Postfix(folder / "postfix", "milter", domains, sink.port, milter_port=proxy.port)
         try:
-            with open_house(engines, town, tmp_path_factory.mktemp("milter"), guards=(guard,)) as house:
+            with run_deployment(
+                engines, deployment_template, tmp_path_factory.mktemp("milter"), guards=(guard,)
+            ) as deployment:
                 proxy.start()
                 older.start()
                 postfix.start()
-                yield Switched(house, postfix, proxy, sink, older.port)
+                yield MilterDeployment(deployment, postfix, proxy, sink, older.port)
         finally:
             postfix.stop()
             proxy.stop()
@@ -67,56 +69,56 @@ def switched(engines, town, tmp_path_factory, sluice: Sluice) -> Iterator[Switch
             remove_folder(folder)
 
 
-def test_a_clean_message_arrives_with_the_fields(switched: Switched, plain):
+def test_a_clean_message_arrives_with_the_fields(milter: MilterDeployment, plain):
     forged = b"X-Mailwarden-Verdict: malware\r\nX-Mailwarden-Tags: none\r\n" + plain
     for message in (plain, forged):
-        reply = send(switched.postfix.port, message)
-        assert reply.startswith("250"), (reply, switched.proxy.log.read_text("utf-8")[-3000:])
-        (arrived,) = switched.sink.take()
+        reply = send(milter.postfix.port, message)
+        assert reply.startswith("250"), (reply, milter.proxy.log.read_text("utf-8")[-3000:])
+        (arrived,) = milter.sink.take()
         head = arrived.content.partition(b"\r\n\r\n")[0]
         assert head.count(b"X-Mailwarden-Verdict: clean") == 1, head
         assert b"malware" not in head
-        result = switched.seal.read(arrived.content)
+        result = milter.seal.read(arrived.content)
         assert result is not None, "signed, and right on top of what came"
         assert arrived.content.endswith(plain)
 
 
 @pytest.mark.parametrize("make", [spam_message, malware_message])
-def test_what_is_to_be_held_is_refused_while_the_sender_waits(switched: Switched, engines, make):
+def test_what_is_to_be_held_is_refused_while_the_sender_waits(milter: MilterDeployment, engines, make):
     message = engines.dns.sign(make(), "pass.example")
-    reply = send(switched.postfix.port, message)
+    reply = send(milter.postfix.port, message)
     assert reply.startswith("554 5.7.1 "), reply
-    assert switched.sink.empty
+    assert milter.sink.empty
 
 
-def test_the_envelope_comes_through_the_proxy(switched: Switched, plain):
+def test_the_envelope_comes_through_the_proxy(milter: MilterDeployment, plain):
     recipients = ("bob@company.example", "ann@company.example")
-    assert send(switched.postfix.port, plain, *recipients).startswith("250")
-    (arrived,) = switched.sink.take()
-    result = switched.seal.read(arrived.content)
+    assert send(milter.postfix.port, plain, *recipients).startswith("250")
+    (arrived,) = milter.sink.take()
+    result = milter.seal.read(arrived.content)
     assert result is not None
     ggrid = str(result.ggrid)
-    known = switched.house.client().explained(ggrid)
+    known = milter.deployment.client().explained(ggrid)
     border = envelope(envelopeRecipients=list(recipients))["borderMtaData"]
     assert (known["source"], known["envelope"]) == ("rspamdApi", border)
 
 
-def test_what_exim_speaks_is_translated_by_the_proxy(switched: Switched, engines, plain):
-    clean = ask_as_exim(switched.exim_port, plain, "bob@company.example", "ann@company.example")
+def test_what_exim_speaks_is_translated_by_the_proxy(milter: MilterDeployment, engines, plain):
+    clean = ask_as_exim(milter.exim_port, plain, "bob@company.example", "ann@company.example")
     assert clean.startswith("RSPAMD/1.3 0 EX_OK"), clean
     assert "Metric: default; False; " in clean
     assert "Action: no action" in clean
-    spam = ask_as_exim(switched.exim_port, engines.dns.sign(spam_message(), "pass.example"), "bob@company.example")
+    spam = ask_as_exim(milter.exim_port, engines.dns.sign(spam_message(), "pass.example"), "bob@company.example")
     assert "Metric: default; True; 15.00 / 15.00" in spam
     assert "Action: reject" in spam
 
 
-def test_when_full_the_sender_hears_4xx(switched: Switched, plain, sluice: Sluice):
-    sluice.shut()
-    with submitting(switched.house, plain, 2, sluice) as calls:
-        assert wait_until(lambda: in_processing(switched.house, 0) == 2)
-        reply = send(switched.postfix.port, plain)
+def test_when_full_the_sender_hears_4xx(milter: MilterDeployment, plain, pausable_clamd: PausableClamd):
+    pausable_clamd.pause()
+    with submitting(milter.deployment, plain, 2, pausable_clamd) as calls:
+        assert wait_until(lambda: in_processing(milter.deployment, 0) == 2)
+        reply = send(milter.postfix.port, plain)
     assert [call.result().status for call in calls] == [200, 200]
     assert reply.startswith("451 "), reply
-    assert send(switched.postfix.port, plain).startswith("250")
-    switched.sink.take()
+    assert send(milter.postfix.port, plain).startswith("250")
+    milter.sink.take()
