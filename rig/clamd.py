@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from rig.folders import make_folder, servant, socket_path
+from rig.folders import make_folder, service_user, socket_path
 from rig.process import ServerProcess
 from rig.programs import find_program
 from rig.samples import EICAR
@@ -29,7 +29,7 @@ AlertBrokenExecutables yes
 class Clamd(ServerProcess):
     def __init__(self, folder: Path, settings: str = SETTINGS, signatures: str | None = None) -> None:
         """Take other settings, or other signatures than the one for the test file, for tests that need wrong ones."""
-        user = servant("clamav")
+        user = service_user("clamav")
         make_folder(folder, user)
         self.socket = socket_path(folder / "clamd.sock")
         self.address = f"unix:{self.socket}"

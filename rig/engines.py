@@ -12,7 +12,7 @@ from typing import Self
 
 from rig.clamd import Clamd
 from rig.dns import Dns
-from rig.folders import empty_folder, remove_folder, servants_can_enter, temporary_folder
+from rig.folders import empty_folder, remove_folder, service_users_can_enter, temporary_folder
 from rig.postgresql import Postgresql
 from rig.process import ServerProcess
 from rig.redis import Redis
@@ -60,7 +60,7 @@ def start_engines(
     The folder is emptied first and stays afterwards, for its logs. Without a folder, or if the users that root runs
     servers as cannot access it, the servers use a temporary folder, which is removed when they stop.
     """
-    usable = folder is not None and servants_can_enter(folder)
+    usable = folder is not None and service_users_can_enter(folder)
     place = empty_folder(folder) if folder is not None and usable else temporary_folder()
     redis, dns = Redis(place / "redis"), Dns(place / "dns")
     engines = Engines(

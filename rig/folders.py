@@ -20,7 +20,7 @@ def user_exists(name: str) -> bool:
     return True
 
 
-def servant(name: str) -> str | None:
+def service_user(name: str) -> str | None:
     """Return the user that a server runs as: root switches to it, any other user stays the same."""
     if os.geteuid() != 0:
         return None
@@ -37,7 +37,7 @@ def make_folder(path: Path, owner: str | None = None, mode: int = 0o755) -> Path
     return path
 
 
-def servants_can_enter(path: Path) -> bool:
+def service_users_can_enter(path: Path) -> bool:
     """Return whether the users that root runs servers as can access this path; paths below /root, for example, fail."""
     ways = (each for each in path.absolute().parents if each.exists())
     return os.geteuid() != 0 or all(each.stat().st_mode & stat.S_IXOTH for each in ways)

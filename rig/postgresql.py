@@ -4,7 +4,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from rig.folders import make_folder, servant
+from rig.folders import make_folder, service_user
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
 from rig.programs import find_postgresql
@@ -30,18 +30,18 @@ class Postgresql(ServerProcess):
 
     def __init__(self, folder: Path) -> None:
         # PostgreSQL refuses to run as root.
-        self._servant = servant("postgres")
+        self._service_user = service_user("postgres")
         self._programs = find_postgresql()
         self.port = free_port()
         self.address = self.url("postgres")
-        self.data = make_folder(folder, self._servant) / "data"
+        self.data = make_folder(folder, self._service_user) / "data"
         settings = [f"--{key}={value}" for key, value in SETTINGS.items()]
         super().__init__(
             "postgresql",
             [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings],
             folder / "postgresql.log",
             self._answers,
-            user=self._servant,
+            user=self._service_user,
             stop_signal=signal.SIGINT,  # Fast shutdown: does not wait for clients to disconnect.
         )
 
@@ -90,9 +90,9 @@ class Postgresql(ServerProcess):
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
-            user=self._servant,
-            group=self._servant,
-            extra_groups=None if self._servant is None else [],
+            user=self._service_user,
+            group=self._service_user,
+            extra_groups=None if self._service_user is None else [],
             cwd=self.log.parent,
         )
         if done.returncode != 0:

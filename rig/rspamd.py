@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from rig.folders import make_folder, servant, socket_path
+from rig.folders import make_folder, service_user, socket_path
 from rig.patterns import restore_patterns, save_patterns
 from rig.ports import free_port
 from rig.process import RigError, ServerProcess
@@ -33,7 +33,7 @@ class Rspamd(ServerProcess):
         changes: Mapping[str, str] | None = None,
     ) -> None:
         """Take the text of changed configuration files by name, for tests that need wrong ones."""
-        user = servant("_rspamd")
+        user = service_user("_rspamd")
         self._user_name = user
         make_folder(folder)
         self._state = make_folder(folder / "state", user)

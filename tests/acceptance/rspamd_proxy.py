@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from rig.folders import make_folder, servant
+from rig.folders import make_folder, service_user
 from rig.ports import free_port
 from rig.process import ServerProcess
 from rig.programs import find_program
@@ -15,7 +15,7 @@ class RspamdProxy(ServerProcess):
     """The worker alone; it scans nothing itself."""
 
     def __init__(self, folder: Path, upstream: str, *, milter: bool = True) -> None:
-        user = servant("_rspamd")
+        user = service_user("_rspamd")
         make_folder(folder)
         runtime = make_folder(folder / "run", user)
         self.port = free_port()

@@ -14,7 +14,7 @@ from tests.acceptance.deployment import Deployment
 
 EXAMPLE = Path("docs/examples/minutes.eml")
 PAGE = Path("docs/how-a-verdict-is-made.md")
-MTA = ["--ip", "203.0.113.77", "--helo", "mail.north-office.example"]
+MTA = ["--ip", "203.0.113.77", "--helo", "mail.north-accounts.example"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,18 +35,18 @@ def test_the_page_on_verdicts_shows_what_the_command_prints(
     assert scan(deployment, str(today), *MTA) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("decision  quarantine\nverdict   phishing\n")
-    told = printed[printed.index("Because: ") :].strip()
+    reported = printed[printed.index("Because: ") :].strip()
     shown = re.search(r"```text\n(.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL)
     assert shown is not None
-    assert told == shown[1]
+    assert reported == shown[1]
 
 
 def test_the_exit_code_tells_the_decision_and_json_tells_all(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ):
     assert scan(deployment, str(EXAMPLE), *MTA, "--exit-code", "-o", "json") != 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["explanation"]["verdict"]) == ("phishing", "phishing")
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["verdict"], reported["explanation"]["verdict"]) == ("phishing", "phishing")
 
 
 def test_a_message_is_read_from_standard_input(

@@ -10,9 +10,9 @@ from tests.acceptance.deployment import Deployment
 def counted(user: ConsoleSession, range_: str = "1h") -> int:
     answer = user.get(f"/console/dashboard/decisions?range={range_}")
     assert answer.status_code == 200
-    told = answer.json()
-    assert all(len(each["counts"]) == len(told["times"]) for each in told["decisions"])
-    return sum(count for each in told["decisions"] for count in each["counts"])
+    reported = answer.json()
+    assert all(len(each["counts"]) == len(reported["times"]) for each in reported["decisions"])
+    return sum(count for each in reported["decisions"] for count in each["counts"])
 
 
 def submit(deployment: Deployment, domain: str) -> None:

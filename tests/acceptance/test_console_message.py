@@ -80,8 +80,8 @@ def test_no_link_of_the_message_can_be_followed(page):
 
 def test_the_page_can_be_taken_as_curl_and_as_json(page, phish, client):
     assert f"/v1/messages/{phish}" in page.text
-    (told,) = re.findall(r'<pre id="as-json"[^>]*>(.*?)</pre>', page.text, re.DOTALL)
-    assert json.loads(unescape(told)) == client.explained(phish)
+    (reported,) = re.findall(r'<pre id="as-json"[^>]*>(.*?)</pre>', page.text, re.DOTALL)
+    assert json.loads(unescape(reported)) == client.explained(phish)
 
 
 def test_sender_domain_link_and_file_lead_to_the_lists(page, deployment):

@@ -176,10 +176,10 @@ def test_a_digest_arrives_and_its_button_releases_the_message_to_one_recipient(m
     guard.configure({"quarantine": {"digest": settings}})
     guard.restart()
     try:
-        told = {each.recipients: each for each in mta.sink.take(2)}
-        assert sorted(told) == [TWO[:1], TWO[1:]]
-        assert {each.sender for each in told.values()} <= {"", "<>"}
-        digest = message_from_bytes(told[TWO[1:]].content)
+        reported = {each.recipients: each for each in mta.sink.take(2)}
+        assert sorted(reported) == [TWO[:1], TWO[1:]]
+        assert {each.sender for each in reported.values()} <= {"", "<>"}
+        digest = message_from_bytes(reported[TWO[1:]].content)
         assert (digest["Auto-Submitted"], digest["Subject"]) == ("auto-generated", "Held for you: 1 message")
         plain: Any = digest.get_payload(0)
         text = base64.b64decode(plain.get_payload()).decode()

@@ -59,5 +59,5 @@ def test_samples_are_judged_by_a_running_abby(deployment: Deployment, tmp_path: 
         str(tmp_path / "token"),
     ]
     tenant = ["--tenant", deployment.tenants["acme"]]
-    told = run_command("policy", "test", str(tmp_path), *where, *tenant)
-    assert told.splitlines() == ["ok    form.eml  phishing/quarantine", "1 samples, all as expected."]
+    reported = run_command("policy", "test", str(tmp_path), *where, *tenant)
+    assert reported.splitlines() == ["ok    form.eml  phishing/quarantine", "1 samples, all as expected."]

@@ -28,8 +28,8 @@ def test_every_metric_is_told_in_the_docs() -> None:
     names = made()
     assert len(names) > 15, "the source is read"
     assert [name for name in names if f"`{name}" not in page] == []
-    told = set(re.findall(r"`(mailwarden_[a-z_]+)", page))
-    assert told - set(names) == set(), "no metric is told that is not made"
+    reported = set(re.findall(r"`(mailwarden_[a-z_]+)", page))
+    assert reported - set(names) == set(), "no metric is told that is not made"
 
 
 def test_no_label_grows_with_tenants_or_messages() -> None:

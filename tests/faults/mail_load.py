@@ -1,4 +1,4 @@
-"""Senders that try each message again until it is accepted or refused for good, and remember what they were told."""
+"""SMTP clients that retry each message until it is accepted or rejected, and record every reply."""
 
 import re
 import smtplib
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.acceptance.smtp import send
-from tests.faults.mailbag import Letter, Mailbag
+from tests.faults.numbered_messages import MessageSource, NumberedMessage
 
 RETRY_SECONDS = 0.2
 _QUEUED = re.compile(r"queued as (\w+)")
@@ -19,24 +19,24 @@ _REPLY = re.compile(r"\d{3} \d\.\d\.\d+(?: [A-Za-z:]+){0,5}")
 
 @dataclass(frozen=True)
 class Failure:
-    """A try that came to nothing as far as the sender knows."""
+    """A failed attempt, as the client saw it."""
 
     moment: float
-    told: str
+    reported: str
 
 
-def plainly(told: str) -> str:
-    """Return the codes of a reply and its first words: the rest may name ids."""
-    reply = _REPLY.match(told)
-    return reply[0] if reply else told[:60]
+def plainly(reported: str) -> str:
+    """Return the codes and first words of a reply, without ids."""
+    reply = _REPLY.match(reported)
+    return reply[0] if reply else reported[:60]
 
 
 class MailLoad:
-    """Sends `least` messages, and goes on until somebody says that it is enough, but never beyond `most`."""
+    """Sends at least `least` messages, then more until `enough` is set, at most `most`."""
 
     def __init__(
         self,
-        letters: Mailbag,
+        messages: MessageSource,
         port: int,
         senders: int,
         least: int,
@@ -47,13 +47,13 @@ class MailLoad:
         pause: float = 0.0,
     ) -> None:
         self.enough = threading.Event()
-        self.hold = threading.Event()  # there is more on its way than is sensible
-        self.digests: dict[int, bytes] = {}  # of what was accepted or refused
+        self.hold = threading.Event()  # too many messages are queued
+        self.digests: dict[int, bytes] = {}  # of accepted and rejected messages
         self.queue_ids: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.failures: dict[int, list[Failure]] = defaultdict(list)
         self.given_up: set[int] = set()
-        self._letters = letters
+        self._messages = messages
         self._port = port
         self._least, self._most = first + least, first + most
         self._patience = patience
@@ -85,8 +85,8 @@ class MailLoad:
 
     @property
     def put_off(self) -> Counter[str]:
-        """Count the tries that came to nothing by what the sender was told."""
-        return Counter(plainly(each.told) for those in self.failures.values() for each in those)
+        """Count the failed attempts by their reply."""
+        return Counter(plainly(each.reported) for those in self.failures.values() for each in those)
 
     def _take_number(self) -> int | None:
         with self._lock:
@@ -97,9 +97,9 @@ class MailLoad:
 
     def _run(self) -> None:
         while (number := self._take_number()) is not None:
-            letter = self._letters(number)
+            message = self._messages(number)
             end = time.monotonic() + self._patience
-            while not self._is_settled(letter):
+            while not self._is_settled(message):
                 time.sleep(RETRY_SECONDS)
                 if time.monotonic() > end:
                     self.given_up.add(number)
@@ -108,11 +108,11 @@ class MailLoad:
             while self.hold.is_set():
                 time.sleep(RETRY_SECONDS)
 
-    def _is_settled(self, letter: Letter) -> bool:
-        number = letter.number
+    def _is_settled(self, message: NumberedMessage) -> bool:
+        number = message.number
         try:
             options = ["BODY=8BITMIME"]
-            reply = send(self._port, letter.content, sender=letter.sender, address=letter.address, options=options)
+            reply = send(self._port, message.content, sender=message.sender, address=message.address, options=options)
         except (OSError, smtplib.SMTPException, AssertionError) as error:
             self.failures[number].append(Failure(time.time(), type(error).__name__))
             return False
@@ -124,5 +124,5 @@ class MailLoad:
             self.queue_ids[number] = queued[1] if queued else ""
         else:
             self.refused[number] = reply
-        self.digests[number] = letter.digest
+        self.digests[number] = message.digest
         return True

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.conftest import Note, Start
-from tests.faults.promises import check_nothing_spooled
+from tests.faults.invariants import check_nothing_spooled
 from torture.harm import measure_harm, p99
 
 pytestmark = pytest.mark.slow
@@ -16,8 +16,8 @@ SOON_MILLISECONDS = 1_000.0
 
 @pytest.mark.contract("8 fairness")
 @pytest.mark.parametrize("attack", ["large pictures", "small files of large pictures"])
-async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str, start_product_of: Start, note: Note):
-    product = start_product_of()
+async def test_a_harmless_message_is_not_kept_waiting_by_heavy_ones(attack: str, start_own_product: Start, note: Note):
+    product = start_own_product()
     harm = await measure_harm(product, attack, phases=1, messages=60)
     note(str(harm))
     assert harm.sent or p99(harm.beside) < SOON_MILLISECONDS, "the attack came"

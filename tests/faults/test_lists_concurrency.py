@@ -127,9 +127,9 @@ class Client:
 @pytest.mark.contract("4 concurrency")
 @pytest.mark.parametrize("connections", [4, 32])
 async def test_64_callers_change_and_stream_the_same_lists_and_every_count_is_right(
-    connections: int, start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
+    connections: int, start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(
+    product = start_own_product(
         STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": connections}}
     )
     tenants = await make_tenants(database_url, {"acme": "acme.example", "club": "club.example"})
@@ -149,7 +149,7 @@ async def test_64_callers_change_and_stream_the_same_lists_and_every_count_is_ri
                 group.create_task(act_on(client))
         kept = {(caller.tenant, name): (await caller.stream(name)).lines for caller in scopes for name in LISTS}
     note(f"{CLIENTS} callers for {SECONDS:.0f} s over {connections} connections: {tally}")
-    rows = counts_of(whole_engines, database_url)
+    rows = counts_of(restored_engines, database_url)
     for place, lines in kept.items():
         owned = {entry: comment for client in clients for entry, comment in client.owned.get(place, {}).items()}
         shared = {line.entry: line.comment for line in lines if line.entry.endswith(".shared.example")}
@@ -159,7 +159,7 @@ async def test_64_callers_change_and_stream_the_same_lists_and_every_count_is_ri
         assert counter == entries == len(lines)
         assert deleted == tally.own_deleted[place] + tally.shared_deleted[place]
         assert added - tally.own_added[place] - tally.shared_deleted[place] == len(shared)
-    assert deadlocks(whole_engines, database_url) == 0
+    assert deadlocks(restored_engines, database_url) == 0
 
 
 def counts_of(engines: Engines, database_url: str) -> dict[tuple[str, str], tuple[int, int, int, int]]:
@@ -179,9 +179,9 @@ def counts_of(engines: Engines, database_url: str) -> dict[tuple[str, str], tupl
 
 @pytest.mark.contract("4 maxSize")
 async def test_a_small_list_that_64_callers_fill_and_empty_holds_its_max_size_and_never_more(
-    start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
+    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
-    product = start_product_of(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 32}})
+    product = start_own_product(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 32}})
     tenants = await make_tenants(database_url, {"acme": "acme.example"})
     key = await make_key(product, database_url, "filler")
     tally, refused, most = Tally(), 0, 0
@@ -230,7 +230,7 @@ async def test_a_small_list_that_64_callers_fill_and_empty_holds_its_max_size_an
         assert (await caller.add(SMALL, sorted(kept)[:500], "an update needs no room")).modified == 500
         assert (await caller.add(SMALL, [*sorted(kept)[:499], ".onemore"], "x")).error == "list_full"
     assert most <= ROOM
-    counter, rows, _, _ = counts_of(whole_engines, database_url)[tenants["acme"], SMALL]
+    counter, rows, _, _ = counts_of(restored_engines, database_url)[tenants["acme"], SMALL]
     assert counter == rows == ROOM
     note(f"a list of {ROOM}: {tally}, {refused} refused as full, at most {most} entries seen on the way")
-    assert deadlocks(whole_engines, database_url) == 0
+    assert deadlocks(restored_engines, database_url) == 0

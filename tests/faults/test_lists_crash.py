@@ -15,7 +15,7 @@ from rig.caller import NoAnswerError
 from rig.engines import Engines
 from rig.product import Product
 from tests.faults.conftest import STEADY, Note, Start
-from tests.faults.insight import figure
+from tests.faults.guard_status import figure
 from tests.faults.list_calls import FULL, NO_RATE_LIMIT, ListCaller, make_key, name_of, open_session, rows_of
 from tests.faults.load import kill, start
 
@@ -179,18 +179,18 @@ def find(engines: Engines, database_url: str) -> Found:
     )
 
 
-async def prepare(start_product_of: Start, database_url: str) -> tuple[Product, str]:
-    product = start_product_of(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 16}})
+async def prepare(start_own_product: Start, database_url: str) -> tuple[Product, str]:
+    product = start_own_product(STEADY, abby={**NO_RATE_LIMIT, "database": {"url": database_url, "poolSize": 16}})
     return product, await make_key(product, database_url, "writer")
 
 
 @pytest.mark.contract("4 all or nothing", "4 200 only after commit")
 async def test_what_was_acknowledged_outlives_every_kill_of_postgresql_and_nothing_is_written_by_halves(
-    start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
+    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
-    product, key = await prepare(start_product_of, database_url)
-    ledger, outages = await write_through_kills(product, whole_engines, key, KILLS)
-    found = find(whole_engines, database_url)
+    product, key = await prepare(start_own_product, database_url)
+    ledger, outages = await write_through_kills(product, restored_engines, key, KILLS)
+    found = find(restored_engines, database_url)
     lost, torn = found.lost(ledger), list(found.torn(ledger))
     note(
         f"PostgreSQL killed {KILLS} times under {WRITERS} writers: {ledger.acknowledged} calls of {SIZE} acknowledged, "
@@ -199,12 +199,12 @@ async def test_what_was_acknowledged_outlives_every_kill_of_postgresql_and_nothi
     )
     assert not lost
     assert not torn
-    counters = rows_of(whole_engines, database_url, "SELECT name, entries FROM lists")
+    counters = rows_of(restored_engines, database_url, "SELECT name, entries FROM lists")
     kept = dict.fromkeys(LISTS, 0)
     for batch in ledger.batches:
         kept[batch.list_name] += found.entries[batch.name]
     assert {name: int(count) for name, count in counters} == kept
-    assert audited(whole_engines, database_url) == sum(found.changes.values())
+    assert audited(restored_engines, database_url) == sum(found.changes.values())
     await check_replica(product, sum(kept.values()))
     async with open_session(product) as session:
         caller = ListCaller(session, product.url, key)
@@ -212,12 +212,12 @@ async def test_what_was_acknowledged_outlives_every_kill_of_postgresql_and_nothi
 
 
 async def test_the_test_above_sees_what_is_lost_when_commits_are_not_waited_for(
-    start_product_of: Start, note: Note, whole_engines: Engines, database_url: str
+    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
-    whole_engines.postgresql.execute(f'ALTER DATABASE "{name_of(database_url)}" SET synchronous_commit = off')
-    product, key = await prepare(start_product_of, database_url)
-    ledger, _ = await write_through_kills(product, whole_engines, key, KILLS)
-    found = find(whole_engines, database_url)
+    restored_engines.postgresql.execute(f'ALTER DATABASE "{name_of(database_url)}" SET synchronous_commit = off')
+    product, key = await prepare(start_own_product, database_url)
+    ledger, _ = await write_through_kills(product, restored_engines, key, KILLS)
+    found = find(restored_engines, database_url)
     lost, torn = found.lost(ledger), list(found.torn(ledger))
     note(f"with synchronous_commit off: {len(lost)} of {ledger.acknowledged} acknowledged calls lost in {KILLS} kills")
     assert lost

@@ -46,12 +46,12 @@ class GuardCaller:
 
     async def scan(self, sender: str) -> str:
         """Return the verdict on a harmless message from that sender."""
-        told = {
+        reported = {
             GGRID_HEADER: str(new_ggrid()),
             DEADLINE_HEADER: "20000",
             GROUPS_HEADER: write_groups([RecipientGroup(Assignment(UUID(self._tenant), AssignedBy.REQUEST))], ())[0],
         }
-        headers = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        headers = "".join(f"{name}: {value}\r\n" for name, value in reported.items())
         answer = await self._caller.ask(submission(plain_message(sender), "", headers))
         assert answer.status == 200, str(answer)
         return str(answer.record["verdict"])
@@ -91,9 +91,9 @@ async def measure(lists: ListCaller, guards: list[GuardCaller], turns: "itertool
 
 @pytest.mark.contract("4 two seconds")
 async def test_a_change_acts_on_scans_in_two_guards_within_two_seconds(
-    start_product_of: Start, note: Note, database_url: str, stack: ExitStack
+    start_own_product: Start, note: Note, database_url: str, stack: ExitStack
 ) -> None:
-    product = start_product_of(STEADY, STEADY, abby=NO_RATE_LIMIT)
+    product = start_own_product(STEADY, STEADY, abby=NO_RATE_LIMIT)
     [tenant] = (await make_tenants(database_url, {"acme": "acme.example"})).values()
     key = await make_key(product, database_url, "measure", tenant)
     turns = itertools.count()
@@ -111,9 +111,9 @@ async def test_a_change_acts_on_scans_in_two_guards_within_two_seconds(
 
 @pytest.mark.contract("4 database away", "6 database down")
 async def test_without_the_database_scans_go_on_with_the_last_lists_and_status_says_so(
-    start_product_of: Start, note: Note, whole_engines: Engines, database_url: str, stack: ExitStack
+    start_own_product: Start, note: Note, restored_engines: Engines, database_url: str, stack: ExitStack
 ) -> None:
-    product = start_product_of(STEADY, STEADY, abby=NO_RATE_LIMIT)
+    product = start_own_product(STEADY, STEADY, abby=NO_RATE_LIMIT)
     [tenant] = (await make_tenants(database_url, {"acme": "company.example"})).values()
     key = await make_key(product, database_url, "outage", tenant)
     async with open_session(product) as session, caller_of(product) as abby:
@@ -122,7 +122,7 @@ async def test_without_the_database_scans_go_on_with_the_last_lists_and_status_s
         assert (await lists.add("sender-block", ["carol@pass.example"], "before")).modified == 1
         for guard in guards:
             await guard.wait_until("carol@pass.example", blocked=True)
-        await kill(whole_engines.postgresql)
+        await kill(restored_engines.postgresql)
         await wait_for_colour(product, "YELLOW")
         verdicts = [(await abby.submit(plain_message("carol@pass.example"))).record["verdict"] for _ in range(6)]
         verdicts += [await guard.scan("carol@pass.example") for guard in guards]
@@ -134,7 +134,7 @@ async def test_without_the_database_scans_go_on_with_the_last_lists_and_status_s
         await start(product.guards[1])
         assert [await guard.scan("carol@pass.example") for guard in guards] == [BLOCKED, BLOCKED]
         assert await guards[1].scan("bob@pass.example") == "clean"
-        await start(whole_engines.postgresql)
+        await start(restored_engines.postgresql)
         back = time.monotonic()
         while (await lists.add("sender-block", ["bob@pass.example"], "after")).status != 200:
             assert time.monotonic() < back + PATIENCE

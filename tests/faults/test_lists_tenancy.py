@@ -24,7 +24,7 @@ from rig.engines import Engines
 from rig.product import install_product
 from tests.faults.conftest import STEADY, Note
 from tests.faults.list_calls import FULL, NO_RATE_LIMIT, make_tenants
-from tests.faults.two_tenants import LISTS, NOBODY, Side, World
+from tests.faults.two_tenants import LISTS, NOBODY, Side, TenantPair
 
 pytestmark = pytest.mark.slow
 
@@ -39,13 +39,13 @@ numbers = st.integers(0, 1_000_000)
 
 
 class TwoTenants(RuleBasedStateMachine):
-    """Each rule is one call or two; what each tenant should find is kept in `world`, over all runs."""
+    """Each rule is one call or two; what each tenant should find is kept in `pair`, over all runs."""
 
-    world: World
+    pair: TenantPair
 
     def side(self, number: int) -> Side:
-        self.world.steps += 1
-        return self.world.sides[number]
+        self.pair.steps += 1
+        return self.pair.sides[number]
 
     @rule(number=sides, name=names, chosen=chosen, remark=st.text("ab", max_size=5))
     def add(self, number: int, name: str, chosen: list[int], remark: str) -> None:
@@ -53,7 +53,7 @@ class TwoTenants(RuleBasedStateMachine):
         comment = f"{side.marker} {remark}"
         entries = [side.choices[index] for index in chosen]
         records = [{"entry": entry, "comment": comment} for entry in entries]
-        answer = self.world.lists(side, "addEntries", listName=name, entries=records)
+        answer = self.pair.lists(side, "addEntries", listName=name, entries=records)
         assert json.loads(answer.body) == {"modifiedEntries": len(set(entries))}
         side.entries[name].update(dict.fromkeys(entries, comment))
 
@@ -61,14 +61,14 @@ class TwoTenants(RuleBasedStateMachine):
     def delete(self, number: int, name: str, chosen: list[int]) -> None:
         side = self.side(number)
         entries = [side.choices[index] for index in chosen]
-        answer = self.world.lists(side, "deleteEntries", listName=name, entries=entries)
+        answer = self.pair.lists(side, "deleteEntries", listName=name, entries=entries)
         gone = [side.entries[name].pop(entry, None) for entry in set(entries)]
         assert json.loads(answer.body) == {"modifiedEntries": len(gone) - gone.count(None)}
 
     @rule(number=sides, name=names)
     def stream(self, number: int, name: str) -> None:
         side = self.side(number)
-        answer = self.world.lists(side, "listEntries", listName=name)
+        answer = self.pair.lists(side, "listEntries", listName=name)
         lines = [json.loads(line) for line in answer.body.splitlines()]
         assert {line["entry"]: line["comment"] for line in lines} == side.entries[name]
         assert int(answer.headers["X-Entry-Count"]) == len(lines) == len(side.entries[name])
@@ -76,25 +76,25 @@ class TwoTenants(RuleBasedStateMachine):
 
     @rule(number=sides)
     def show_lists(self, number: int) -> None:
-        assert self.world.lists(self.side(number), "getLists").status == 200
+        assert self.pair.lists(self.side(number), "getLists").status == 200
 
     @rule(number=sides, operation=operations)
     def use_a_key_without_the_scope(self, number: int, operation: str) -> None:
         key = "read" if operation in ("addEntries", "deleteEntries") else "write"
-        answer = self.world.lists(self.side(number), operation, key=key, **self.body(operation))
+        answer = self.pair.lists(self.side(number), operation, key=key, **self.body(operation))
         assert answer.outcome == (403, "forbidden")
 
     @rule(number=sides, operation=operations)
     def name_no_tenant(self, number: int, operation: str) -> None:
-        answer = self.world.lists(self.side(number), operation, tenant=None, **self.body(operation))
+        answer = self.pair.lists(self.side(number), operation, tenant=None, **self.body(operation))
         assert answer.outcome == (403, "global_scope_forbidden")
 
     @rule(number=sides, operation=operations)
     def name_another_tenant(self, number: int, operation: str) -> None:
         side = self.side(number)
         body = self.body(operation)
-        there = self.world.lists(side, operation, tenant=self.world.other(side).uid, **body)
-        nowhere = self.world.lists(side, operation, tenant=NOBODY, **body)
+        there = self.pair.lists(side, operation, tenant=self.pair.other(side).uid, **body)
+        nowhere = self.pair.lists(side, operation, tenant=NOBODY, **body)
         assert there.outcome == (403, "tenant_forbidden")
         assert there.body == nowhere.body  # so that nobody learns which tenants exist
 
@@ -102,9 +102,9 @@ class TwoTenants(RuleBasedStateMachine):
     def send_what_is_no_entry(self, number: int, name: str, wrong: str) -> None:
         side = self.side(number)
         records = [{"entry": entry} for entry in (*side.choices, wrong)]
-        answer = self.world.lists(side, "addEntries", listName=name, entries=records)
+        answer = self.pair.lists(side, "addEntries", listName=name, entries=records)
         assert answer.status == 422
-        assert self.world.lists(side, "listEntries", listName=f"{name}-x").outcome == (404, "list_not_found")
+        assert self.pair.lists(side, "listEntries", listName=f"{name}-x").outcome == (404, "list_not_found")
 
     @rule(number=sides)
     def mix_credentials_up(self, number: int) -> None:
@@ -112,48 +112,48 @@ class TwoTenants(RuleBasedStateMachine):
         for path in ("/v1/admin/status", "/api/public/lists/v1/getLists"):
             wrong = f"apikey {side.keys['both']}" if path.startswith("/v1") else f"Bearer {side.token}"
             headers = {"Authorization": wrong, "Content-Type": "application/json"}
-            answer = self.world.ask(side, "POST", path, headers=headers, data=b"{}")
+            answer = self.pair.ask(side, "POST", path, headers=headers, data=b"{}")
             assert answer.outcome == (401, "invalid_credentials")
 
     @rule(name=names, index=st.integers(0, 5))
     def change_a_global_list(self, name: str, index: int) -> None:
-        self.world.steps += 1
-        whole = self.world.deployment
+        self.pair.steps += 1
+        whole = self.pair.deployment
         record = {"entry": f"e{index}.{whole.marker}.example", "comment": whole.marker}
-        answer = self.world.lists(whole, "addEntries", tenant=None, listName=name, entries=[record])
+        answer = self.pair.lists(whole, "addEntries", tenant=None, listName=name, entries=[record])
         assert json.loads(answer.body) == {"modifiedEntries": 1}
 
     @rule(number=sides)
     def submit(self, number: int) -> None:
         side = self.side(number)
-        assert self.world.submit(side, recipient=f"bob@{side.domain}").status == 200
+        assert self.pair.submit(side, recipient=f"bob@{side.domain}").status == 200
 
     @rule(number=sides)
     def submit_for_its_tenant(self, number: int) -> None:
         side = self.side(number)
-        assert self.world.submit(side, recipient=f"bob@{side.domain}", tenant=side.uid).status == 200
+        assert self.pair.submit(side, recipient=f"bob@{side.domain}", tenant=side.uid).status == 200
 
     @rule(number=sides)
     def submit_under_a_key_that_the_other_uses(self, number: int) -> None:
         side = self.side(number)
-        answer = self.world.submit(side, recipient=f"bob@{side.domain}", repeat="again")
+        answer = self.pair.submit(side, recipient=f"bob@{side.domain}", repeat="again")
         assert answer.status == 200 or answer.outcome == (409, "idempotency_conflict")
 
     @rule(number=sides, named=st.booleans())
     def submit_to_another_tenant(self, number: int, named: bool) -> None:
         side = self.side(number)
-        other = self.world.other(side)
+        other = self.pair.other(side)
         recipient = f"bob@{side.domain if named else other.domain}"
-        answer = self.world.submit(side, recipient=recipient, tenant=other.uid if named else None)
+        answer = self.pair.submit(side, recipient=recipient, tenant=other.uid if named else None)
         assert answer.outcome == (403, "tenant_forbidden")
 
     @rule(number=sides, index=numbers, foreign=st.integers(0, 5))
     def explain(self, number: int, index: int, foreign: int) -> None:
         side = self.side(number)
         theirs = foreign == 0  # rarely: a message that is not found is looked for a moment
-        ggrids = self.world.other(side).ggrids if theirs else side.ggrids
+        ggrids = self.pair.other(side).ggrids if theirs else side.ggrids
         if ggrids:
-            answer = self.world.read(side, f"/v1/messages/{ggrids[index % len(ggrids)]}")
+            answer = self.pair.read(side, f"/v1/messages/{ggrids[index % len(ggrids)]}")
             assert answer.status == (404 if theirs else 200)
             assert theirs or side.marker.encode() in answer.body
 
@@ -172,7 +172,7 @@ class TwoTenants(RuleBasedStateMachine):
     )
     def look_at_the_rest(self, number: int, what: tuple[str, str]) -> None:
         method, path = what
-        assert self.world.read(self.side(number), path, method).status in (200, 404)
+        assert self.pair.read(self.side(number), path, method).status in (200, 404)
 
     def body(self, operation: str) -> dict[str, Any]:
         entry = "n1.common.example"
@@ -190,19 +190,19 @@ class TwoTenants(RuleBasedStateMachine):
 
 @pytest.mark.contract("4 scope", "5 tenant_forbidden", "5 global_scope_forbidden")
 def test_no_answer_to_a_tenant_holds_a_byte_of_another(
-    whole_engines: Engines, database_url: str, tmp_path: Path, note: Note
+    restored_engines: Engines, database_url: str, tmp_path: Path, note: Note
 ) -> None:
-    product = install_product(tmp_path, whole_engines, database_url, guards=(STEADY,), abby=NO_RATE_LIMIT)
-    world = World(product)
-    asyncio.run(world.settle(database_url))
+    product = install_product(tmp_path, restored_engines, database_url, guards=(STEADY,), abby=NO_RATE_LIMIT)
+    pair = TenantPair(product)
+    asyncio.run(pair.settle(database_url))
     with product:
         product.start()
-        for side in world.sides:
-            assert world.submit(side, recipient=f"bob@{side.domain}").status == 200
-        TwoTenants.world = world
+        for side in pair.sides:
+            assert pair.submit(side, recipient=f"bob@{side.domain}").status == 200
+        TwoTenants.pair = pair
         began = time.monotonic()
-        while world.steps < STEPS:
-            left = STEPS - world.steps
+        while pair.steps < STEPS:
+            left = STEPS - pair.steps
             run_state_machine_as_test(
                 TwoTenants,
                 settings=settings(
@@ -215,10 +215,10 @@ def test_no_answer_to_a_tenant_holds_a_byte_of_another(
                 ),
             )
         seconds = time.monotonic() - began
-    messages = sum(len(side.ggrids) for side in world.sides)
+    messages = sum(len(side.ggrids) for side in pair.sides)
     note(
-        f"two tenants: {world.steps} steps in {seconds:.0f} s, {messages} messages, "
-        f"{world.answers} answers of {world.bytes:,} bytes, not one of the other"
+        f"two tenants: {pair.steps} steps in {seconds:.0f} s, {messages} messages, "
+        f"{pair.answers} answers of {pair.bytes:,} bytes, not one of the other"
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 from rig.samples import plain_message
 from rig.watcher import tree
 from tests.faults.conftest import Note, Start
+from tests.faults.invariants import check_nothing_spooled, peak_memory
 from tests.faults.load import caller_of
-from tests.faults.promises import check_nothing_spooled, peak_memory
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +35,9 @@ def large_message() -> bytes:
 
 
 @pytest.mark.contract("3 size")
-async def test_eight_uploads_of_50_mib_at_once_are_held_in_little_memory(start_product_of: Start, note: Note) -> None:
+async def test_eight_uploads_of_50_mib_at_once_are_held_in_little_memory(start_own_product: Start, note: Note) -> None:
     # Time is not what is measured here: on two busy cores eight such messages take their time.
-    product = start_product_of(
+    product = start_own_product(
         {
             "engines": {"clamav": {"timeout": 80_000}, "rspamd": {"timeout": 80_000}},
             "workers": {"structureTimeout": 60_000, "parseTimeout": 60_000, "analyzerTimeout": 60_000},
@@ -63,8 +63,8 @@ async def test_eight_uploads_of_50_mib_at_once_are_held_in_little_memory(start_p
 
 
 @pytest.mark.contract("6 spool")
-async def test_uploads_that_break_off_leave_no_spool_file(start_product_of: Start) -> None:
-    product = start_product_of()
+async def test_uploads_that_break_off_leave_no_spool_file(start_own_product: Start) -> None:
+    product = start_own_product()
     message = large_message()[: 8 * 1024 * 1024]
     for seconds in (0.02, 0.05, 0.1, 0.2):
         callers = [caller_of(product, patience=120.0) for _ in range(4)]

@@ -12,8 +12,8 @@ from bench.messages import make_message
 from rig.caller import Answer, Caller
 from rig.product import Product
 from tests.faults.conftest import Note, Start
+from tests.faults.invariants import check_nothing_spooled
 from tests.faults.load import caller_of
-from tests.faults.promises import check_nothing_spooled
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ async def compare(product: Product, message: bytes) -> tuple[float, float, float
 @pytest.mark.flaky(reruns=1)  # a pace that is measured: a busy machine gets a second measurement
 @pytest.mark.parametrize("threshold", [PLACES, PLACES // 2], ids=["a plain step", "with throttling"])
 async def test_three_times_the_load_leaves_the_goodput_where_it_was(
-    start_product_of: Start, note: Note, threshold: int
+    start_own_product: Start, note: Note, threshold: int
 ) -> None:
     limits = {
         "maxGuardRequestsInProcessing": PLACES,
@@ -105,7 +105,7 @@ async def test_three_times_the_load_leaves_the_goodput_where_it_was(
         "maxThrottleDelay": 200,
         "log": {"level": "warning"},
     }
-    product = start_product_of(limits, abby={"log": {"level": "warning"}})
+    product = start_own_product(limits, abby={"log": {"level": "warning"}})
     message = make_message(1, SIZE)
     ratios: list[float] = []
     for _ in range(ROUNDS):

@@ -12,7 +12,7 @@ import pytest
 from bench.messages import make_message
 from rig.ports import free_port
 from tests.faults.conftest import Note, Start
-from tests.integration.smtp_client import Talk
+from tests.integration.smtp_client import SmtpClient
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +33,11 @@ class Round:
     began: float = field(default_factory=time.monotonic)
     replies: list[tuple[float, str]] = field(default_factory=list)
 
-    async def send(self, talk: Talk, message: bytes) -> None:
-        reply = await talk.ask("MAIL FROM:<alice@pass.example>")
+    async def send(self, client: SmtpClient, message: bytes) -> None:
+        reply = await client.ask("MAIL FROM:<alice@pass.example>")
         if reply.startswith("250"):
-            await talk.ask("RCPT TO:<bob@company.example>")
-            reply = await talk.data(message)
+            await client.ask("RCPT TO:<bob@company.example>")
+            reply = await client.data(message)
         self.replies.append((time.monotonic() - self.began, reply))
 
     @property
@@ -81,35 +81,35 @@ async def next_hop(port: int) -> AsyncIterator[None]:
         await asyncio.sleep(0.1)
 
 
-async def fill(talks: Sequence[Talk], message: bytes) -> Round:
+async def fill(clients: Sequence[SmtpClient], message: bytes) -> Round:
     """Keep exactly as many messages in the air as guard has places."""
     outcome = Round()
 
-    async def send_on(talk: Talk) -> None:
+    async def send_on(client: SmtpClient) -> None:
         while time.monotonic() - outcome.began < SECONDS:
-            await outcome.send(talk, message)
+            await outcome.send(client, message)
 
-    await asyncio.gather(*(send_on(talk) for talk in talks[:PLACES]))
+    await asyncio.gather(*(send_on(client) for client in clients[:PLACES]))
     return outcome
 
 
-async def measure_capacity(talks: Sequence[Talk], message: bytes) -> float:
+async def measure_capacity(clients: Sequence[SmtpClient], message: bytes) -> float:
     """Return the goodput with all places filled; a round through which the machine paused says nothing."""
     async with asyncio.timeout(60):
-        while not (capacity := (await fill(talks, message)).goodput):
+        while not (capacity := (await fill(clients, message)).goodput):
             pass
     return capacity
 
 
-async def flood(talks: Sequence[Talk], message: bytes, rate: float) -> Round:
+async def flood(clients: Sequence[SmtpClient], message: bytes, rate: float) -> Round:
     """Offer messages at a fixed rate, whatever is answered."""
     outcome = Round()
-    idle = list(talks)
+    idle = list(clients)
     calls: set[asyncio.Task[None]] = set()
 
-    async def send_one(talk: Talk) -> None:
-        await outcome.send(talk, message)
-        idle.append(talk)
+    async def send_one(client: SmtpClient) -> None:
+        await outcome.send(client, message)
+        idle.append(client)
 
     for number in range(int(SECONDS * rate)):
         await asyncio.sleep(max(0.0, outcome.began + number / rate - time.monotonic()))
@@ -123,25 +123,25 @@ async def flood(talks: Sequence[Talk], message: bytes, rate: float) -> Round:
 
 @pytest.mark.flaky(reruns=1)  # a pace that is measured: a busy machine gets a second measurement
 @pytest.mark.parametrize("threshold", [PLACES, PLACES // 2], ids=["a plain step", "a band of delays"])
-async def test_overload_costs_no_goodput(start_product_of: Start, note: Note, threshold: int) -> None:
+async def test_overload_costs_no_goodput(start_own_product: Start, note: Note, threshold: int) -> None:
     port, hop = free_port(), free_port()
     smtp = {"listen": {"port": port}, "nextHop": f"127.0.0.1:{hop}"}
     places = {"maxGuardRequestsInProcessing": PLACES, "guardRequestThrottleThreshold": threshold}
     await asyncio.to_thread(
-        start_product_of,
+        start_own_product,
         {**places, "maxThrottleDelay": 500, "scanSources": {"smtp": smtp}, "log": {"level": "warning"}},
     )
     message = make_message(1, SIZE)
-    talks = [Talk(port, patience=60.0) for _ in range(CALLERS)]
+    clients = [SmtpClient(port, timeout=60.0) for _ in range(CALLERS)]
     async with next_hop(hop), AsyncExitStack() as stack:
-        for talk in talks:
-            await stack.enter_async_context(talk)
-            await talk.hello()
-        await fill(talks, message)  # warm up
+        for client in clients:
+            await stack.enter_async_context(client)
+            await client.hello()
+        await fill(clients, message)  # warm up
         ratios, refused = [], 0
         for _ in range(ROUNDS):
-            capacity = await measure_capacity(talks, message)
-            flooded = await flood(talks, message, 3 * capacity)
+            capacity = await measure_capacity(clients, message)
+            flooded = await flood(clients, message, 3 * capacity)
             ratios.append(flooded.goodput / capacity)
             refused += len(flooded.refusals)
             assert {reply[:9] for reply in flooded.refusals} <= {"451 4.3.2"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.conftest import Note, Start
-from tests.faults.promises import check_nothing_spooled
+from tests.faults.invariants import check_nothing_spooled
 from torture.bombs import Bomb, bombs
 from torture.results import Results
 from torture.runs import ABBY, GUARD, RUNS, run_bombs
@@ -28,30 +28,30 @@ def affordable_bombs() -> Iterator[Bomb]:
             yield bomb
 
 
-def told(results: Results) -> str:
+def reported(results: Results) -> str:
     return "\n".join(f"{result.name}: {result.wrong}" for result in results.wrong)
 
 
 @pytest.mark.contract("6 hostile message")
-async def test_no_bomb_holds_the_structure_check_up_or_passes_for_clean(start_product_of: Start, note: Note) -> None:
-    product = start_product_of(GUARD, abby=ABBY)
+async def test_no_bomb_holds_the_structure_check_up_or_passes_for_clean(start_own_product: Start, note: Note) -> None:
+    product = start_own_product(GUARD, abby=ABBY)
     results = Results()
     await run_bombs(product, results, affordable_bombs(), BUSY_MILLISECONDS)
     note(f"bombs: {results.summary()}")
     assert len(results.all) >= 63
-    assert not results.wrong, told(results)
+    assert not results.wrong, reported(results)
     await check_nothing_spooled(product)
 
 
 @pytest.mark.contract("5 errors")
 async def test_every_broken_request_gets_its_one_answer_and_no_ambiguous_message_is_silent(
-    start_product_of: Start, note: Note
+    start_own_product: Start, note: Note
 ) -> None:
-    product = start_product_of(GUARD, abby=ABBY)
+    product = start_own_product(GUARD, abby=ABBY)
     results = Results()
     for kind, least in LEAST_CASES.items():
         await RUNS[kind](product, results)
         assert len(results.of(kind)) >= least
     note(f"other cases: {results.summary()}")
-    assert not results.wrong, told(results)
+    assert not results.wrong, reported(results)
     await check_nothing_spooled(product)

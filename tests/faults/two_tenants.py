@@ -1,4 +1,4 @@
-"""Two tenants of one product: their credentials, what each has told it, and a search of every answer for the other."""
+"""Two tenants of one product: their credentials and data, and a search of every answer for data of the other."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ KEYS = {"both": (KeyScope.READ, KeyScope.WRITE), "read": (KeyScope.READ,), "writ
 
 @dataclass
 class Side:
-    """One tenant. Its marker is in all it tells: entries, comments, names of keys, subjects, addresses."""
+    """One tenant. Its marker is in all its data: entries, comments, key names, subjects, addresses."""
 
     name: str
     marker: str = field(default_factory=lambda: f"mk{secrets.token_hex(6)}")
@@ -53,8 +53,8 @@ class Answer:
         return self.status, str(json.loads(self.body).get("error", ""))
 
 
-class World:
-    """The product with both tenants and the deployment, whose global entries are nobody's to see either."""
+class TenantPair:
+    """The product with both tenants and the deployment, whose global entries are hidden from tenants."""
 
     def __init__(self, product: Product) -> None:
         self.acme, self.club, self.deployment = (Side(name) for name in ("acme", "club", "whole"))
@@ -148,4 +148,4 @@ class World:
         other = self.other(side)
         said = (answer.body + repr(dict(answer.headers)).encode()).lower()
         for mark in (other.marker, other.uid, self.deployment.marker, *other.ggrids):
-            assert mark.encode() not in said, f"{side.name} was told of {mark}: {said[:500]!r}"
+            assert mark.encode() not in said, f"{side.name} got {mark}: {said[:500]!r}"

@@ -7,8 +7,8 @@ import re
 import time
 from pathlib import Path
 
-from tests.integration.smtp_client import Talk
-from tests.integration.smtp_desk import Notebook, listening
+from tests.integration.recording_source import RecordingSource, run_listener
+from tests.integration.smtp_client import SmtpClient
 
 SESSIONS = 6_000 if os.environ.get("MAILWARDEN_FULL") == "1" else 300
 REPLY = re.compile(r"(\d{3}-[^\r\n]*\n)*\d{3} [^\r\n]*")
@@ -31,37 +31,37 @@ def text(chance: random.Random) -> bytes:
 
 
 async def test_random_sessions_are_answered_and_end(tmp_path: Path) -> None:
-    desk = Notebook(tmp_path, command_timeout=250, data_timeout=250)
+    source = RecordingSource(tmp_path, command_timeout=250, data_timeout=250)
     codes: set[str] = set()
 
     async def converse(number: int, port: int) -> None:
         chance = random.Random(number)
-        async with Talk(port, patience=15.0) as talk:
+        async with SmtpClient(port, timeout=15.0) as client:
             try:
                 sent = noise(chance)
                 if chance.random() < 0.5:
-                    await talk.hello()
-                    await talk.envelope()
-                    assert (await talk.ask("DATA")).startswith("354")
+                    await client.hello()
+                    await client.envelope()
+                    assert (await client.ask("DATA")).startswith("354")
                     sent = text(chance)
                 place = 0
                 while place < len(sent):
                     size = chance.choice((1, 7, 200, len(sent)))
-                    await talk.say(sent[place : place + size])
+                    await client.say(sent[place : place + size])
                     place += size
-                while reply := await talk.reply():
+                while reply := await client.reply():
                     assert REPLY.fullmatch(reply), (number, reply)
                     codes.add(reply[:9])
             except ConnectionError:
                 pass  # it was sent away with bytes unread
 
     began = time.monotonic()
-    async with listening(desk) as listener:
+    async with run_listener(source) as listener:
         for start in range(0, SESSIONS, 30):
             await asyncio.gather(*(converse(number, listener.port) for number in range(start, start + 30)))
     assert "451 4.3.0" not in codes, "a bug was answered"
     assert len(codes) > 12
-    assert len(desk.taken) > SESSIONS / 20
+    assert len(source.taken) > SESSIONS / 20
     assert time.monotonic() - began < 120.0
-    for _, raw in desk.taken:
+    for _, raw in source.taken:
         assert raw.count(b"\n") == raw.count(b"\r\n") == raw.count(b"\r")

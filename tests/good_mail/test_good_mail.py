@@ -71,8 +71,8 @@ def examined(path: Path) -> tuple[Report, ...]:
 def declared(path: Path) -> tuple[str, ...]:
     """Return what Rspamd says of headers for many readers."""
     raw = path.read_bytes()
-    told = {b"List-Unsubscribe:": "rspamd.unsubscribe-header", b"List-Id:": "rspamd.discussion-list"}
-    return tuple(name for text, name in told.items() if text in raw)
+    reported = {b"List-Unsubscribe:": "rspamd.unsubscribe-header", b"List-Id:": "rspamd.discussion-list"}
+    return tuple(name for text, name in reported.items() if text in raw)
 
 
 @pytest.fixture(scope="module", params=MESSAGES, ids=lambda path: path.stem)

@@ -1,16 +1,16 @@
-"""A client that says any bytes to an SMTP server and reads whole replies."""
+"""An SMTP client that sends any bytes and reads whole replies."""
 
 import asyncio
 from types import TracebackType
 from typing import Self
 
 
-class Talk:
+class SmtpClient:
     """One session; `say` sends bytes as they are, `reply` reads one reply, `ask` does both for one command."""
 
-    def __init__(self, port: int, *, patience: float = 20.0) -> None:
+    def __init__(self, port: int, *, timeout: float = 20.0) -> None:
         self._port = port
-        self._patience = patience
+        self._timeout = timeout
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
@@ -23,7 +23,7 @@ class Talk:
     ) -> None:
         self._writer.close()
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         self._writer.close()
         await self._writer.wait_closed()
 
@@ -35,7 +35,7 @@ class Talk:
     async def reply(self) -> str:
         """Return the reply's lines as one text, or nothing where the server has hung up."""
         lines = []
-        async with asyncio.timeout(self._patience):
+        async with asyncio.timeout(self._timeout):
             while line := await self._reader.readline():
                 lines.append(line.decode().rstrip("\r\n"))
                 if line[3:4] != b"-":

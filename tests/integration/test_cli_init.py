@@ -24,16 +24,16 @@ def init(folder: Path, *words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (["--host", "mail.example"], "`mail.example` is no IP address; the names by which it is reached"),
         (["--abby-port", "99999"], "`99999` is no port"),
     ],
 )
-def test_what_cannot_be_listened_on_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], words, told):
+def test_what_cannot_be_listened_on_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], words, reported):
     with pytest.raises(SystemExit):
         init(folder, "--no-database", *words)
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
     assert not folder.exists()
 
 
@@ -55,10 +55,10 @@ def test_a_configuration_with_mistakes_is_not_made_and_the_command_can_be_given_
 
 def test_a_database_that_is_away_is_told_with_what_is_left_to_do(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert init(folder, "--database-url", NOBODY) == 2
-    told = capsys.readouterr().err
-    assert "The database is down. ([Errno 111]" in told
-    assert f"`mailwarden database migrate --config {folder}`" in told
-    assert f"`mailwarden people first --config {folder}`" in told
+    reported = capsys.readouterr().err
+    assert "The database is down. ([Errno 111]" in reported
+    assert f"`mailwarden database migrate --config {folder}`" in reported
+    assert f"`mailwarden people first --config {folder}`" in reported
     assert check(folder) == []
 
 

@@ -46,11 +46,11 @@ def test_other_weights_are_tried_on_history(database_url: str, capsys: pytest.Ca
     ids = keep(database_url, FOUND, NOTHING)
     words = ["policy", "diff", "--set", f"{RULE.id}=100", "--database-url", database_url]
     assert main([*words, "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["lookedAt"], [change["message"] for change in told["changes"]]) == (2, ids[:1])
-    assert told["changes"][0]["after"] == {"verdict": "phishing", "decision": "quarantine"}
-    assert told["changes"][0]["rules"] == [{"rule": RULE.id, "before": RULE.weight, "after": 100}]
-    assert told["decisions"]["quarantine"] == {"before": 0, "after": 1}
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["lookedAt"], [change["message"] for change in reported["changes"]]) == (2, ids[:1])
+    assert reported["changes"][0]["after"] == {"verdict": "phishing", "decision": "quarantine"}
+    assert reported["changes"][0]["rules"] == [{"rule": RULE.id, "before": RULE.weight, "after": 100}]
+    assert reported["decisions"]["quarantine"] == {"before": 0, "after": 1}
     assert main([*words, "--exit-code"]) == 1
     text = capsys.readouterr().out
     assert f"{RULE.id} {RULE.weight} -> 100" in text
@@ -138,9 +138,9 @@ def test_samples_that_cannot_be_are_told_all_at_once(tmp_path: Path, capsys: pyt
         (tmp_path / f"{name}.eml").write_bytes(MESSAGE)
     (tmp_path / "b.yml").write_text("verdict: evil\n")
     assert main(["policy", "test", str(tmp_path)]) == 2
-    told = capsys.readouterr().err
-    assert "a.yml:1: is missing" in told
-    assert "b.yml:1: verdict" in told
+    reported = capsys.readouterr().err
+    assert "a.yml:1: is missing" in reported
+    assert "b.yml:1: verdict" in reported
     assert main(["policy", "test", str(tmp_path), "--url", "https://127.0.0.1:1", "--set", "html.form=1"]) == 2
 
 

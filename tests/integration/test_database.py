@@ -132,13 +132,13 @@ async def test_a_close_keeps_its_deadline_while_a_statement_runs(database_url: s
 
 async def test_why_the_database_does_not_answer_is_logged_once_by_a_process_and_never_by_a_command(database_url: str):
     nobody = database_url.rpartition("/")[0] + "/nosuch"
-    for logs, told in ((True, ["database_unavailable"]), (False, [])):
+    for logs, reported in ((True, ["database_unavailable"]), (False, [])):
         database = Database(nobody, logs=logs)
         with structlog.testing.capture_logs() as lines:
             for _ in range(3):
                 assert not await database.probe()
         await database.close()
-        assert [line["event"] for line in lines] == told
+        assert [line["event"] for line in lines] == reported
         assert all('database "nosuch" does not exist' in line["reason"] for line in lines)
 
 

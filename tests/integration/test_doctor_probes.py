@@ -74,10 +74,10 @@ async def test_missing_signatures_of_clamd_are_named():
     )
 
 
-@pytest.mark.parametrize(("days", "told"), [(0, 0), (7, 0), (30, 30)])
-def test_old_signatures_are_named(days: int, told: int):
+@pytest.mark.parametrize(("days", "reported"), [(0, 0), (7, 0), (30, 30)])
+def test_old_signatures_are_named(days: int, reported: int):
     made = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days, hours=1)
-    assert age_of_signatures(f"ClamAV 1.4.6/27852/{made:%a %b %d %H:%M:%S %Y}") == told
+    assert age_of_signatures(f"ClamAV 1.4.6/27852/{made:%a %b %d %H:%M:%S %Y}") == reported
     assert age_of_signatures("ClamAV 1.4.6") == 0
 
 

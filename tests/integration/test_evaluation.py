@@ -5,7 +5,7 @@ import pytest
 from evaluate import __main__ as command
 from evaluate.scanning import scan_with
 from rig.samples import malware_message, plain_message, spam_message
-from tests.samples.little_corpus import write_corpus
+from tests.samples.small_corpus import write_corpus
 
 CORPUS = {
     ("dev", "ham", "letters"): plain_message(),

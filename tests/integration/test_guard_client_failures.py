@@ -1,4 +1,4 @@
-"""Guards that refuse, die, dawdle and talk nonsense: stand-ins that fail on purpose, asked over real connections."""
+"""Guards that reject, disconnect, delay or return malformed answers, over real connections."""
 
 import asyncio
 import ssl
@@ -83,25 +83,25 @@ def refuse(error):
     return behave
 
 
-async def die(guard, call):
+async def disconnect(guard, call):
     await guard.receive(call)
     call.request.transport.abort()
     await asyncio.sleep(0.1)
     return web.Response()
 
 
-async def dawdle(guard, call):
+async def delay_answer(guard, call):
     await guard.receive(call)
     await asyncio.sleep(5)
     return web.Response()
 
 
-async def talk_nonsense(guard, call):
+async def answer_malformed(guard, call):
     await guard.receive(call)
     return web.Response(text="<html>")
 
 
-async def break_off(guard, call):
+async def send_partial_answer(guard, call):
     await guard.receive(call)
     response = web.StreamResponse(headers={"Content-Length": "500"})
     await response.prepare(call.request)
@@ -167,17 +167,17 @@ async def test_all_refusing_is_a_refusal_with_the_guards_pause(run):
     assert (type(outcome), outcome.retry_after, asked(guards)) == (Overloaded, 4, [1, 1])
 
 
-@pytest.mark.parametrize("fail", [die, break_off, talk_nonsense])
+@pytest.mark.parametrize("fail", [disconnect, send_partial_answer, answer_malformed])
 async def test_the_message_goes_to_a_second_guard_but_never_to_a_third(run, fail):
     outcome, guards = await run(fail, answer)
     assert (outcome.verdict, asked(guards)) == ("clean", [1, 1])
     outcome, guards = await run(fail, fail, answer)
-    assert isinstance(outcome, CoreError if fail is talk_nonsense else CoreUnreachable)
+    assert isinstance(outcome, CoreError if fail is answer_malformed else CoreUnreachable)
     assert asked(guards) == [1, 1, 0]
 
 
 async def test_the_only_guard_gets_the_second_try(run):
-    outcome, guards = await run(die, absent=1)
+    outcome, guards = await run(disconnect, absent=1)
     assert (type(outcome), asked(guards)) == (CoreUnreachable, [2])
 
 
@@ -187,14 +187,14 @@ async def test_no_guard_at_all_is_unreachable(run):
 
 
 async def test_the_deadline_is_the_callers(run):
-    outcome, guards = await run(dawdle, answer, patience=0.3)
+    outcome, guards = await run(delay_answer, answer, patience=0.3)
     assert (type(outcome), asked(guards)) == (AnalysisTimeout, [1, 0])
 
 
 @pytest.mark.parametrize("size", [300_000, 3_000_000])
 async def test_a_large_message_arrives_whole_after_a_refusal_and_a_death(run, size):
     message = bytes(range(256)) * (size // 256)
-    outcome, guards = await run(refuse(Overloaded), die, answer, message=message)
+    outcome, guards = await run(refuse(Overloaded), disconnect, answer, message=message)
     assert (outcome.verdict, asked(guards)) == ("clean", [1, 1, 1])
     assert guards[0].received == []
     assert guards[2].received == [message]

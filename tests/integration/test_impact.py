@@ -22,7 +22,7 @@ from mailwarden.model.scope import Actor, Scope
 from mailwarden.policy import impact as impact_module
 from mailwarden.policy.impact import ImpactEstimator
 from mailwarden.wire.lists import ListEntryInput
-from tests.unit.lists.shelf import TENANT, listed
+from tests.unit.lists.memory_lists import TENANT, listed
 from tests.unit.policy.test_rejudge import ENTRIES, POLICY, Sample
 
 ACTOR = Actor("user:ada")

@@ -60,7 +60,7 @@ async def test_max_size_is_never_passed_and_reached_exactly(lists: Lists, databa
 async def test_adds_and_deletes_of_the_same_entries_add_up_without_a_deadlock(lists: Lists, database: Database) -> None:
     entries = [f"n{n:03}.example" for n in range(300)]
 
-    async def meddle(client: int) -> tuple[int, int]:
+    async def add_and_delete(client: int) -> tuple[int, int]:
         chance = random.Random(client)
         calls = deleted = 0
         for _ in range(12):
@@ -72,7 +72,7 @@ async def test_adds_and_deletes_of_the_same_entries_add_up_without_a_deadlock(li
             calls += 1
         return calls, deleted
 
-    done = await asyncio.gather(*(meddle(client) for client in range(CLIENTS)))
+    done = await asyncio.gather(*(add_and_delete(client) for client in range(CLIENTS)))
 
     counter, rows = await counted(database)
     assert counter == rows

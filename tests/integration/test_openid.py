@@ -13,19 +13,19 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, ProviderUnreachable
+from tests.samples.accounts import ADA, ALL, PLACE, Accounts
 from tests.samples.openid import CLIENT, SECRET, SmallProvider
-from tests.samples.people import ADA, ALL, PLACE, Office
 
 ROLES = {"soc": Role.ANALYST, "admins": Role.DEPLOYMENT_ADMINISTRATOR, "tenant": Role.TENANT_ADMINISTRATOR}
 REDIRECT = "https://mail.example:9081/console/login/openid/callback"
 
 
 @pytest.fixture
-async def office(database_url: str) -> AsyncIterator[Office]:
+async def accounts(database_url: str) -> AsyncIterator[Accounts]:
     database = Database(database_url)
-    office = Office(database)
-    yield office
-    office.registry.passwords.close()
+    accounts = Accounts(database)
+    yield accounts
+    accounts.registry.passwords.close()
     await database.close()
 
 
@@ -48,33 +48,33 @@ def settings(provider: SmallProvider) -> OpenIdSettings:
 
 
 @pytest.fixture
-def openid(office: Office, settings: OpenIdSettings, http: aiohttp.ClientSession) -> OpenId:
-    return OpenId(settings, Provider(settings, http), office.registry, office.logins)
+def openid(accounts: Accounts, settings: OpenIdSettings, http: aiohttp.ClientSession) -> OpenId:
+    return OpenId(settings, Provider(settings, http), accounts.registry, accounts.logins)
 
 
-async def leave(office: Office, openid: OpenId, provider: SmallProvider) -> tuple[Session, dict[str, str]]:
+async def leave(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> tuple[Session, dict[str, str]]:
     """Go to the provider and return the visit, and what the browser comes back with."""
-    visit, _ = office.registry.sessions.visit()
+    visit, _ = accounts.registry.sessions.visit()
     address, value = await openid.begin(visit)
     back = provider.authorize(address)
-    found = await office.registry.sessions.find(value)
+    found = await accounts.registry.sessions.find(value)
     assert found is not None
     return found, back
 
 
-async def log_in(office: Office, openid: OpenId, provider: SmallProvider) -> Session:
-    visit, back = await leave(office, openid, provider)
+async def log_in(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> Session:
+    visit, back = await leave(accounts, openid, provider)
     session, _ = await openid.finish(visit, back, PLACE)
     return session
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 async def test_whoever_the_provider_vouches_for_is_in(
-    office: Office, openid: OpenId, provider: SmallProvider, algorithm: str
+    accounts: Accounts, openid: OpenId, provider: SmallProvider, algorithm: str
 ) -> None:
     provider.algorithm = algorithm
     provider.claims |= {"preferred_username": "eve", "email": "eve@company.example"}
-    user = (await log_in(office, openid, provider)).user
+    user = (await log_in(accounts, openid, provider)).user
     assert user is not None
     assert (user.name, user.role, user.email, user.issuer) == (
         "eve",
@@ -83,41 +83,43 @@ async def test_whoever_the_provider_vouches_for_is_in(
         provider.issuer,
     )
     assert not user.has_password
-    again = (await log_in(office, openid, provider)).user
+    again = (await log_in(accounts, openid, provider)).user
     assert again is not None
     assert again.uid == user.uid
 
 
 async def test_the_role_is_the_providers_anew_at_every_login(
-    office: Office, openid: OpenId, provider: SmallProvider
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
-    await office.hire("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
-    first = (await log_in(office, openid, provider)).user
+    await accounts.create_user("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
+    first = (await log_in(accounts, openid, provider)).user
     provider.claims["roles"] = ["nothing", "soc", "admins"]
-    second = (await log_in(office, openid, provider)).user
+    second = (await log_in(accounts, openid, provider)).user
     assert first is not None
     assert second is not None
     assert (first.role, second.role) == (Role.ANALYST, Role.DEPLOYMENT_ADMINISTRATOR)
     provider.claims["roles"] = []
     with pytest.raises(LoginFailed):
-        await log_in(office, openid, provider)
+        await log_in(accounts, openid, provider)
 
 
-async def test_a_name_that_somebody_has_stays_theirs(office: Office, openid: OpenId, provider: SmallProvider) -> None:
-    root = await office.hire("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
+async def test_a_name_that_somebody_has_stays_theirs(
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
+) -> None:
+    root = await accounts.create_user("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
     provider.claims |= {"preferred_username": "Root", "sub": "8"}
-    user = (await log_in(office, openid, provider)).user
+    user = (await log_in(accounts, openid, provider)).user
     assert user is not None
     assert user.uid != root.uid
     assert (user.name, user.role) == ("Root-2", Role.ANALYST)
 
 
-async def test_whoever_was_shut_out_stays_out(office: Office, openid: OpenId, provider: SmallProvider) -> None:
-    user = (await log_in(office, openid, provider)).user
+async def test_whoever_was_shut_out_stays_out(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
+    user = (await log_in(accounts, openid, provider)).user
     assert user is not None
-    await office.administration.disable(ALL, user.uid, ADA)
+    await accounts.administration.disable(ALL, user.uid, ADA)
     with pytest.raises(LoginFailed):
-        await log_in(office, openid, provider)
+        await log_in(accounts, openid, provider)
 
 
 @pytest.mark.parametrize(
@@ -142,74 +144,78 @@ async def test_whoever_was_shut_out_stays_out(office: Office, openid: OpenId, pr
     ids=lambda changes: " ".join(f"{name} {str(value)[:20]}" for name, value in changes.items()),
 )
 async def test_a_token_that_is_not_for_this_login_lets_nobody_in(
-    office: Office, openid: OpenId, provider: SmallProvider, changes: dict[str, object]
+    accounts: Accounts, openid: OpenId, provider: SmallProvider, changes: dict[str, object]
 ) -> None:
     provider.changes = changes
     with pytest.raises(LoginFailed):
-        await log_in(office, openid, provider)
-    assert await office.registry.users.is_empty(ALL)
+        await log_in(accounts, openid, provider)
+    assert await accounts.registry.users.is_empty(ALL)
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256"])
 async def test_a_token_that_chooses_its_own_algorithm_lets_nobody_in(
-    office: Office, openid: OpenId, provider: SmallProvider, algorithm: str
+    accounts: Accounts, openid: OpenId, provider: SmallProvider, algorithm: str
 ) -> None:
     provider.algorithm = algorithm
     with pytest.raises(LoginFailed):
-        await log_in(office, openid, provider)
+        await log_in(accounts, openid, provider)
 
 
 async def test_a_token_of_a_strange_key_lets_nobody_in_and_keys_are_asked_for_rarely(
-    office: Office, openid: OpenId, provider: SmallProvider
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     provider.signs_with_strange_key = True
     for _ in range(4):
         with pytest.raises(LoginFailed):
-            await log_in(office, openid, provider)
+            await log_in(accounts, openid, provider)
     assert provider.asked_for_keys == 1
 
 
 @pytest.mark.parametrize("state", ["", "another", None])
 async def test_an_answer_to_another_visit_is_rejected_without_a_query(
-    office: Office, openid: OpenId, provider: SmallProvider, state: str | None, monkeypatch: pytest.MonkeyPatch
+    accounts: Accounts, openid: OpenId, provider: SmallProvider, state: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    visit, back = await leave(office, openid, provider)
+    visit, back = await leave(accounts, openid, provider)
     wrong = {**back, "state": state} if state is not None else {"code": back["code"]}
-    monkeypatch.setattr(office.database, "connection", None)
+    monkeypatch.setattr(accounts.database, "connection", None)
     with pytest.raises(LoginFailed):
         await openid.finish(visit, wrong, PLACE)
 
 
-async def test_a_visit_takes_one_answer_with_its_state(office: Office, openid: OpenId, provider: SmallProvider) -> None:
-    visit, back = await leave(office, openid, provider)
+async def test_a_visit_takes_one_answer_with_its_state(
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
+) -> None:
+    visit, back = await leave(accounts, openid, provider)
     with pytest.raises(LoginFailed):
         await openid.finish(visit, {**back, "code": "wrong"}, PLACE)
     with pytest.raises(LoginFailed):
         await openid.finish(visit, back, PLACE)
 
 
-async def test_a_code_that_was_used_lets_nobody_in(office: Office, openid: OpenId, provider: SmallProvider) -> None:
-    visit, back = await leave(office, openid, provider)
+async def test_a_code_that_was_used_lets_nobody_in(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
+    visit, back = await leave(accounts, openid, provider)
     await openid.finish(visit, back, PLACE)
     with pytest.raises(LoginFailed):  # the visit is gone
         await openid.finish(visit, back, PLACE)
-    other, fresh = await leave(office, openid, provider)
+    other, fresh = await leave(accounts, openid, provider)
     with pytest.raises(LoginFailed):  # and so is the code
         await openid.finish(other, {**fresh, "code": back["code"]}, PLACE)
 
 
-async def test_a_code_of_another_visit_lets_nobody_in(office: Office, openid: OpenId, provider: SmallProvider) -> None:
-    _, stolen = await leave(office, openid, provider)
-    visit, back = await leave(office, openid, provider)
+async def test_a_code_of_another_visit_lets_nobody_in(
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
+) -> None:
+    _, stolen = await leave(accounts, openid, provider)
+    visit, back = await leave(accounts, openid, provider)
     with pytest.raises(LoginFailed):  # PKCE: the verifier is the other visit's
         await openid.finish(visit, {**back, "code": stolen["code"]}, PLACE)
 
 
 async def test_an_answer_from_another_provider_or_an_error_lets_nobody_in(
-    office: Office, openid: OpenId, provider: SmallProvider
+    accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     for more in ({"iss": "https://evil.example"}, {"error": "access_denied"}, {"code": ""}):
-        visit, back = await leave(office, openid, provider)
+        visit, back = await leave(accounts, openid, provider)
         with pytest.raises(LoginFailed):
             await openid.finish(visit, {**back, **more}, PLACE)
 
@@ -225,32 +231,32 @@ async def test_an_answer_from_another_provider_or_an_error_lets_nobody_in(
     ids=["issuer", "scheme", "type", "size"],
 )
 async def test_a_provider_that_describes_itself_wrongly_is_not_used(
-    office: Office, openid: OpenId, provider: SmallProvider, description: dict[str, object]
+    accounts: Accounts, openid: OpenId, provider: SmallProvider, description: dict[str, object]
 ) -> None:
     provider.description = description
-    visit, _ = office.registry.sessions.visit()
+    visit, _ = accounts.registry.sessions.visit()
     with pytest.raises(LoginFailed):
         await openid.begin(visit)
 
 
-async def test_a_provider_that_is_away_is_told_so(office: Office, openid: OpenId, provider: SmallProvider) -> None:
+async def test_a_provider_that_is_away_is_told_so(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
     await provider.stop()
-    visit, _ = office.registry.sessions.visit()
+    visit, _ = accounts.registry.sessions.visit()
     with pytest.raises(ProviderUnreachable):
         await openid.begin(visit)
 
 
 async def test_tenants_of_a_claim_bind_and_their_absence_never_widens(
-    office: Office, provider: SmallProvider, settings: OpenIdSettings, http: aiohttp.ClientSession
+    accounts: Accounts, provider: SmallProvider, settings: OpenIdSettings, http: aiohttp.ClientSession
 ) -> None:
     bound = msgspec.structs.replace(settings, tenants_claim="tenants")
-    openid = OpenId(bound, Provider(bound, http), office.registry, office.logins)
-    acme: UUID = (await TenantStore(office.database).create(ALL, "acme")).uid
+    openid = OpenId(bound, Provider(bound, http), accounts.registry, accounts.logins)
+    acme: UUID = (await TenantStore(accounts.database).create(ALL, "acme")).uid
     provider.claims["tenants"] = [str(acme)]
-    user = (await log_in(office, openid, provider)).user
+    user = (await log_in(accounts, openid, provider)).user
     assert user is not None
     assert user.tenants == frozenset({acme})
     for tenants in (None, [], ["acme"], [str(uuid4())], [str(acme), str(uuid4())]):
         provider.claims["tenants"] = tenants
         with pytest.raises(LoginFailed):
-            await log_in(office, openid, provider)
+            await log_in(accounts, openid, provider)

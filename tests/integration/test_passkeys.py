@@ -11,18 +11,18 @@ from mailwarden.access.sessions import ClientOrigin, Session
 from mailwarden.access.users import Position, Role
 from mailwarden.database.pool import Database
 from mailwarden.errors import LoginFailed, NameTaken, SchemaViolation
+from tests.samples.accounts import ADA, ALL, PASSWORD, PLACE, Accounts
 from tests.samples.authenticator import PRESENT, VERIFIED, Authenticator
-from tests.samples.people import ADA, ALL, PASSWORD, PLACE, Office
 
 ROOT = Position(Role.DEPLOYMENT_ADMINISTRATOR)
 
 
 @pytest.fixture
-async def office(database_url: str) -> AsyncIterator[Office]:
+async def accounts(database_url: str) -> AsyncIterator[Accounts]:
     database = Database(database_url)
-    office = Office(database)
-    yield office
-    office.registry.passwords.close()
+    accounts = Accounts(database)
+    yield accounts
+    accounts.registry.passwords.close()
     await database.close()
 
 
@@ -31,41 +31,41 @@ def stick() -> Authenticator:
     return Authenticator()
 
 
-async def set_up(office: Office, stick: Authenticator, name: str = "root") -> Session:
+async def set_up(accounts: Accounts, stick: Authenticator, name: str = "root") -> Session:
     """Follow a setup link to the end, with a passkey."""
-    visit, _ = await office.setups.open(await office.registry.links.invite(ALL, ROOT, "", ADA), PLACE)
-    visit = await office.setups.choose(visit, name, PASSWORD)
-    visit, options = await office.setups.offer_passkey(visit, PLACE)
-    session, _ = await office.setups.prove_passkey(visit, stick.make(options), PLACE)
+    visit, _ = await accounts.setups.open(await accounts.registry.links.invite(ALL, ROOT, "", ADA), PLACE)
+    visit = await accounts.setups.choose(visit, name, PASSWORD)
+    visit, options = await accounts.setups.offer_passkey(visit, PLACE)
+    session, _ = await accounts.setups.prove_passkey(visit, stick.make(options), PLACE)
     return session
 
 
-async def ask(office: Office) -> tuple[Session, str]:
-    visit, _ = office.registry.sessions.visit()
-    visit, _, options = await office.logins.offer_passkey(visit, PLACE)
+async def ask(accounts: Accounts) -> tuple[Session, str]:
+    visit, _ = accounts.registry.sessions.visit()
+    visit, _, options = await accounts.logins.offer_passkey(visit, PLACE)
     return visit, options
 
 
-async def test_a_passkey_alone_lets_its_person_in(office: Office, stick: Authenticator) -> None:
-    made = await set_up(office, stick)
+async def test_a_passkey_alone_lets_its_person_in(accounts: Accounts, stick: Authenticator) -> None:
+    made = await set_up(accounts, stick)
     assert made.user is not None
     assert (made.user.passkeys, made.user.has_totp) == (1, False)
     for _ in range(2):
-        visit, options = await ask(office)
-        session, _ = await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        visit, options = await ask(accounts)
+        session, _ = await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
         assert session.user is not None
         assert (session.user.name, session.method) == ("root", "passkey")
 
 
-async def test_the_browser_is_asked_for_a_resident_key_and_a_verified_person(office: Office) -> None:
-    visit, _ = await office.setups.open(await office.registry.links.invite(ALL, ROOT, "", ADA), PLACE)
-    visit = await office.setups.choose(visit, "root", PASSWORD)
-    _, options = await office.setups.offer_passkey(visit, PLACE)
+async def test_the_browser_is_asked_for_a_resident_key_and_a_verified_person(accounts: Accounts) -> None:
+    visit, _ = await accounts.setups.open(await accounts.registry.links.invite(ALL, ROOT, "", ADA), PLACE)
+    visit = await accounts.setups.choose(visit, "root", PASSWORD)
+    _, options = await accounts.setups.offer_passkey(visit, PLACE)
     wanted = json.loads(options)
     assert wanted["authenticatorSelection"]["residentKey"] == "required"
     assert wanted["authenticatorSelection"]["userVerification"] == "required"
     assert wanted["rp"]["id"] == "mail.example"
-    _, options = await ask(office)
+    _, options = await ask(accounts)
     assert json.loads(options)["userVerification"] == "required"
     assert not json.loads(options).get("allowCredentials")  # nobody learns who has one
 
@@ -85,90 +85,90 @@ async def test_the_browser_is_asked_for_a_resident_key_and_a_verified_person(off
     ids=str,
 )
 async def test_an_answer_that_is_not_for_this_site_and_person_is_refused(
-    office: Office, stick: Authenticator, cheat: dict[str, object], changes: dict[str, str]
+    accounts: Accounts, stick: Authenticator, cheat: dict[str, object], changes: dict[str, str]
 ) -> None:
-    await set_up(office, stick)
+    await set_up(accounts, stick)
     for name, value in cheat.items():
         setattr(stick, name, value)
-    visit, options = await ask(office)
+    visit, options = await ask(accounts)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, stick.sign(options, **changes), PLACE)
+        await accounts.logins.check_passkey(visit, stick.sign(options, **changes), PLACE)
 
 
-async def test_a_passkey_that_verifies_nobody_is_not_taken_at_setup(office: Office, stick: Authenticator) -> None:
+async def test_a_passkey_that_verifies_nobody_is_not_taken_at_setup(accounts: Accounts, stick: Authenticator) -> None:
     stick.flags = PRESENT
     with pytest.raises(LoginFailed):
-        await set_up(office, stick)
-    assert await office.registry.users.is_empty(ALL)
+        await set_up(accounts, stick)
+    assert await accounts.registry.users.is_empty(ALL)
 
 
-async def test_a_challenge_is_good_for_one_answer(office: Office, stick: Authenticator) -> None:
-    await set_up(office, stick)
-    visit, _ = office.registry.sessions.visit()
-    visit, value, options = await office.logins.offer_passkey(visit, PLACE)
+async def test_a_challenge_is_good_for_one_answer(accounts: Accounts, stick: Authenticator) -> None:
+    await set_up(accounts, stick)
+    visit, _ = accounts.registry.sessions.visit()
+    visit, value, options = await accounts.logins.offer_passkey(visit, PLACE)
     assert value is not None
     wrong = Authenticator(credential=stick.credential)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, wrong.sign(options), PLACE)
-    later = await office.registry.sessions.find(value)
+        await accounts.logins.check_passkey(visit, wrong.sign(options), PLACE)
+    later = await accounts.registry.sessions.find(value)
     assert later is not None
-    other, _ = await ask(office)
+    other, _ = await ask(accounts)
     for each in (visit, later, other):  # as it was, as it is now, and another's
         with pytest.raises(LoginFailed):
-            await office.logins.check_passkey(each, stick.sign(options), PLACE)
+            await accounts.logins.check_passkey(each, stick.sign(options), PLACE)
 
 
-async def test_a_counter_that_goes_back_tells_a_copy(office: Office, stick: Authenticator) -> None:
-    await set_up(office, stick)
+async def test_a_counter_that_goes_back_tells_a_copy(accounts: Accounts, stick: Authenticator) -> None:
+    await set_up(accounts, stick)
     stick.counter = 10
-    visit, options = await ask(office)
-    await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+    visit, options = await ask(accounts)
+    await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
     stick.counter = 5
-    visit, options = await ask(office)
+    visit, options = await ask(accounts)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
-async def test_a_passkey_that_does_not_count_is_good(office: Office) -> None:
+async def test_a_passkey_that_does_not_count_is_good(accounts: Accounts) -> None:
     stick = Authenticator(counts=False)
-    await set_up(office, stick)
+    await set_up(accounts, stick)
     for _ in range(2):
-        visit, options = await ask(office)
-        await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        visit, options = await ask(accounts)
+        await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
-async def test_the_second_factor_of_one_person_is_not_anothers(office: Office, stick: Authenticator) -> None:
-    await set_up(office, stick)
-    await office.hire("other", ROOT)
-    visit, _ = office.registry.sessions.visit()
-    visit, _ = await office.logins.check_password(visit, "other", PASSWORD, PLACE)
-    visit, _, options = await office.logins.offer_passkey(visit, PLACE)
+async def test_the_second_factor_of_one_person_is_not_anothers(accounts: Accounts, stick: Authenticator) -> None:
+    await set_up(accounts, stick)
+    await accounts.create_user("other", ROOT)
+    visit, _ = accounts.registry.sessions.visit()
+    visit, _ = await accounts.logins.check_password(visit, "other", PASSWORD, PLACE)
+    visit, _, options = await accounts.logins.offer_passkey(visit, PLACE)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
-async def test_a_disabled_person_has_no_use_of_a_passkey(office: Office, stick: Authenticator) -> None:
-    made = await set_up(office, stick)
-    await office.hire("other", ROOT)
+async def test_a_disabled_person_has_no_use_of_a_passkey(accounts: Accounts, stick: Authenticator) -> None:
+    made = await set_up(accounts, stick)
+    await accounts.create_user("other", ROOT)
     assert made.user is not None
-    await office.administration.disable(ALL, made.user.uid, ADA)
-    visit, options = await ask(office)
+    await accounts.administration.disable(ALL, made.user.uid, ADA)
+    visit, options = await ask(accounts)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
 @pytest.mark.parametrize("answer", ["", "[]", "{}", "null", '"x"', '{"id": 1}', "x" * (MAX_ANSWER + 1)])
-async def test_nonsense_is_refused(office: Office, answer: str) -> None:
-    visit, _ = await ask(office)
+async def test_nonsense_is_refused(accounts: Accounts, answer: str) -> None:
+    visit, _ = await ask(accounts)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, answer, PLACE)
+        await accounts.logins.check_passkey(visit, answer, PLACE)
 
 
 async def test_a_person_has_several_passkeys_by_name_and_never_loses_the_last_factor(
-    office: Office, stick: Authenticator
+    accounts: Accounts, stick: Authenticator
 ) -> None:
-    session = await set_up(office, stick)
-    account = Account(office.registry)
+    session = await set_up(accounts, stick)
+    account = Account(accounts.registry)
     (only,) = await account.passkeys(session)
     with pytest.raises(SchemaViolation):
         await account.remove_passkey(session, only.passkey_id, PLACE)
@@ -179,23 +179,23 @@ async def test_a_person_has_several_passkeys_by_name_and_never_loses_the_last_fa
     assert len(json.loads(options)["excludeCredentials"]) == 1
     await account.add_passkey(session, second.make(options), " blue   key ", PLACE)
     assert [passkey.name for passkey in await account.passkeys(session)] == ["First passkey", "blue key"]
-    visit, options = await ask(office)
-    fresh, _ = await office.logins.check_passkey(visit, second.sign(options), PLACE)
+    visit, options = await ask(accounts)
+    fresh, _ = await accounts.logins.check_passkey(visit, second.sign(options), PLACE)
     assert await account.remove_passkey(fresh, only.passkey_id, PLACE)
-    visit, options = await ask(office)
+    visit, options = await ask(accounts)
     with pytest.raises(LoginFailed):
-        await office.logins.check_passkey(visit, stick.sign(options), PLACE)
+        await accounts.logins.check_passkey(visit, stick.sign(options), PLACE)
 
 
-async def test_a_passkey_belongs_to_one_person(office: Office, stick: Authenticator) -> None:
-    await set_up(office, stick)
+async def test_a_passkey_belongs_to_one_person(accounts: Accounts, stick: Authenticator) -> None:
+    await set_up(accounts, stick)
     with pytest.raises(NameTaken):
-        await set_up(office, stick, "thief")
+        await set_up(accounts, stick, "thief")
 
 
-async def test_an_address_has_no_passkeys(office: Office) -> None:
-    visit, _ = office.registry.sessions.visit()
+async def test_an_address_has_no_passkeys(accounts: Accounts) -> None:
+    visit, _ = accounts.registry.sessions.visit()
     for site in ("https://127.0.0.1:9081", "https://[::1]:9081", "https://[::1", "https://"):
         assert not ClientOrigin(site).takes_passkeys
         with pytest.raises(SchemaViolation):
-            await office.logins.offer_passkey(visit, ClientOrigin(site))
+            await accounts.logins.offer_passkey(visit, ClientOrigin(site))

@@ -17,13 +17,13 @@ from mailwarden.model.outcome import Verdict
 from mailwarden.quarantine.model import HeldMessage, HeldRecipient
 from mailwarden.quarantine.release_token import ReleaseTokenSigner
 from mailwarden.serving.spool import Spooled
-from tests.integration.choosy_sink import ChoosySink
+from tests.integration.rejecting_sink import RejectingSink
 
 RAW = b"From: eve@evil.example\r\nSubject: x\r\n\r\n.dot\r\ntext \xfc\r\n" + b"line\r\n" * 20_000
 SEAL = ReleaseTokenSigner(KeyRing.of(b"k" * 64))
 
 
-class Sink(ChoosySink):
+class Sink(RejectingSink):
     def __init__(self) -> None:
         super().__init__()
         self.taken: list[tuple[tuple[str, ...], bytes]] = []

@@ -11,15 +11,15 @@ from mailwarden.guard.smtp.session import MAX_ERRORS
 from mailwarden.guard.smtp.source import SmtpListener
 from mailwarden.serving.spool import SpoolWriter
 from mailwarden.telemetry.metrics import Metrics
-from tests.integration.smtp_client import Talk
-from tests.integration.smtp_desk import Notebook, listening, talking
+from tests.integration.recording_source import RecordingSource, open_smtp, run_listener
+from tests.integration.smtp_client import SmtpClient
 
 MESSAGE = b"Subject: x\r\n\r\n.a line with a dot\r\n"
 
 
 async def test_it_offers_what_postfix_uses(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, _):
-        lines = (await talk.hello()).splitlines()
+    async with open_smtp(tmp_path) as (client, _):
+        lines = (await client.hello()).splitlines()
         assert lines[0] == "250-guard.example"
         assert {line[4:] for line in lines[1:]} == {
             "PIPELINING", "SIZE 52428800", "8BITMIME", "SMTPUTF8", "ENHANCEDSTATUSCODES", "DSN",
@@ -28,20 +28,20 @@ async def test_it_offers_what_postfix_uses(tmp_path: Path) -> None:
 
 
 async def test_messages_come_with_their_envelopes_one_after_the_other(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        assert await talk.ask("XFORWARD NAME=mail.pass.example ADDR=192.0.2.10") == "250 2.0.0 Ok"
-        assert await talk.ask("XFORWARD HELO=mail.pass.example") == "250 2.0.0 Ok"
-        assert await talk.ask("MAIL FROM:<å@pass.example> BODY=8BITMIME SMTPUTF8 SIZE=100") == "250 2.1.0 Ok"
-        assert await talk.ask("RCPT TO:<bob@company.example> NOTIFY=NEVER") == "250 2.1.5 Ok"
-        assert await talk.ask("RCPT TO:<eve@t7.example>") == "250 2.1.5 Ok"
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
-        await talk.envelope("")
-        assert await talk.data(b"Subject: y\r\n\r\n") == "250 2.0.0 Taken"
-        assert await talk.ask("QUIT") == "221 2.0.0 Bye"
-        assert await talk.reply() == ""
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        assert await client.ask("XFORWARD NAME=mail.pass.example ADDR=192.0.2.10") == "250 2.0.0 Ok"
+        assert await client.ask("XFORWARD HELO=mail.pass.example") == "250 2.0.0 Ok"
+        assert await client.ask("MAIL FROM:<å@pass.example> BODY=8BITMIME SMTPUTF8 SIZE=100") == "250 2.1.0 Ok"
+        assert await client.ask("RCPT TO:<bob@company.example> NOTIFY=NEVER") == "250 2.1.5 Ok"
+        assert await client.ask("RCPT TO:<eve@t7.example>") == "250 2.1.5 Ok"
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
+        await client.envelope("")
+        assert await client.data(b"Subject: y\r\n\r\n") == "250 2.0.0 Taken"
+        assert await client.ask("QUIT") == "221 2.0.0 Bye"
+        assert await client.reply() == ""
 
-        (first, raw), (second, _) = desk.taken
+        (first, raw), (second, _) = source.taken
         assert raw == MESSAGE
         assert first.sender is not None
         assert (first.sender.address, first.sender.utf8, first.sender.eight_bit) == ("å@pass.example", True, True)
@@ -51,66 +51,66 @@ async def test_messages_come_with_their_envelopes_one_after_the_other(tmp_path: 
 
 
 async def test_commands_may_be_sent_together_up_to_data(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.say(b"MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n")
-        assert [await talk.reply() for _ in range(3)] == [
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.say(b"MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n")
+        assert [await client.reply() for _ in range(3)] == [
             "250 2.1.0 Ok", "250 2.1.5 Ok", "354 End data with <CR><LF>.<CR><LF>",
         ]  # fmt: skip
-        await talk.say(MESSAGE + b".\r\nMAIL FROM:<>\r\nRSET\r\nQUIT\r\n")
-        assert [await talk.reply() for _ in range(4)] == [
+        await client.say(MESSAGE + b".\r\nMAIL FROM:<>\r\nRSET\r\nQUIT\r\n")
+        assert [await client.reply() for _ in range(4)] == [
             "250 2.0.0 Taken", "250 2.1.0 Ok", "250 2.0.0 OK", "221 2.0.0 Bye",
         ]  # fmt: skip
-        assert len(desk.taken) == 1
+        assert len(source.taken) == 1
 
 
 async def test_a_client_that_does_not_wait_for_354_loses_the_session(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.say(
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.say(
             b"MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nRSET\r\nMAIL FROM:<evil@b.example>\r\n"
         )
-        replies = [await talk.reply() for _ in range(3)]
+        replies = [await client.reply() for _ in range(3)]
         assert replies[2].startswith("503 5.5.1")
-        assert await talk.reply() == "", "and nothing that it said is done"
-        assert desk.taken == []
+        assert await client.reply() == "", "and nothing that it said is done"
+        assert source.taken == []
 
 
 @pytest.mark.parametrize("end", [b"\n.\n", b"\r.\r", b"\n.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\r\n.\r\r\n"])
 async def test_a_smuggled_message_is_none(tmp_path: Path, end: bytes) -> None:
     hidden = b"MAIL FROM:<evil@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nSubject: smuggled\r\n\r\n.\r\n"
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        assert (await talk.ask("DATA")).startswith("354")
-        await talk.say(b"Subject: x\r\n\r\ntext" + end + hidden + b"QUIT\r\n")
-        assert (await talk.reply()).startswith("550 5.5.2")
-        assert await talk.reply() == ""
-        assert desk.taken == []
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.envelope()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(b"Subject: x\r\n\r\ntext" + end + hidden + b"QUIT\r\n")
+        assert (await client.reply()).startswith("550 5.5.2")
+        assert await client.reply() == ""
+        assert source.taken == []
 
 
 async def test_ten_thousand_recipients_are_answered_and_a_thousand_taken(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        assert await talk.ask("MAIL FROM:<a@b.example>") == "250 2.1.0 Ok"
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        assert await client.ask("MAIL FROM:<a@b.example>") == "250 2.1.0 Ok"
         began = time.monotonic()
         replies = []
         for batch in range(100):
-            await talk.say(b"".join(b"RCPT TO:<r%d@d.example>\r\n" % (batch * 100 + each) for each in range(100)))
-            replies += [(await talk.reply())[:9] for _ in range(100)]
+            await client.say(b"".join(b"RCPT TO:<r%d@d.example>\r\n" % (batch * 100 + each) for each in range(100)))
+            replies += [(await client.reply())[:9] for _ in range(100)]
         assert replies == ["250 2.1.5"] * 1_000 + ["452 4.5.3"] * 9_000
         assert time.monotonic() - began < 15.0
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
-        assert len(desk.taken[0][0].recipients) == 1_000
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
+        assert len(source.taken[0][0].recipients) == 1_000
 
 
 async def test_recipients_of_more_than_twenty_tenants_come_apart(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        await talk.ask("MAIL FROM:<a@b.example>")
-        replies = [(await talk.ask(f"RCPT TO:<a@t{number}.example>"))[:9] for number in range(22)]
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        await client.ask("MAIL FROM:<a@b.example>")
+        replies = [(await client.ask(f"RCPT TO:<a@t{number}.example>"))[:9] for number in range(22)]
         assert replies == ["250 2.1.5"] * 20 + ["452 4.5.3"] * 2
-        assert (await talk.ask("RCPT TO:<b@t3.example>"))[:3] == "250"
+        assert (await client.ask("RCPT TO:<b@t3.example>"))[:3] == "250"
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ async def test_recipients_of_more_than_twenty_tenants_come_apart(tmp_path: Path)
     ],
 )
 async def test_a_line_that_is_none_ends_the_session(tmp_path: Path, sent: bytes, reply: str) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        await talk.say(sent)
-        assert (await talk.reply())[:9] == reply
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        await client.say(sent)
+        assert (await client.reply())[:9] == reply
         with suppress(ConnectionResetError):  # bytes were left unread, and the kernel says so
-            assert await talk.reply() == ""
+            assert await client.reply() == ""
 
 
 @pytest.mark.parametrize(
@@ -151,45 +151,45 @@ async def test_a_line_that_is_none_ends_the_session(tmp_path: Path, sent: bytes,
     ],
 )
 async def test_every_command_has_its_answer(tmp_path: Path, command: str, reply: str) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        assert (await talk.ask(command))[:9] == reply
-        assert await talk.ask("NOOP") == "250 2.0.0 OK"
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        assert (await client.ask(command))[:9] == reply
+        assert await client.ask("NOOP") == "250 2.0.0 OK"
 
 
 async def test_a_client_of_errors_is_sent_away(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        replies = [(await talk.ask("MAIL nonsense"))[:9] for _ in range(21)]
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        replies = [(await client.ask("MAIL nonsense"))[:9] for _ in range(21)]
         assert replies == ["501 5.5.4"] * 20 + ["421 4.7.0"]
-        assert await talk.reply() == ""
+        assert await client.reply() == ""
 
 
 async def test_five_unrecognised_commands_end_the_session(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        assert [(await talk.ask("GET / HTTP/1.1"))[:9] for _ in range(5)] == ["500 5.5.2"] * 4 + ["421 4.7.0"]
-        assert await talk.reply() == ""
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        assert [(await client.ask("GET / HTTP/1.1"))[:9] for _ in range(5)] == ["500 5.5.2"] * 4 + ["421 4.7.0"]
+        assert await client.reply() == ""
 
 
 async def test_commands_behind_the_last_reply_are_not_executed(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        assert (await talk.ask("DATA")).startswith("354")
-        await talk.say(MESSAGE + b".\r\nQUIT\r\nMAIL FROM:<a@b.example>\r\nRSET\r\n")
-        assert await talk.reply() == "250 2.0.0 Taken"
-        assert await talk.reply() == "221 2.0.0 Bye"
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.envelope()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(MESSAGE + b".\r\nQUIT\r\nMAIL FROM:<a@b.example>\r\nRSET\r\n")
+        assert await client.reply() == "250 2.0.0 Taken"
+        assert await client.reply() == "221 2.0.0 Bye"
         with suppress(ConnectionResetError):  # bytes were left unread, and the kernel says so
-            assert await talk.reply() == ""
-        assert len(desk.taken) == 1
+            assert await client.reply() == ""
+        assert len(source.taken) == 1
 
 
 @pytest.mark.parametrize("sent", [b"", b"EHLO x\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n"])
 async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: bytes) -> None:
-    desk = Notebook(tmp_path)
+    source = RecordingSource(tmp_path)
     metrics = Metrics()
-    listener = SmtpListener(desk, "guard.example", 1.0, metrics)
+    listener = SmtpListener(source, "guard.example", 1.0, metrics)
     await listener.start()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -197,7 +197,7 @@ async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: byt
         writer.write_eof()
         async with asyncio.timeout(5.0):
             await reader.read()  # up to the end, which the server makes
-        assert desk.taken == []
+        assert source.taken == []
         writer.close()
         async with asyncio.timeout(5.0):
             while b"smtp_sessions 0.0" not in metrics.page():
@@ -207,65 +207,65 @@ async def test_a_client_that_hangs_up_ends_its_session(tmp_path: Path, sent: byt
 
 
 async def test_a_client_that_hangs_up_before_the_reply_cancels_the_analysis(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        desk.hold.clear()
-        assert (await talk.ask("DATA")).startswith("354")
-        await talk.say(MESSAGE + b".\r\n")
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.envelope()
+        source.hold.clear()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(MESSAGE + b".\r\n")
         await asyncio.sleep(0.05)
-        await talk.hang_up()
-        desk.hold.set()
+        await client.disconnect()
+        source.hold.set()
         await asyncio.sleep(0.05)
-        assert desk.taken == [], "Postfix still has the message, and sends it again"
+        assert source.taken == [], "Postfix still has the message, and sends it again"
 
 
 async def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None:
-    async with talking(tmp_path, command_timeout=300) as (talk, _):
-        await talk.hello()
+    async with open_smtp(tmp_path, command_timeout=300) as (client, _):
+        await client.hello()
         async with asyncio.timeout(10.0):
             with suppress(ConnectionError):
                 while True:
-                    await talk.say(b"EHLO x\r\n" * 1_000)
+                    await client.say(b"EHLO x\r\n" * 1_000)
 
 
 async def test_a_slow_client_is_sent_away(tmp_path: Path) -> None:
-    async with talking(tmp_path, command_timeout=1_000, data_timeout=1_000) as (talk, _):
-        await talk.hello()
-        await talk.say(b"NO")
-        assert (await talk.reply()).startswith("421 4.4.2")
-        assert await talk.reply() == ""
-    async with talking(tmp_path, command_timeout=5_000, data_timeout=300) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        await talk.ask("DATA")
+    async with open_smtp(tmp_path, command_timeout=1_000, data_timeout=1_000) as (client, _):
+        await client.hello()
+        await client.say(b"NO")
+        assert (await client.reply()).startswith("421 4.4.2")
+        assert await client.reply() == ""
+    async with open_smtp(tmp_path, command_timeout=5_000, data_timeout=300) as (client, source):
+        await client.hello()
+        await client.envelope()
+        await client.ask("DATA")
         for _ in range(3):
-            await talk.say(b"x")
+            await client.say(b"x")
             await asyncio.sleep(0.05)
-        assert (await talk.reply()).startswith("421 4.4.2")
-        assert await talk.reply() == ""
-        assert desk.taken == []
+        assert (await client.reply()).startswith("421 4.4.2")
+        assert await client.reply() == ""
+        assert source.taken == []
 
 
 async def test_a_message_over_the_limit_is_refused_and_the_session_goes_on(tmp_path: Path) -> None:
-    async with talking(tmp_path, max_message_size=100_000) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        assert (await talk.data(b"x" * 200_000 + b"\r\n")).startswith("552 5.3.4")
-        await talk.envelope()
-        assert (await talk.data(b"")).startswith("554 5.6.0")
-        await talk.envelope()
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
-        assert len(desk.taken) == 1
+    async with open_smtp(tmp_path, max_message_size=100_000) as (client, source):
+        await client.hello()
+        await client.envelope()
+        assert (await client.data(b"x" * 200_000 + b"\r\n")).startswith("552 5.3.4")
+        await client.envelope()
+        assert (await client.data(b"")).startswith("554 5.6.0")
+        await client.envelope()
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
+        assert len(source.taken) == 1
 
 
 async def test_a_bug_costs_no_message(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, _):
-        await talk.hello()
-        await talk.envelope()
-        assert (await talk.data(b"Subject: bug\r\n\r\n")).startswith("451 4.3.0")
-        await talk.envelope()
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+    async with open_smtp(tmp_path) as (client, _):
+        await client.hello()
+        await client.envelope()
+        assert (await client.data(b"Subject: bug\r\n\r\n")).startswith("451 4.3.0")
+        await client.envelope()
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
 
 
 async def test_no_line_of_a_message_is_a_command_after_a_failure_while_it_was_read(
@@ -276,69 +276,73 @@ async def test_no_line_of_a_message_is_a_command_after_a_failure_while_it_was_re
 
     monkeypatch.setattr(SpoolWriter, "write", fail)
     smuggled = b"MAIL FROM:<ceo@company.example>\r\nRCPT TO:<b@y.example>\r\nNOOP\r\n"
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        assert (await talk.ask("DATA")).startswith("354")
-        await talk.say(b"Subject: one\r\n\r\n" + smuggled)
-        assert (await talk.reply()).startswith("421 4.3.0")
-        assert await talk.reply() == "", "the session has ended"
-        assert desk.taken == []
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.envelope()
+        assert (await client.ask("DATA")).startswith("354")
+        await client.say(b"Subject: one\r\n\r\n" + smuggled)
+        assert (await client.reply()).startswith("421 4.3.0")
+        assert await client.reply() == "", "the session has ended"
+        assert source.taken == []
 
 
 async def test_when_full_the_envelope_is_not_even_asked_for(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        desk.full = True
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        source.full = True
         for _ in range(MAX_ERRORS):
-            await talk.say(b"MAIL FROM:<a@x.example>\r\nRCPT TO:<b@y.example>\r\nDATA\r\n")
+            await client.say(b"MAIL FROM:<a@x.example>\r\nRCPT TO:<b@y.example>\r\nDATA\r\n")
             for _ in range(3):
-                assert (await talk.reply()).startswith("451 4.3.2"), "to what was said at once, and it is no error"
-        desk.full = False
-        await talk.envelope()
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
-        assert (await talk.ask("RCPT TO:<b@y.example>")).startswith("503"), "it is said of one message alone"
+                assert (await client.reply()).startswith("451 4.3.2"), "to what was said at once, and it is no error"
+        source.full = False
+        await client.envelope()
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
+        assert (await client.ask("RCPT TO:<b@y.example>")).startswith("503"), "it is said of one message alone"
 
 
 async def test_when_it_became_full_since_mail_the_data_is_not_asked_for(tmp_path: Path) -> None:
-    async with talking(tmp_path) as (talk, desk):
-        await talk.hello()
-        await talk.envelope()
-        desk.full = True
-        assert (await talk.data(MESSAGE)).startswith("451 4.3.2")
-        desk.full = False
-        await talk.envelope()
-        assert await talk.data(MESSAGE) == "250 2.0.0 Taken"
+    async with open_smtp(tmp_path) as (client, source):
+        await client.hello()
+        await client.envelope()
+        source.full = True
+        assert (await client.data(MESSAGE)).startswith("451 4.3.2")
+        source.full = False
+        await client.envelope()
+        assert await client.data(MESSAGE) == "250 2.0.0 Taken"
 
 
 async def test_only_the_named_networks_may_connect(tmp_path: Path) -> None:
-    async with talking(tmp_path, clients=("192.0.2.0/24",)) as (talk, _):
-        assert await talk.reply() == "554 5.7.1 Client not allowed"
-        assert await talk.reply() == ""
+    async with open_smtp(tmp_path, clients=("192.0.2.0/24",)) as (client, _):
+        assert await client.reply() == "554 5.7.1 Client not allowed"
+        assert await client.reply() == ""
 
 
 async def test_sessions_beyond_the_limit_are_told_to_come_back(tmp_path: Path) -> None:
-    desk = Notebook(tmp_path, max_connections=2)
-    async with listening(desk) as listener, Talk(listener.port) as first, Talk(listener.port) as second:
+    source = RecordingSource(tmp_path, max_connections=2)
+    async with (
+        run_listener(source) as listener,
+        SmtpClient(listener.port) as first,
+        SmtpClient(listener.port) as second,
+    ):
         await first.hello()
         await second.hello()
-        async with Talk(listener.port) as third:
+        async with SmtpClient(listener.port) as third:
             assert (await third.reply()).startswith("421 4.3.2")
         assert await second.ask("QUIT") == "221 2.0.0 Bye"
         assert await second.reply() == ""
-        async with Talk(listener.port) as fourth:
+        async with SmtpClient(listener.port) as fourth:
             await fourth.hello()
 
 
 async def test_a_stop_finishes_what_is_in_hand_and_sends_the_others_away(tmp_path: Path) -> None:
-    desk = Notebook(tmp_path)
-    listener = SmtpListener(desk, "guard.example", 1.0, Metrics())
+    source = RecordingSource(tmp_path)
+    listener = SmtpListener(source, "guard.example", 1.0, Metrics())
     await listener.start()
     port = listener.port
-    async with Talk(port) as idle, Talk(port) as busy:
+    async with SmtpClient(port) as idle, SmtpClient(port) as busy:
         await idle.hello()
         await busy.hello()
-        desk.hold.clear()
+        source.hold.clear()
         await busy.envelope()
         assert (await busy.ask("DATA")).startswith("354")
         await busy.say(MESSAGE + b".\r\n")
@@ -346,7 +350,7 @@ async def test_a_stop_finishes_what_is_in_hand_and_sends_the_others_away(tmp_pat
         stopping = asyncio.create_task(listener.stop(10.0))
         assert (await idle.reply()).startswith("421 4.3.2")
         assert await idle.reply() == ""
-        desk.hold.set()
+        source.hold.set()
         assert await busy.reply() == "250 2.0.0 Taken"
         assert (await busy.reply()).startswith("421 4.3.2")
         async with asyncio.timeout(2.0):

@@ -28,7 +28,7 @@ from mailwarden.database.pool import Connection, Database
 from mailwarden.quarantine.digest import DigestLink, DigestLinkSigner
 from mailwarden.serving.http_app import HttpApp, Route
 from mailwarden.settings.reader import read
-from tests.samples.people import ADA, ALL
+from tests.samples.accounts import ADA, ALL
 
 FOREIGN = KeyRing.of(b"q" * 32)
 # A login attempt reads the user: attempts are throttled by name and address. See docs/decisions/0034.

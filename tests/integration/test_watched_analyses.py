@@ -94,7 +94,7 @@ def end_with(error, *reports):
     return work
 
 
-def vanish(*reports):
+def disconnect(*reports):
     async def work(call, ggrid, observe):
         for report in reports:
             observe(report)
@@ -111,7 +111,7 @@ async def answer_another(call, ggrid, observe):
     return finished_request()
 
 
-async def dawdle(call, ggrid, observe):
+async def delay_result(call, ggrid, observe):
     observe(FIRST)
     await asyncio.sleep(5)
 
@@ -121,7 +121,7 @@ async def watching(tmp_path):
     """Return a function that has a message analyzed by guards that work so, busier from left to right."""
     async with AsyncExitStack() as stack:
 
-        async def watch(*works, patience_ms=10_000, message=RAW, scope=None, stored=True):
+        async def watch(*works, timeout_ms=10_000, message=RAW, scope=None, stored=True):
             guards = [StandIn(tmp_path, work, busy) for busy, work in enumerate(works)]
             addresses = []
             for guard in guards:
@@ -131,12 +131,12 @@ async def watching(tmp_path):
             watch = GuardWatch(session, addresses)
             await watch.look()
             client = GuardClient(session, watch, Metrics())
-            desk = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=patience_ms)
+            analyses = WatchedAnalyses(client, OneTenant(), long_request_timeout_ms=timeout_ms)
             steps = []
             error = None
             try:
                 scope = scope or Scope.deployment()
-                going = desk.watch(scope, Spooled.of(message), REQUEST, stored=stored, request_id="id")
+                going = analyses.watch(scope, Spooled.of(message), REQUEST, stored=stored, request_id="id")
                 async with aclosing(going):
                     async for step in going:
                         steps.append(step)
@@ -175,12 +175,12 @@ async def test_what_is_not_to_be_stored_is_said_so(watching):
 
 
 async def test_a_line_is_there_before_the_analysis_is_done(watching):
-    steps, error, _ = await watching(dawdle, patience_ms=700)
+    steps, error, _ = await watching(delay_result, timeout_ms=700)
     assert [step.analyzer for step in steps] == ["structure"]
     assert isinstance(error, AnalysisTimeout)
 
 
-@pytest.mark.parametrize("first", [end_with(Overloaded("full")), end_with(RuntimeError("bug")), vanish()])
+@pytest.mark.parametrize("first", [end_with(Overloaded("full")), end_with(RuntimeError("bug")), disconnect()])
 async def test_before_the_first_line_another_guard_is_asked(watching, first):
     steps, error, guards = await watching(first, finish)
     assert error is None
@@ -193,7 +193,7 @@ async def test_before_the_first_line_another_guard_is_asked(watching, first):
     [
         (end_with(EngineUnavailable("Rspamd is down."), FIRST), EngineUnavailable),
         (end_with(RuntimeError("bug"), FIRST), CoreError),
-        (vanish(FIRST), CoreUnreachable),
+        (disconnect(FIRST), CoreUnreachable),
         (answer_another, CoreError),
     ],
 )
@@ -219,13 +219,13 @@ async def test_a_caller_who_leaves_gives_the_place_back():
             while True:
                 yield AnalyzerDone("structure", "finished", 1.0, 0, True)
 
-    desk = WatchedAnalyses(cast("GuardClient", Endless()), OneTenant(), long_request_timeout_ms=1_000)
+    analyses = WatchedAnalyses(cast("GuardClient", Endless()), OneTenant(), long_request_timeout_ms=1_000)
     for _ in range(MAX_WATCHED + 1):
-        going = desk.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        going = analyses.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
         async with aclosing(going):
             assert await anext(going)
     held = [
-        desk.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
+        analyses.watch(Scope.deployment(), Spooled.of(RAW), REQUEST, stored=True, request_id="id")
         for _ in range(MAX_WATCHED + 1)
     ]
     for going in held[:-1]:

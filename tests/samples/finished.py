@@ -1,4 +1,4 @@
-"""A finished guard request with every field filled, for whoever keeps or shows one."""
+"""A finished guard request with every field filled."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4

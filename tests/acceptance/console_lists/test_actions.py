@@ -81,10 +81,10 @@ def test_the_impact_is_told_before_anything_is_done(
     assert client.submit(raw, record, tenant=deployment.tenants["acme"]).result["decision"] == "deliver"
     fields = {"scope": deployment.tenants["acme"], "entries": sender}
 
-    def told() -> str:
+    def reported() -> str:
         return text_of(root.post("/console/lists/sender-block/preview", fields, files={}))
 
-    assert wait_until(lambda: "1 message would have matched, and 1 would have a different decision" in told())
+    assert wait_until(lambda: "1 message would have matched, and 1 would have a different decision" in reported())
     page = root.post("/console/lists/sender-block/preview", fields, files={}, headers={"HX-Request": "true"})
     assert "<html" not in page.text
     assert "Minutes of the meeting" in page.text

@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from aiosmtpd.smtp import SMTP
 
-from tests.integration.digests.house import ALL, House, Post
+from tests.integration.digests.digest_setup import ALL, DigestSetup, DigestSink
 
 
 @pytest.fixture
-def post() -> Post:
-    return Post()
+def post() -> DigestSink:
+    return DigestSink()
 
 
 @pytest.fixture
-async def house(database_url: str, tmp_path: Path, post: Post) -> AsyncIterator[House]:
-    server = await asyncio.get_running_loop().create_server(lambda: SMTP(post), "127.0.0.1", 0)
-    house = House(database_url, tmp_path, server.sockets[0].getsockname()[1])
-    house.north = (await house.tenants.create(ALL, "North", ["north.example"], quarantine_digest=True)).uid
-    house.south = (await house.tenants.create(ALL, "South", ["south.example"], quarantine_digest=True)).uid
-    await house.directory.refresh()
-    yield house
-    house.hop.close()
+async def setup(database_url: str, tmp_path: Path, digest_sink: DigestSink) -> AsyncIterator[DigestSetup]:
+    server = await asyncio.get_running_loop().create_server(lambda: SMTP(digest_sink), "127.0.0.1", 0)
+    setup = DigestSetup(database_url, tmp_path, server.sockets[0].getsockname()[1])
+    setup.north = (await setup.tenants.create(ALL, "North", ["north.example"], quarantine_digest=True)).uid
+    setup.south = (await setup.tenants.create(ALL, "South", ["south.example"], quarantine_digest=True)).uid
+    await setup.directory.refresh()
+    yield setup
+    setup.hop.close()
     server.close()
     await server.wait_closed()
-    await house.database.close()
+    await setup.database.close()

@@ -16,41 +16,53 @@ from mailwarden.policy.rules import load_policy
 from mailwarden.quarantine.digest import DigestLink, DigestLinkService, DigestLinkSigner
 from mailwarden.quarantine.model import State
 from mailwarden.quarantine.store import NOT_WHOLE
-from tests.integration.digests.house import ALL, ANN, BOB, SEAL, STRANGER, House, Post, link_to, tokens
+from tests.integration.digests.digest_setup import (
+    ALL,
+    ANN,
+    BOB,
+    SEAL,
+    STRANGER,
+    DigestSetup,
+    DigestSink,
+    link_to,
+    tokens,
+)
 
 
-async def test_each_recipient_of_one_message_has_a_link_that_is_theirs_alone(house: House, post: Post):
-    uid = await house.keep(ANN, BOB)
-    await house.guard().look()
-    texts = post.told()
+async def test_each_recipient_of_one_message_has_a_link_that_is_theirs_alone(
+    setup: DigestSetup, digest_sink: DigestSink
+):
+    uid = await setup.keep(ANN, BOB)
+    await setup.guard().look()
+    texts = digest_sink.take_texts()
     (anns,), (bobs,) = tokens(texts[ANN]), tokens(texts[BOB])
     assert anns != bobs
-    found = await house.desk.find(bobs, STRANGER)
+    found = await setup.link_service.find(bobs, STRANGER)
     assert found is not None
     assert (found.recipient, found.state) == (BOB, State.HELD)
-    assert await house.states(uid) == ["held", "held"], "looking changes nothing"
-    assert await house.desk.release(bobs, STRANGER) == found
-    assert await house.states(uid) == ["held", "releasing"]
-    await house.releasing.release_all()
-    assert await house.states(uid) == ["held", "released"]
-    assert house.listener.taken == [(BOB,)]
-    assert house.listener.heard == [], "one click teaches nobody else"
+    assert await setup.states(uid) == ["held", "held"], "looking changes nothing"
+    assert await setup.link_service.release(bobs, STRANGER) == found
+    assert await setup.states(uid) == ["held", "releasing"]
+    await setup.releasing.release_all()
+    assert await setup.states(uid) == ["held", "released"]
+    assert setup.listener.taken == [(BOB,)]
+    assert setup.listener.heard == [], "one click teaches nobody else"
 
 
-async def test_a_link_releases_once_however_often_and_whoever_asks_at_once(house: House):
-    uid = await house.keep()
+async def test_a_link_releases_once_however_often_and_whoever_asks_at_once(setup: DigestSetup):
+    uid = await setup.keep()
     token = link_to(uid)
-    await asyncio.gather(*(house.desk.find(token, STRANGER) for _ in range(8)))  # every connection is open
-    answers = await asyncio.gather(*(house.desk.release(token, STRANGER) for _ in range(8)))
+    await asyncio.gather(*(setup.link_service.find(token, STRANGER) for _ in range(8)))  # every connection is open
+    answers = await asyncio.gather(*(setup.link_service.release(token, STRANGER) for _ in range(8)))
     assert sorted(each.state for each in answers if each) == ["held"] + ["releasing"] * 7
-    await house.releasing.release_all()
-    again = await house.desk.release(token, STRANGER)
+    await setup.releasing.release_all()
+    again = await setup.link_service.release(token, STRANGER)
     assert again is not None
     assert again.state is State.RELEASED
-    assert await house.states(uid) == ["released"]
+    assert await setup.states(uid) == ["released"]
     deeds = [
         (deed.actor.name, deed.action, deed.actor.address, deed.details["recipients"])
-        for deed in await AuditStore(house.database).find(Scope.of(house.north))
+        for deed in await AuditStore(setup.database).find(Scope.of(setup.north))
         if deed.action.startswith("quarantine.")
     ]
     assert deeds[::-1] == [
@@ -59,49 +71,49 @@ async def test_a_link_releases_once_however_often_and_whoever_asks_at_once(house
     ]
 
 
-async def test_a_message_named_twice_is_released_for_both_spellings(house: House):
-    uid = await house.keep(ANN, ANN.upper())
-    assert await house.desk.release(link_to(uid), STRANGER)
-    assert await house.states(uid) == ["releasing", "releasing"]
+async def test_a_message_named_twice_is_released_for_both_spellings(setup: DigestSetup):
+    uid = await setup.keep(ANN, ANN.upper())
+    assert await setup.link_service.release(link_to(uid), STRANGER)
+    assert await setup.states(uid) == ["releasing", "releasing"]
 
 
-async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(house: House):
+async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(setup: DigestSetup):
     for verdict in Verdict:
-        uid = await house.keep(verdict=verdict)
+        uid = await setup.keep(verdict=verdict)
         allowed = verdict in (Verdict.SPAM, Verdict.SUSPICIOUS)
-        assert (await house.desk.find(link_to(uid), STRANGER) is not None) is allowed, verdict
-        assert (await house.desk.release(link_to(uid), STRANGER) is not None) is allowed, verdict
-        assert await house.states(uid) == (["releasing"] if allowed else ["held"])
+        assert (await setup.link_service.find(link_to(uid), STRANGER) is not None) is allowed, verdict
+        assert (await setup.link_service.release(link_to(uid), STRANGER) is not None) is allowed, verdict
+        assert await setup.states(uid) == (["releasing"] if allowed else ["held"])
 
 
 @pytest.mark.parametrize("tag", sorted(NOT_WHOLE))
-async def test_what_was_not_analyzed_whole_is_no_recipients_to_release(house: House, tag: str):
+async def test_what_was_not_analyzed_whole_is_no_recipients_to_release(setup: DigestSetup, tag: str):
     assert tag in load_policy().tags
-    uid = await house.keep(tag=tag)
-    assert await house.desk.find(link_to(uid), STRANGER) is None
-    assert await house.desk.release(link_to(uid), STRANGER) is None
-    assert await house.states(uid) == ["held"]
+    uid = await setup.keep(tag=tag)
+    assert await setup.link_service.find(link_to(uid), STRANGER) is None
+    assert await setup.link_service.release(link_to(uid), STRANGER) is None
+    assert await setup.states(uid) == ["held"]
 
 
-async def test_no_other_link_leads_anywhere(house: House):
-    limited, deleted, good = await house.keep(tag="analysis.structure-limit"), await house.keep(), await house.keep()
-    await house.store.delete(ALL, deleted, None, STRANGER)
+async def test_no_other_link_leads_anywhere(setup: DigestSetup):
+    limited, deleted, good = await setup.keep(tag="analysis.structure-limit"), await setup.keep(), await setup.keep()
+    await setup.store.delete(ALL, deleted, None, STRANGER)
     expired = SEAL.token(DigestLink(good, 1, datetime.now(UTC) - timedelta(seconds=1)))
     forged = DigestLinkSigner(KeyRing.of(b"l" * 64)).token(DigestLink(good, 1, datetime.now(UTC) + timedelta(days=1)))
     for token in (link_to(limited), link_to(deleted), link_to(good, 2), link_to(uuid4()), expired, forged, "x"):
-        assert await house.desk.find(token, STRANGER) is None
-        assert await house.desk.release(token, STRANGER) is None
-    assert await house.states(good) == await house.states(limited) == ["held"]
-    assert await house.desk.find(link_to(good), STRANGER)
-    await house.want(house.north, wanted=False)
-    assert await house.desk.release(link_to(good), STRANGER) is None, "the tenant wants no links any more"
-    assert await house.states(good) == ["held"]
+        assert await setup.link_service.find(token, STRANGER) is None
+        assert await setup.link_service.release(token, STRANGER) is None
+    assert await setup.states(good) == await setup.states(limited) == ["held"]
+    assert await setup.link_service.find(link_to(good), STRANGER)
+    await setup.want(setup.north, wanted=False)
+    assert await setup.link_service.release(link_to(good), STRANGER) is None, "the tenant wants no links any more"
+    assert await setup.states(good) == ["held"]
 
 
-async def test_who_calls_too_often_is_told_to_wait_and_others_are_not(house: House):
-    desk = DigestLinkService(SEAL, house.digest_store, RateLimiter(3))
+async def test_who_calls_too_often_is_told_to_wait_and_others_are_not(setup: DigestSetup):
+    links = DigestLinkService(SEAL, setup.digest_store, RateLimiter(3))
     for _ in range(3):
-        await desk.find("x", STRANGER)
+        await links.find("x", STRANGER)
     with pytest.raises(RateLimited):
-        await desk.find("x", STRANGER)
-    assert await desk.find("x", Actor("digest", "198.51.100.7")) is None
+        await links.find("x", STRANGER)
+    assert await links.find("x", Actor("digest", "198.51.100.7")) is None

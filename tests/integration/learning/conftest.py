@@ -1,4 +1,4 @@
-"""A school of its own for each test."""
+"""The learning services for each test."""
 
 from collections.abc import AsyncIterator
 
@@ -12,18 +12,18 @@ from mailwarden.history.opening import open_history
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
 from rig.engines import Engines
-from tests.integration.learning.school import ALL, SEAL, School, teacher_of
+from tests.integration.learning.learning_setup import ALL, SEAL, LearningSetup, teacher_of
 
 
 @pytest.fixture
-async def school(engines: Engines, database_url: str) -> AsyncIterator[School]:
+async def setup(engines: Engines, database_url: str) -> AsyncIterator[LearningSetup]:
     database = Database(database_url)
     tenants = TenantStore(database)
     made = [(await tenants.create(ALL, name)).uid for name in ("North", "South")]
-    lessons, history = ReportStore(database), open_history(database)
-    learning = Learning(lessons, teacher_of(engines), SEAL, 365)
-    teaching = ReportService(lessons, history, SEAL)
+    report_store, history = ReportStore(database), open_history(database)
+    learning = Learning(report_store, teacher_of(engines), SEAL, 365)
+    report_service = ReportService(report_store, history, SEAL)
     rspamd = RspamdEngine("rspamd", RspamdSettings(engines.rspamd.address, max_concurrency=8))
-    yield School(teaching, learning, lessons, history, rspamd, (made[0], made[1]))
+    yield LearningSetup(report_service, learning, report_store, history, rspamd, (made[0], made[1]))
     await learning.stop()
     await database.close()

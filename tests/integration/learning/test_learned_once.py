@@ -1,4 +1,4 @@
-"""What is in the statistics is what the lessons say: no message twice, and none that was taken back meanwhile."""
+"""What is in the statistics is what the report_store say: no message twice, and none that was taken back meanwhile."""
 
 import pytest
 
@@ -6,24 +6,34 @@ from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.errors import EngineUnavailable
 from mailwarden.learning.reports import MIN_REPORTS, Kind, learner_of
 from rig.engines import Engines
-from tests.integration.learning.school import ALL, ANN, BAD, GOOD, School, full, keys_of, learned_by, message
+from tests.integration.learning.learning_setup import (
+    ALL,
+    ANN,
+    BAD,
+    GOOD,
+    LearningSetup,
+    full,
+    keys_of,
+    learned_by,
+    message,
+)
 
 
-async def test_a_message_that_is_given_again_is_not_learned_again(school: School, engines: Engines):
-    north, _ = school.tenants
+async def test_a_message_that_is_given_again_is_not_learned_again(setup: LearningSetup, engines: Engines):
+    north, _ = setup.tenants
     for kind in (Kind.SPAM, Kind.SPAM, Kind.PHISHING):
-        await school.teaching.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
-        await school.learning.work()
+        await setup.report_service.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
+        await setup.learning.work()
     assert learned_by(engines, learner_of(north, 1)) == (1, 0)
-    standing = await school.teaching.status(ALL, north)
+    standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.fine, standing.wanted) == (1, 0, 1)
 
 
 async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statistics(
-    school: School, engines: Engines, monkeypatch: pytest.MonkeyPatch
+    setup: LearningSetup, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ):
-    north, _ = school.tenants
-    stays, goes = await school.report_many(north, Kind.SPAM, BAD, 2)
+    north, _ = setup.tenants
+    stays, goes = await setup.report_many(north, Kind.SPAM, BAD, 2)
     teach = RspamdTeacher.teach
     taught: list[str] = []
 
@@ -32,49 +42,49 @@ async def test_a_report_that_is_taken_back_while_it_is_learned_is_in_no_statisti
     ) -> bool:
         learned = await teach(self, raw, learner, threat=threat, alone=alone)
         if learner == learner_of(north, 1) and len(taught) == 1:
-            await school.teaching.withdraw(ALL, goes, ANN)
+            await setup.report_service.withdraw(ALL, goes, ANN)
         taught.append(learner)
         return learned
 
     monkeypatch.setattr(RspamdTeacher, "teach", teach_and_think_again)
-    await school.learning._trust()
+    await setup.learning._trust()
     taught.clear()
-    await school.learning.work()
-    await school.learning.work()
-    assert [lesson.uid for lesson in await school.teaching.reports(ALL, north)] == [stays]
-    standing = await school.teaching.status(ALL, north)
+    await setup.learning.work()
+    await setup.learning.work()
+    assert [report.uid for report in await setup.report_service.reports(ALL, north)] == [stays]
+    standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.rebuilding) == (1, False)
     assert learned_by(engines, standing.learner) == (1, 0)
     assert standing.generation == 2
     assert keys_of(engines, learner_of(north, 1)) == 0
 
 
-async def test_the_same_text_many_times_is_not_enough_to_speak(school: School, engines: Engines):
+async def test_the_same_text_many_times_is_not_enough_to_speak(setup: LearningSetup, engines: Engines):
     """Rspamd learns a text once, however many messages bring it, and says nothing before it has enough texts."""
-    north, _ = school.tenants
-    await school.report_many(north, Kind.SPAM, BAD, MIN_REPORTS - 50)
-    await school.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    north, _ = setup.tenants
+    await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS - 50)
+    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
     for number in range(50):
         again = message(BAD, 1).replace(b"Message-ID: <", b"Message-ID: <%d." % number)
-        await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=again)
-    await school.learning.work()
-    assert (await school.teaching.status(ALL, north)).threats == MIN_REPORTS
+        await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=again)
+    await setup.learning.work()
+    assert (await setup.report_service.status(ALL, north)).threats == MIN_REPORTS
     assert learned_by(engines, learner_of(north, 1)) == (MIN_REPORTS - 50, MIN_REPORTS)
-    assert await school.found(north, message(BAD, 5_000)) == set()
+    assert await setup.found(north, message(BAD, 5_000)) == set()
 
 
-async def test_what_a_full_redis_did_not_take_is_not_said_to_be_learned(school: School, engines: Engines):
-    north, _ = school.tenants
-    await school.learning.work()
-    await school.report_many(north, Kind.SPAM, BAD, 2)
+async def test_what_a_full_redis_did_not_take_is_not_said_to_be_learned(setup: LearningSetup, engines: Engines):
+    north, _ = setup.tenants
+    await setup.learning.work()
+    await setup.report_many(north, Kind.SPAM, BAD, 2)
     with full(engines):
-        await school.learning.work()
+        await setup.learning.work()
         with pytest.raises(EngineUnavailable, match="Redis takes nothing more"):
-            await school.learning.work()
-        assert school.learning._trusted, "what was learned before is still there, and goes on being asked for"
-        standing = await school.teaching.status(ALL, north)
+            await setup.learning.work()
+        assert setup.learning._trusted, "what was learned before is still there, and goes on being asked for"
+        standing = await setup.report_service.status(ALL, north)
         assert (standing.threats, standing.waiting) == (0, 2)
-    await school.learning.work()
-    standing = await school.teaching.status(ALL, north)
+    await setup.learning.work()
+    standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.waiting) == (2, 0)
     assert learned_by(engines, learner_of(north, 1)) == (2, 0)

@@ -23,15 +23,15 @@ ANN = Actor("ann")
 
 
 @dataclass
-class Office:
-    """A tenant that knows the sender of a message by two of them."""
+class ReportedSender:
+    """A tenant with two counted messages of one sender."""
 
-    teaching: ReportService
+    report_service: ReportService
     contacts: SenderStore
     request: FinishedRequest
 
     async def say(self, kind: Kind) -> None:
-        await self.teaching.report_message(ALL, str(self.request.ggrid), kind, ANN)
+        await self.report_service.report_message(ALL, str(self.request.ggrid), kind, ANN)
 
     async def known(self) -> int:
         """Return how many messages of the sender are counted."""
@@ -39,12 +39,12 @@ class Office:
         return max((stats.messages for stats in (await self.contacts.stats(ALL, asked)).values()), default=0)
 
     async def take_back(self) -> None:
-        (report,) = await self.teaching.reports(ALL, self.request.tenant)
-        await self.teaching.withdraw(ALL, report.uid, ANN)
+        (report,) = await self.report_service.reports(ALL, self.request.tenant)
+        await self.report_service.withdraw(ALL, report.uid, ANN)
 
 
 @pytest.fixture
-async def office(database_url: str) -> AsyncIterator[Office]:
+async def reported_sender(database_url: str) -> AsyncIterator[ReportedSender]:
     database = Database(database_url)
     tenant = (await TenantStore(database).create(ALL, "North")).uid
     history = open_history(database)
@@ -52,7 +52,7 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     await history.save(ALL, [request])
     for _ in range(2):
         await count_sender(history.senders, request)
-    yield Office(
+    yield ReportedSender(
         ReportService(ReportStore(database), history, ContentsSeal(KeyRing.of(b"k" * 32))),
         history.senders,
         request,
@@ -60,27 +60,27 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     await database.close()
 
 
-async def test_a_sender_stays_forgotten_however_often_the_message_is_reported(office: Office):
+async def test_a_sender_stays_forgotten_however_often_the_message_is_reported(reported_sender: ReportedSender):
     for kind in (Kind.SPAM, Kind.PHISHING, Kind.SPAM):
-        await office.say(kind)
-        assert await office.known() == 0
-    await office.take_back()
-    assert await office.known() == 2
+        await reported_sender.say(kind)
+        assert await reported_sender.known() == 0
+    await reported_sender.take_back()
+    assert await reported_sender.known() == 2
 
 
-async def test_a_good_message_is_counted_once_however_often_it_is_called_so(office: Office):
+async def test_a_good_message_is_counted_once_however_often_it_is_called_so(reported_sender: ReportedSender):
     for kind in (Kind.FINE, Kind.RELEASED, Kind.FINE):
-        await office.say(kind)
-        assert await office.known() == 3
-    await office.take_back()
-    assert await office.known() == 2
+        await reported_sender.say(kind)
+        assert await reported_sender.known() == 3
+    await reported_sender.take_back()
+    assert await reported_sender.known() == 2
 
 
-async def test_who_changes_their_mind_undoes_what_the_first_word_did(office: Office):
-    await office.say(Kind.SPAM)
-    await office.say(Kind.FINE)
-    assert await office.known() == 3
-    await office.say(Kind.SPAM)
-    assert await office.known() == 0
-    await office.take_back()
-    assert await office.known() == 2
+async def test_who_changes_their_mind_undoes_what_the_first_word_did(reported_sender: ReportedSender):
+    await reported_sender.say(Kind.SPAM)
+    await reported_sender.say(Kind.FINE)
+    assert await reported_sender.known() == 3
+    await reported_sender.say(Kind.SPAM)
+    assert await reported_sender.known() == 0
+    await reported_sender.take_back()
+    assert await reported_sender.known() == 2

@@ -16,85 +16,85 @@ from mailwarden.learning import store as store_module
 from mailwarden.learning.reports import MAX_CONTENTS, Kind, TrainingState
 from mailwarden.learning.service import count_sender
 from mailwarden.model.scope import Scope
-from tests.integration.learning.school import ALL, ANN, BAD, School, message
+from tests.integration.learning.learning_setup import ALL, ANN, BAD, LearningSetup, message
 from tests.samples.finished import finished_request
 
 
-async def test_what_is_too_large_to_learn_from_is_noted_and_not_kept(school: School):
-    north, _ = school.tenants
+async def test_what_is_too_large_to_learn_from_is_noted_and_not_kept(setup: LearningSetup):
+    north, _ = setup.tenants
     large = message(BAD, 1) + b"x" * MAX_CONTENTS
-    report = await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=large)
+    report = await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=large)
     assert (report.state, report.size) == (TrainingState.NOT_KEPT, len(large))
 
 
-async def test_a_tenant_has_no_more_lessons_than_are_kept(school: School, monkeypatch: pytest.MonkeyPatch):
+async def test_a_tenant_has_no_more_lessons_than_are_kept(setup: LearningSetup, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store_module, "MAX_REPORTS", 1)
-    north, south = school.tenants
-    await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    north, south = setup.tenants
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     with pytest.raises(LearningFull):
-        await school.teaching.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
-    await school.teaching.report_contents(ALL, south, Kind.SPAM, ANN, contents=message(BAD, 2))
+        await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
+    await setup.report_service.report_contents(ALL, south, Kind.SPAM, ANN, contents=message(BAD, 2))
 
 
-async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_alone(school: School):
-    north, south = school.tenants
+async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_alone(setup: LearningSetup):
+    north, south = setup.tenants
     raw = message(BAD, 1)
     request = finished_request(north)
-    await school.history.save(ALL, [request])
+    await setup.history.save(ALL, [request])
     ggrid = str(request.ggrid)
     with pytest.raises(OtherMessage):
-        await school.teaching.report_message(ALL, ggrid, Kind.SPAM, ANN, raw)
+        await setup.report_service.report_message(ALL, ggrid, Kind.SPAM, ANN, raw)
     with pytest.raises(MessageNotFound):
-        await school.teaching.report_message(Scope.of(south), ggrid, Kind.SPAM, ANN)
-    report = await school.teaching.report_message(Scope.of(north), ggrid, Kind.SPAM, ANN)
+        await setup.report_service.report_message(Scope.of(south), ggrid, Kind.SPAM, ANN)
+    report = await setup.report_service.report_message(Scope.of(north), ggrid, Kind.SPAM, ANN)
     assert (report.state, report.subject) == (TrainingState.NOT_KEPT, request.summary.subject)
-    assert [each.uid for each in await school.teaching.reports_of(Scope.of(north), request.ggrid)] == [report.uid]
-    assert await school.teaching.reports_of(Scope.of(south), request.ggrid) == []
+    assert [each.uid for each in await setup.report_service.reports_of(Scope.of(north), request.ggrid)] == [report.uid]
+    assert await setup.report_service.reports_of(Scope.of(south), request.ggrid) == []
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-async def test_a_tenant_cannot_touch_what_another_learns(school: School, kind: Kind):
-    north, south = school.tenants
-    report = await school.teaching.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
+async def test_a_tenant_cannot_touch_what_another_learns(setup: LearningSetup, kind: Kind):
+    north, south = setup.tenants
+    report = await setup.report_service.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
     foreign = Scope.of(south)
     with pytest.raises(TenantForbidden):
-        await school.teaching.report_contents(foreign, north, kind, ANN, contents=message(BAD, 2))
+        await setup.report_service.report_contents(foreign, north, kind, ANN, contents=message(BAD, 2))
     with pytest.raises(TenantForbidden):
-        await school.teaching.reset(foreign, north, ANN)
+        await setup.report_service.reset(foreign, north, ANN)
     with pytest.raises(TenantForbidden):
-        await school.teaching.status(foreign, north)
+        await setup.report_service.status(foreign, north)
     with pytest.raises(LessonNotFound):
-        await school.teaching.withdraw(foreign, report.uid, ANN)
-    assert await school.teaching.reports(foreign, north) == []
+        await setup.report_service.withdraw(foreign, report.uid, ANN)
+    assert await setup.report_service.reports(foreign, north) == []
 
 
-async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is_taken_back(school: School):
-    north, _ = school.tenants
+async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is_taken_back(setup: LearningSetup):
+    north, _ = setup.tenants
     first, second = finished_request(north), finished_request(north)
-    await school.history.save(ALL, [first, second])
-    fine = await school.teaching.report_message(ALL, str(first.ggrid), Kind.FINE, ANN)
-    pairs = [(north, pair) for pair in sender_contacts(first, await school.history.senders.salt(ALL))]
-    assert {stats.messages for stats in (await school.history.senders.stats(ALL, pairs)).values()} == {1}
+    await setup.history.save(ALL, [first, second])
+    fine = await setup.report_service.report_message(ALL, str(first.ggrid), Kind.FINE, ANN)
+    pairs = [(north, pair) for pair in sender_contacts(first, await setup.history.senders.salt(ALL))]
+    assert {stats.messages for stats in (await setup.history.senders.stats(ALL, pairs)).values()} == {1}
     # The same bytes stand in both, so the second report replaces the first.
-    spam = await school.teaching.report_message(ALL, str(second.ggrid), Kind.SPAM, ANN)
-    assert await school.history.senders.stats(ALL, pairs) == {}
-    await school.teaching.withdraw(ALL, spam.uid, ANN)
+    spam = await setup.report_service.report_message(ALL, str(second.ggrid), Kind.SPAM, ANN)
+    assert await setup.history.senders.stats(ALL, pairs) == {}
+    await setup.report_service.withdraw(ALL, spam.uid, ANN)
     assert fine.uid != spam.uid
 
 
-async def test_what_a_report_forgot_is_given_back(school: School):
-    north, _ = school.tenants
+async def test_what_a_report_forgot_is_given_back(setup: LearningSetup):
+    north, _ = setup.tenants
     request = finished_request(north)
-    await school.history.save(ALL, [request])
-    await count_sender(school.history.senders, request)
-    pairs = [(north, pair) for pair in sender_contacts(request, await school.history.senders.salt(ALL))]
-    before = await school.history.senders.stats(ALL, pairs)
-    spam = await school.teaching.report_message(ALL, str(request.ggrid), Kind.SPAM, ANN)
-    assert await school.history.senders.stats(ALL, pairs) == {}
-    await school.teaching.withdraw(ALL, spam.uid, ANN)
-    assert await school.history.senders.stats(ALL, pairs) == before
+    await setup.history.save(ALL, [request])
+    await count_sender(setup.history.senders, request)
+    pairs = [(north, pair) for pair in sender_contacts(request, await setup.history.senders.salt(ALL))]
+    before = await setup.history.senders.stats(ALL, pairs)
+    spam = await setup.report_service.report_message(ALL, str(request.ggrid), Kind.SPAM, ANN)
+    assert await setup.history.senders.stats(ALL, pairs) == {}
+    await setup.report_service.withdraw(ALL, spam.uid, ANN)
+    assert await setup.history.senders.stats(ALL, pairs) == before
 
 
-async def test_a_report_that_is_not_there_cannot_be_taken_back(school: School):
+async def test_a_report_that_is_not_there_cannot_be_taken_back(setup: LearningSetup):
     with pytest.raises(LessonNotFound):
-        await school.teaching.withdraw(ALL, uuid4(), ANN)
+        await setup.report_service.withdraw(ALL, uuid4(), ANN)

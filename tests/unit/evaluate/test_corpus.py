@@ -7,7 +7,7 @@ from evaluate.records import RecordFile, key_of, named, newest
 from evaluate.refreshing import refresh
 from mailwarden.model.envelope import Envelope
 from tests.samples.judged import scanned
-from tests.samples.little_corpus import write_corpus
+from tests.samples.small_corpus import write_corpus
 
 LETTER = b"From: Ann <ann@sender.example>\nSubject: [collected] hello\n\nHello.\r\nBye.\n"
 PAGE = (

@@ -16,7 +16,7 @@ from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import report_of, without_allowed_files, without_allowed_links
 from mailwarden.policy.rules import load_policy
-from tests.unit.lists.shelf import TENANT, Shelf
+from tests.unit.lists.memory_lists import TENANT, MemoryLists
 
 POLICY = load_policy()
 SENDER = "ada@north.example"
@@ -40,7 +40,7 @@ class Result:
     evidence: Evidence
     judgement: Judgement
     ruling: Ruling
-    shelf: Shelf
+    shelf: MemoryLists
 
     @property
     def outcome(self) -> tuple[str, str]:
@@ -67,7 +67,7 @@ class Case:
     failed: tuple[Report, ...] = ()
 
     def against(self, *entries: Match, session_open: bool = False, engines_clear: bool = False) -> Result:
-        shelf = Shelf(*entries)
+        shelf = MemoryLists(*entries)
         envelope = Envelope(self.sender, self.recipients, self.address)
         summary = MessageSummary(1, "", from_address=self.from_address, from_name=self.from_name, subject=self.subject)
         seen = Evidence((Report("tested", True, Status.FINISHED, 1.0, self.findings), *self.failed))

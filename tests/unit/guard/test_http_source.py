@@ -62,11 +62,11 @@ class Judge:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "told"),
+    ("outcomes", "reported"),
     [([D], [D]), ([D, Q], [Q, D]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
 )
 async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undecided(
-    outcomes: list[Decision | Exception], told: list[Decision]
+    outcomes: list[Decision | Exception], reported: list[Decision]
 ) -> None:
     judge, tenants = Judge(outcomes), Tenants()
     appraiser = PerTenantScan(
@@ -74,7 +74,7 @@ async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undeci
     )
     with suppress(EngineUnavailable):
         await appraiser.scan(Envelope("", tuple(map(str, range(len(outcomes))))), RAW)
-    assert judge.kept == told
+    assert judge.kept == reported
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision,
     appraisal = join([request], Answer.REJECT)
     hook = stalwart_hook.make_answer(appraisal, [], [])
     assert hook.response is not None
-    for told in (make_answer(appraisal, []).messages["smtp_message"], hook.response.message):
-        assert told.startswith(said)
-        assert told.endswith(f"({request.ggrid})")
-        assert "secret" not in told
+    for reported in (make_answer(appraisal, []).messages["smtp_message"], hook.response.message):
+        assert reported.startswith(said)
+        assert reported.endswith(f"({request.ggrid})")
+        assert "secret" not in reported
 
 
 async def test_the_fields_can_be_put_on_top_one_after_the_other_and_are_signed() -> None:

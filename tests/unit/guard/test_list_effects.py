@@ -19,7 +19,7 @@ from tests.unit.guard.listing_case import (
     SPF,
     Case,
 )
-from tests.unit.lists.shelf import TENANT, listed
+from tests.unit.lists.memory_lists import TENANT, listed
 from tests.unit.policy.conftest import failed
 
 PLAIN = Case()

@@ -18,7 +18,7 @@ from mailwarden.model.record import MessageSummary
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import without_allowed_links
 from tests.unit.guard.listing_case import POLICY, SENDER
-from tests.unit.lists.shelf import TENANT, Shelf, listed
+from tests.unit.lists.memory_lists import TENANT, MemoryLists, listed
 
 ENVELOPE = Envelope(SENDER, ("bob@south.example",), "192.0.2.7")
 COLLECTED = Collected(
@@ -29,7 +29,9 @@ COLLECTED = Collected(
 
 
 def comparison(*entries: Match, loaded: bool = True) -> ListLookup:
-    return ListLookup(ActingLists(Shelf(*entries, loaded=loaded)), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ()))
+    return ListLookup(
+        ActingLists(MemoryLists(*entries, loaded=loaded)), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ())
+    )
 
 
 async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_clean():
@@ -126,11 +128,11 @@ def test_a_finding_stays_if_others_of_its_name_are_left_out(omitted, stays):
 
 
 async def test_a_change_of_the_protected_domains_is_seen_and_many_of_them_are_made_ready(monkeypatch):
-    shelf = Shelf(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
-    lists = ListLookup(ActingLists(shelf), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ()))
+    memory_lists = MemoryLists(*(listed("protected-domains", f"company{number:03}.example") for number in range(300)))
+    lists = ListLookup(ActingLists(memory_lists), AllowlistRescan(WorkerPool(0, 0, Timeouts()), ()))
     monkeypatch.setattr("mailwarden.lists.impersonation._FRESH", 0.0)
     await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.acting == ()
-    shelf.entries = (*shelf.entries, listed("protected-domains", "n0rth.example"))
+    memory_lists.entries = (*memory_lists.entries, listed("protected-domains", "n0rth.example"))
     await lists.prepare([TENANT])
     assert lists.compare(TENANT, ENVELOPE, COLLECTED, EVERYTHING).listing.of("protected-domains")

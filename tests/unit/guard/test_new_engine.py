@@ -16,7 +16,7 @@ from mailwarden.guard.jobs.engine_watch import EngineWatch
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding
 from mailwarden.settings.reader import Mistakes, read
-from tests.samples.in_process import InProcessWorkers
+from tests.samples.in_process_workers import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 MESSAGE = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\n\r\nThe word is teapot.\r\n"

@@ -35,11 +35,11 @@ def test_what_was_sealed_for_one_lesson_opens_for_it_alone_and_with_its_key():
     seal = ContentsSeal(KeyRing.of(b"k" * 32))
     sealed = seal.close(b"a message", FIRST)
     assert seal.open(sealed, FIRST) == b"a message"
-    for opener, lesson, text in (
+    for opener, report, text in (
         (seal, SECOND, sealed),
         (ContentsSeal(KeyRing.of(b"o" * 32)), FIRST, sealed),
         (seal, FIRST, sealed[:-1]),
         (seal, FIRST, b""),
     ):
         with pytest.raises(BrokenSeal):
-            opener.open(text, lesson)
+            opener.open(text, report)

@@ -62,7 +62,7 @@ def test_an_incomplete_judgement_is_not_delivered_even_if_its_verdict_were(polic
     assert decide(judged(verdict, incomplete=True), assigned(), policy).decision is Decision.UNDECIDED
 
 
-def told(ruling: Ruling) -> str:
+def reported(ruling: Ruling) -> str:
     return str(next(step.outcome for step in ruling.trace if step.step == "monitor"))
 
 
@@ -71,8 +71,8 @@ def test_who_only_watches_is_told_what_would_have_happened(policy, verdict, bala
     ruling = decide(judged(verdict), assigned(Profile.MONITOR), policy)
     differs = ruling.decision != balanced
     assert ("policy.monitor" in ruling.tags) is differs
-    assert told(ruling).endswith(balanced)
-    assert ("would have decided" in told(ruling)) is differs
+    assert reported(ruling).endswith(balanced)
+    assert ("would have decided" in reported(ruling)) is differs
 
 
 @pytest.mark.contract("2 malware floor")
@@ -86,13 +86,13 @@ def test_who_only_watches_gets_no_malware_and_nothing_that_was_not_looked_at(pol
 def test_who_only_watches_is_told_of_a_bounce(policy):
     ruling = decide(judged("blocked"), assigned(Profile.MONITOR), policy, session_open=True, listing=BLOCKED_ADDRESS)
     assert (ruling.decision, ruling.tags) == (Decision.DELIVER, ("policy.monitor",))
-    assert told(ruling) == "only watched: the profile balanced would have decided bounce"
+    assert reported(ruling) == "only watched: the profile balanced would have decided bounce"
 
 
 def test_who_only_watches_is_told_that_a_list_would_have_delivered(policy):
     allowed = Listing(acting=(ListHit("sender-allow", "ada@north.example", UUID(int=1)),))
     ruling = decide(judged("spam"), assigned(Profile.MONITOR), policy, listing=allowed)
-    assert (ruling.decision, told(ruling)) == (Decision.DELIVER, "the profile balanced decides the same: deliver")
+    assert (ruling.decision, reported(ruling)) == (Decision.DELIVER, "the profile balanced decides the same: deliver")
     assert "policy.monitor" not in ruling.tags
 
 

@@ -29,7 +29,7 @@ from mailwarden.policy.rejudge import (
 )
 from mailwarden.policy.rules import load_policy
 from mailwarden.policy.shared_answer import settle
-from tests.unit.lists.shelf import TENANT
+from tests.unit.lists.memory_lists import TENANT
 
 POLICY = load_policy()
 FILE, OTHER = "a" * 64, "b" * 64

@@ -22,7 +22,7 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import load_policy
-from tests.unit.lists.shelf import TENANT, Shelf, listed
+from tests.unit.lists.memory_lists import TENANT, MemoryLists, listed
 
 POLICY = load_policy()
 SENDERS = ("ada@north.example", "eve@mail.north.example", "bob@acme.example", "ada@n0rth.example")
@@ -105,7 +105,7 @@ class Sample:
     def processed(self, *entries: Match) -> FinishedRequest:
         """Do what guard does with the message and these lists."""
         shown = Shown(self.envelope, self.summary, self.observables, frozenset(EVERYTHING))
-        listing = ActingLists(Shelf(*entries)).look_up(TENANT, shown, self.evidence)
+        listing = ActingLists(MemoryLists(*entries)).look_up(TENANT, shown, self.evidence)
         reports = without_allowed_links(self.evidence, listing, self.observables).reports
         evidence = Evidence((*reports, report_of(listing, 0.1)))
         judgement = judge(evidence, POLICY)

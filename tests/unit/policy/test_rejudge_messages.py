@@ -15,7 +15,7 @@ from mailwarden.message.urls import host_of
 from mailwarden.model.envelope import Envelope, domain_of
 from mailwarden.model.evidence import Evidence, Report, Status
 from mailwarden.model.tenant import Profile
-from tests.unit.lists.shelf import listed
+from tests.unit.lists.memory_lists import listed
 from tests.unit.policy.test_rejudge import Sample, rejudged
 
 MESSAGES = sorted(Path("tests/analyzers").glob("*/*.eml"))

@@ -100,8 +100,8 @@ def test_rules_tags_and_analyzers_are_held_together(restrains, cap, points):
     rules = (words("a", 60), words("b", 50, tag="content.pressure"), words("c", 40), restraint("r", restrains, cap))
     judgement = said("tested.a", "tested.b", "tested.c", "tested.r", policy=policy_of(*rules))
     assert judgement.points[Verdict.PHISHING] == points
-    told = [reason for reason in judgement.reasons if reason.rule == "tested.r"]
-    assert [reason.weight for reason in told] == ([points - 150] if points < 150 else [])
+    reported = [reason for reason in judgement.reasons if reason.rule == "tested.r"]
+    assert [reason.weight for reason in reported] == ([points - 150] if points < 150 else [])
 
 
 def test_another_verdict_is_left_alone():
@@ -139,12 +139,12 @@ def test_what_two_restraints_share_is_not_taken_twice():
 
 @given(st.sets(st.sampled_from(sorted({need for each in SHIPPED.rules for need in each.needs})), max_size=80))
 def test_restraints_take_no_more_than_what_they_name_brings(names):
-    told = said(*names, *NEWSLETTER, "authentication.aligned", "urls.home", "urls.sending-house").reasons
+    reported = said(*names, *NEWSLETTER, "authentication.aligned", "urls.home", "urls.sending-house").reasons
     for verdict in {each.verdict for each in RESTRAINTS}:
-        acting = [reason for reason in told if reason.verdict is verdict and RULES[reason.rule].restrains]
+        acting = [reason for reason in reported if reason.verdict is verdict and RULES[reason.rule].restrains]
         brought = sum(
             reason.weight
-            for reason in told
+            for reason in reported
             if reason.verdict is verdict
             and reason.weight > 0
             and any(RULES[reason.rule].is_restrained_by(RULES[each.rule]) for each in acting)
@@ -157,8 +157,8 @@ def test_a_restraint_that_a_tenant_lets_weigh_nothing_takes_nothing():
     policy = for_tenant(SHIPPED, {each.id: 0 for each in easing})
     for each in easing:
         held = {need for other in SHIPPED.rules if other.is_restrained_by(each) for need in other.needs}
-        told = said(*held, *each.needs, policy=policy).reasons
-        assert each.id not in {reason.rule for reason in told if reason.weight}
+        reported = said(*held, *each.needs, policy=policy).reasons
+        assert each.id not in {reason.rule for reason in reported if reason.weight}
 
 
 @pytest.mark.parametrize(("weight", "points"), [(-25, 175), (-100, 100)])
@@ -220,15 +220,15 @@ def test_a_restraint_asks_for_proof_and_leaves_what_is_hard(each):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"more": "restrains: [nobody]"}, "restrains `nobody`, which is no rule, tag or analyzer"),
         ({"weight": 5, "more": "restrains: [odd]"}, "belongs to rules that ease or weigh nothing"),
         ({"verdict": "malware", "weight": 0, "more": "restrains: [odd]"}, "nothing restrains `malware`"),
     ],
 )
-def test_a_restraint_that_cannot_act_stops_the_start(tmp_path, changes, told):
+def test_a_restraint_that_cannot_act_stops_the_start(tmp_path, changes, reported):
     write(tmp_path, odd(**({"weight": 0} | changes)))
     with pytest.raises(ConfigurationError) as caught:
         load_policy(tmp_path)
-    assert told in caught.value.message
+    assert reported in caught.value.message

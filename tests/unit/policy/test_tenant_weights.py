@@ -71,10 +71,10 @@ def test_what_was_learned_neither_convicts_nor_clears_alone_whatever_a_tenant_le
 
 def test_what_is_wrong_is_said_and_a_rule_that_is_gone_later_is_left_out():
     malware = next(rule for rule in POLICY.rules if rule.verdict is Verdict.MALWARE and rule.weight > 1)
-    told = " ".join(tenant_problems(POLICY, {"html.gone": 1, malware.id: 1, RULE.id: -1}))
-    assert "There is no rule `html.gone`" in told
-    assert f"may let `{malware.id}` weigh {malware.weight} to" in told
-    assert f"may let `{RULE.id}` weigh 0 to" in told
+    reported = " ".join(tenant_problems(POLICY, {"html.gone": 1, malware.id: 1, RULE.id: -1}))
+    assert "There is no rule `html.gone`" in reported
+    assert f"may let `{malware.id}` weigh {malware.weight} to" in reported
+    assert f"may let `{RULE.id}` weigh 0 to" in reported
     assert not list(tenant_problems(POLICY, {RULE.id: 0}))
     assert for_tenant(POLICY, {"html.gone": 1}).rules == POLICY.rules
 

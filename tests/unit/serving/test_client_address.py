@@ -42,8 +42,8 @@ def test_without_proxies_the_field_is_ignored(peer: str, forged: list[str]) -> N
 def test_what_stands_before_the_first_stranger_never_matters(
     forged: list[str], stranger: str, hops: list[str], apart: bool
 ) -> None:
-    told = [stranger, *hops]
-    field = [*forged, *told] if apart else [",".join([*forged, *told])]
+    reported = [stranger, *hops]
+    field = [*forged, *reported] if apart else [",".join([*forged, *reported])]
     assert client_address(PROXY, field, PROXIES) == client_address(stranger, (), PROXIES)
 
 

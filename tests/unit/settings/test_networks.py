@@ -36,7 +36,7 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("everybody", "is not a network: write"),
         ("10.0.0.0/33", "is not a network: write"),
@@ -49,11 +49,11 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
         ("::/0", "matches every address"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(text: str, told: str) -> None:
+def test_a_mistake_is_told_with_what_to_write(text: str, reported: str) -> None:
     ((key, problem),) = network_mistakes("proxies", ["10.0.0.0/8", text, "::1"], everybody=False)
     assert key == "proxies"
     assert problem.startswith(f"`{text}` ")
-    assert told in problem
+    assert reported in problem
 
 
 def test_everybody_may_be_meant() -> None:

@@ -56,8 +56,8 @@ def test_every_mistake_is_told_with_its_file_and_line_and_the_rest_goes_on(tmp_p
     (tmp_path / "read.me").write_text("no rules", "utf-8")
     analyzer = YaraAnalyzer()
     problems = analyzer.load(tmp_path)
-    told = [(problem.file.rpartition("/")[2], problem.line) for problem in problems]
-    assert told == [("broken.yar", 1), ("broken.yar", 2), ("included.yar", 1), ("latin.yar", 1)]
+    reported = [(problem.file.rpartition("/")[2], problem.line) for problem in problems]
+    assert reported == [("broken.yar", 1), ("broken.yar", 2), ("included.yar", 1), ("latin.yar", 1)]
     assert all(problem.sentence for problem in problems)
     assert len(list(analyzer.examine(view(b"needle")))) == 2
 

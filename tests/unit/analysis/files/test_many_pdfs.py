@@ -63,8 +63,8 @@ def test_bait_is_found_behind_others():
 
 def test_what_many_files_do_is_told_a_few_times():
     evidence, _ = look(*(document("actions.eml") + b"\n%% %d" % number for number in range(30)))
-    told = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
-    assert max(map(told.count, told)) == PER_KIND
+    reported = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
+    assert max(map(reported.count, reported)) == PER_KIND
 
 
 def test_copies_of_an_allowed_file_hide_no_other():

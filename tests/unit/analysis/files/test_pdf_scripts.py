@@ -44,7 +44,7 @@ def packed(script, filters=b"/FlateDecode"):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (kept(b"(app.alert\\('x'\\);)"), RUNS),
         (kept(b"(this.print\\(true\\);)"), QUIET),
@@ -64,8 +64,8 @@ def packed(script, filters=b"/FlateDecode"):
         (b"/S /JavaScript /JS (app.alert\\('x'\\))", QUIET),
     ],
 )  # fmt: skip
-def test_what_runs_is_told_from_what_defines(content, told):
-    assert look_at_scripts(content, ()) == told
+def test_what_runs_is_told_from_what_defines(content, reported):
+    assert look_at_scripts(content, ()) == reported
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_what_runs_is_told_from_what_defines(content, told):
 def test_what_reaches_out_or_hides_is_told(script):
     how = how_it_acts(script, calls_at_once(script))
     assert how
-    told = look_at_scripts(packed(script.encode()), ())
-    assert told.acts == how
-    assert told.runs
+    reported = look_at_scripts(packed(script.encode()), ())
+    assert reported.acts == how
+    assert reported.runs
 
 
 def test_a_nest_of_braces_is_read_in_no_time():

@@ -13,7 +13,7 @@ from mailwarden.analysis.pipeline.worker_steps import Job, examine
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Finding, Report
 from mailwarden.serving.spool import Spooled
-from tests.samples.in_process import InProcessWorkers
+from tests.samples.in_process_workers import InProcessWorkers
 
 SAMPLES = sorted(Path("tests/analyzers").rglob("*.eml"))
 ACME, CLUB = ("bob@acme.example", "eve@acme.example"), ("ann@club.example",)

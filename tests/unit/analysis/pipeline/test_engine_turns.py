@@ -15,7 +15,7 @@ from mailwarden.analysis.pipeline.collector import Audience, Collected, Collecto
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
-from tests.samples.in_process import InProcessWorkers
+from tests.samples.in_process_workers import InProcessWorkers
 
 ENVELOPE = Envelope("ada@north.example", ("bob@south.example",))
 HEAD = b"From: Ada <ada@north.example>\r\nTo: bob@south.example\r\nSubject: Minutes\r\nMIME-Version: 1.0\r\n"

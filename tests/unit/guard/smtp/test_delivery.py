@@ -39,10 +39,10 @@ def part(decision: Decision) -> Part:
     return Part(replace(request, ruling=replace(request.ruling, decision=decision)), [Recipient("a@b.example")])
 
 
-async def answered(decisions: list[Decision], shelf: HeldWriter | None) -> tuple[str, bool]:
+async def answered(decisions: list[Decision], writer: HeldWriter | None) -> tuple[str, bool]:
     """Carry decisions out with a next hop that nobody listens at."""
     delivery = Delivery(
-        NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), shelf, Metrics()
+        NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), writer, Metrics()
     )
     answer = await delivery.carry_out(settle([part(each) for each in decisions]), Sender(""), Forwarded(), RAW)
     return answer.reply[:9], answer.done
@@ -97,9 +97,9 @@ async def test_without_a_quarantine_what_is_held_comes_again(decisions, reply, d
     ],
 )
 async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decisions, reply, kept) -> None:
-    shelf = HeldWriter()
-    assert (await answered(decisions, shelf))[0] == reply
-    assert [each.ruling.decision for each in shelf.kept] == [Q] * kept
+    writer = HeldWriter()
+    assert (await answered(decisions, writer))[0] == reply
+    assert [each.ruling.decision for each in writer.kept] == [Q] * kept
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
 
 
 @pytest.mark.parametrize(
-    ("decisions", "reply", "told"),
+    ("decisions", "reply", "reported"),
     [
         ([Q], "250 2.0.0", [Q]),
         ([B, Q], "250 2.0.0", [Q, Q]),
@@ -96,6 +96,6 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
     ],
 )
 async def test_history_is_told_of_what_was_carried_out(
-    decisions: list[Decision], reply: str, told: list[Decision]
+    decisions: list[Decision], reply: str, reported: list[Decision]
 ) -> None:
-    assert await taken(decisions) == (reply, told)
+    assert await taken(decisions) == (reply, reported)

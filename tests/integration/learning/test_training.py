@@ -1,0 +1,227 @@
+"""What the people of a tenant say, learned by a real Rspamd for that tenant alone, taken back and forgotten."""
+
+import pytest
+
+from mailwarden.analysis.analyzer import EngineFailed
+from mailwarden.analysis.engines import rspamd_teacher as teacher_module
+from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
+from mailwarden.crypto.keyring import KeyRing
+from mailwarden.errors import (
+    EngineUnavailable,
+    LessonNotFound,
+)
+from mailwarden.guard.jobs.learning import TRUSTED, Learning
+from mailwarden.learning.reports import MIN_REPORTS, ContentsSeal, Kind, TrainingState, learner_of
+from mailwarden.learning.service import ReportService
+from mailwarden.model.evidence import FailureKind
+from rig.engines import Engines
+from rig.rspamd import PASSWORD
+from rig.samples import spam_message
+from tests.integration.learning.learning_setup import (
+    ALL,
+    ANN,
+    BAD,
+    GOOD,
+    LITTLE,
+    SEAL,
+    LearningSetup,
+    keys_of,
+    message,
+    teacher_of,
+)
+
+
+async def test_what_one_tenant_reports_is_learned_for_it_alone_taken_back_and_reset(
+    setup: LearningSetup, engines: Engines
+):
+    north, south = setup.tenants
+    bad = await setup.report_many(north, Kind.PHISHING, BAD, MIN_REPORTS)
+    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS - 1)
+    await setup.learning.work()
+    assert setup.learning.learner(north) == "", "one good message too few: it says nothing yet"
+
+    await setup.report_service.report_contents(ALL, north, Kind.RELEASED, ANN, contents=message(GOOD, 999))
+    await setup.learning.work()
+    standing = await setup.report_service.status(ALL, north)
+    assert (standing.threats, standing.fine, standing.waiting, standing.speaks) == (MIN_REPORTS, MIN_REPORTS, 0, True)
+
+    assert await setup.found(north, message(BAD, 5_000)) == {"learned.threat-sure"}
+    assert await setup.found(north, message(GOOD, 5_000)) == {"learned.fine-sure"}
+    assert await setup.found(south, message(BAD, 5_000)) == set(), "another tenant has learned nothing"
+
+    await setup.report_service.withdraw(ALL, bad[0], ANN)
+    assert (await setup.report_service.status(ALL, north)).rebuilding
+    assert setup.learning.learner(north) == learner_of(north, 1), "the old statistics serve until the new are whole"
+    await setup.learning.work()
+    standing = await setup.report_service.status(ALL, north)
+    assert (standing.threats, standing.generation, standing.rebuilding) == (MIN_REPORTS - 1, 2, False)
+    assert setup.learning.learner(north) == ""
+    assert keys_of(engines, learner_of(north, 1)) == 0, "nothing of the old statistics stays"
+    assert keys_of(engines, learner_of(north, 2)) > 0
+
+    assert await setup.report_service.reset(ALL, north, ANN) == 2 * MIN_REPORTS - 1
+    await setup.learning.work()
+    assert keys_of(engines, learner_of(north, 2)) == 0
+    standing = await setup.report_service.status(ALL, north)
+    assert (standing.threats, standing.fine, standing.generation) == (0, 0, 3)
+
+
+async def test_statistics_of_every_generation_that_was_passed_over_are_removed(setup: LearningSetup, engines: Engines):
+    north, _ = setup.tenants
+    first, second, _ = await setup.report_many(north, Kind.SPAM, BAD, 3)
+    await setup.learning.work()
+    assert keys_of(engines, learner_of(north, 1)) > 0
+    await setup.report_service.withdraw(ALL, first, ANN)
+    await setup.report_service.withdraw(ALL, second, ANN)
+    await setup.learning.work()
+    standing = await setup.report_service.status(ALL, north)
+    assert (standing.generation, standing.threats) == (3, 1)
+    assert keys_of(engines, learner_of(north, 1)) == 0, "what was taken back is in no statistics any more"
+    assert keys_of(engines, learner_of(north, 3)) > 0
+
+
+async def test_lessons_that_are_too_old_go(setup: LearningSetup, engines: Engines):
+    north, _ = setup.tenants
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await setup.learning.expire()
+    assert len(await setup.report_service.reports(ALL, north)) == 1
+    hasty = Learning(setup.report_store, teacher_of(engines), SEAL, 0)
+    await hasty.expire()
+    assert await setup.report_service.reports(ALL, north) == []
+    await hasty.stop()
+
+
+async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once(setup: LearningSetup):
+    north, _ = setup.tenants
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
+    await setup.learning.work()
+    assert [report.state for report in await setup.report_service.reports(ALL, north)] == [TrainingState.REFUSED]
+    assert await setup.report_store.pending(ALL, 10) == []
+
+
+@pytest.mark.parametrize("kind", [Kind.SPAM, Kind.FINE])
+async def test_a_message_that_rspamd_passes_over_is_refused_and_holds_up_no_other(setup: LearningSetup, kind: Kind):
+    north, south = setup.tenants
+    for tenant in (north, south):
+        await setup.report_service.report_contents(ALL, tenant, kind, ANN, contents=spam_message())
+        await setup.report_service.report_contents(ALL, tenant, kind, ANN, contents=message(BAD, 1))
+    await setup.learning.work()
+    for tenant in (north, south):
+        reported = {report.size: report.state for report in await setup.report_service.reports(ALL, tenant)}
+        assert reported == {len(spam_message()): TrainingState.REFUSED, len(message(BAD, 1)): TrainingState.LEARNED}
+    assert await setup.report_store.pending(ALL, 10) == []
+
+
+async def test_who_says_something_else_of_the_same_message_replaces_the_report(setup: LearningSetup):
+    north, _ = setup.tenants
+    first = await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await setup.learning.work()
+    second = await setup.report_service.report_contents(ALL, north, Kind.FINE, ANN, contents=message(BAD, 1))
+    await setup.learning.work()
+    assert [(each.uid, each.kind, each.state) for each in await setup.report_service.reports(ALL, north)] == [
+        (second.uid, Kind.FINE, TrainingState.LEARNED)
+    ]
+    standing = await setup.report_service.status(ALL, north)
+    assert (standing.threats, standing.fine) == (0, 1)
+    with pytest.raises(LessonNotFound):
+        await setup.report_service.withdraw(ALL, first.uid, ANN)
+
+
+async def test_lessons_wait_while_rspamd_is_away(setup: LearningSetup, engines: Engines):
+    north, _ = setup.tenants
+    away = Learning(setup.report_store, RspamdTeacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        await away.work()
+    assert (await setup.report_service.status(ALL, north)).waiting == 1
+    await away.stop()
+    await setup.learning.work()
+    assert (await setup.report_service.status(ALL, north)).waiting == 0
+
+
+async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
+    setup: LearningSetup, engines: Engines, monkeypatch: pytest.MonkeyPatch
+):
+    north, _ = setup.tenants
+    monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
+        await setup.learning.work()
+    assert (await setup.report_service.status(ALL, north)).waiting == 1
+    assert setup.learning.learner(north) == ""
+
+
+async def test_an_rspamd_that_no_longer_keeps_learners_apart_is_taught_and_asked_nothing_more(
+    setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
+):
+    """As after an upgrade that put another configuration in the place of ours, while guard goes on."""
+    north, _ = setup.tenants
+    await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
+    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    await setup.learning.work()
+    assert setup.learning.learner(north)
+    monkeypatch.setattr(teacher_module, "LEARNER_HEADER", "X-Not-Looked-At")
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, MIN_REPORTS))
+    setup.learning._check_at -= TRUSTED
+    with pytest.raises(EngineUnavailable, match=r"classifier-bayes\.conf"):
+        await setup.learning.work()
+    assert (await setup.report_service.status(ALL, north)).waiting == 1
+    assert setup.learning.learner(north) == ""
+
+
+async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_learned(
+    setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
+):
+    north, _ = setup.tenants
+    await setup.report_many(north, Kind.SPAM, BAD, MIN_REPORTS)
+    await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS)
+    await setup.learning.work()
+
+    async def be_away(_: RspamdTeacher) -> None:
+        raise EngineFailed(FailureKind.UNREACHABLE, "Rspamd's controller cannot be reached.")
+
+    monkeypatch.setattr(RspamdTeacher, "check", be_away)
+    setup.learning._check_at -= TRUSTED
+    with pytest.raises(EngineUnavailable, match="cannot be reached"):
+        await setup.learning.work()
+    assert setup.learning.learner(north) == learner_of(north, 1)
+
+
+async def test_only_one_guard_teaches_at_a_time(setup: LearningSetup):
+    north, _ = setup.tenants
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    async with setup.report_store.training_lock(ALL) as mine:
+        assert mine
+        await setup.learning.work()
+        assert (await setup.report_service.status(ALL, north)).waiting == 1
+    await setup.learning.work()
+    assert (await setup.report_service.status(ALL, north)).waiting == 0
+
+
+async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(setup: LearningSetup):
+    north, _ = setup.tenants
+    other = ReportService(setup.report_store, setup.history, ContentsSeal(KeyRing.of(b"o" * 32)))
+    await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 2))
+    await setup.learning.work()
+    states = [report.state for report in await setup.report_service.reports(ALL, north)]
+    assert states == [TrainingState.LEARNED, TrainingState.WAITING]
+
+
+async def test_a_guard_with_another_key_loses_no_lesson(setup: LearningSetup, engines: Engines):
+    """Reports wait for the guard with their key; a report that Rspamd refuses is tried again by a rebuild."""
+    north, _ = setup.tenants
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
+    await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
+    mistaken = Learning(setup.report_store, teacher_of(engines), ContentsSeal(KeyRing.of(b"o" * 32)), 365)
+    await mistaken.work()
+    await mistaken.stop()
+    assert {report.state for report in await setup.report_service.reports(ALL, north)} == {TrainingState.WAITING}
+    await setup.learning.work()
+    states = [report.state for report in await setup.report_service.reports(ALL, north)]
+    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
+    await setup.report_service.rebuild(ALL, north, ANN)
+    await setup.learning.work()
+    states = [report.state for report in await setup.report_service.reports(ALL, north)]
+    assert states == [TrainingState.REFUSED, TrainingState.LEARNED]
+    assert not (await setup.report_service.status(ALL, north)).rebuilding
