@@ -41,7 +41,7 @@ def test_every_citation_names_a_rule(kind):
 
 
 @pytest.mark.parametrize("kind", ["spec", "contract"])
-def test_a_rule_without_a_test_here_says_why(kind):
+def test_a_rule_without_a_test_has_a_reason(kind):
     for rule, entry in RULES[kind]["elsewhere"].items():
         assert rule not in RULES[kind]["demanded"]
         assert entry["rule"]

@@ -26,7 +26,7 @@ def scan(deployment: Deployment, *words: str) -> int:
     return main(["scan", *words, "--url", deployment.product.url, "--ca", str(deployment.product.ca)])
 
 
-def test_the_page_on_verdicts_shows_what_the_command_prints(
+def test_the_docs_show_the_output_of_the_command(
     deployment: Deployment, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     # Rspamd dislikes what is old, so the example is of today.
@@ -41,7 +41,7 @@ def test_the_page_on_verdicts_shows_what_the_command_prints(
     assert reported == shown[1]
 
 
-def test_the_exit_code_tells_the_decision_and_json_tells_all(
+def test_the_exit_code_is_the_decision_and_json_has_all_fields(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ):
     assert scan(deployment, str(EXAMPLE), *MTA, "--exit-code", "-o", "json") != 0
@@ -60,7 +60,7 @@ def test_a_message_is_read_from_standard_input(
 @pytest.mark.parametrize(
     ("name", "said"), [("nowhere.eml", "Cannot read"), ("empty.eml", "is empty"), ("nobody.eml", "names no recipient")]
 )
-def test_what_cannot_be_scanned_is_said_in_a_sentence(
+def test_an_unreadable_file_is_reported_in_one_line(
     deployment: Deployment, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, said: str
 ):
     (tmp_path / "empty.eml").write_bytes(b"")

@@ -51,7 +51,7 @@ def start(deployment: Deployment, folder: Path, kind: str, overrides: Overrides)
         ),
     ],
 )
-def test_every_mistake_in_the_tokens_is_told_at_once_and_abby_does_not_start(deployment, tmp_path, entries, mistakes):
+def test_all_token_errors_are_reported_and_abby_does_not_start(deployment, tmp_path, entries, mistakes):
     code, words = start(deployment, tmp_path / "copy", "abby", {"staticApiTokens": entries})
 
     assert code not in (0, -9)
@@ -69,7 +69,7 @@ def test_abby_does_not_start_without_its_guards(deployment, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["abby", "guard"])
-def test_a_port_that_another_process_has_is_told_in_a_sentence(deployment, tmp_path, kind):
+def test_a_port_in_use_is_reported_in_one_line(deployment, tmp_path, kind):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         code, words = start(deployment, tmp_path / "copy", kind, {"listen": {"host": "127.0.0.1", "port": port}})

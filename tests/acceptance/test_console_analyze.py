@@ -30,7 +30,7 @@ def ggrid_in(page):
     return ggrid
 
 
-def test_a_message_is_analyzed_and_told_of(analyst, plain, client):
+def test_a_message_is_analyzed_and_shown(analyst, plain, client):
     page = give(analyst, plain, **ADDRESS)
     assert page.status_code == 200
     for analyzer in ("structure", "message", "attachments", "html", "rspamd", "clamav", "authentication", "lists"):
@@ -43,7 +43,7 @@ def test_a_message_is_analyzed_and_told_of(analyst, plain, client):
     assert explained.json["envelope"]["envelopeRecipients"] == ["bob@company.example"]
 
 
-def test_what_the_envelope_leaves_open_the_message_offers(analyst, deployment):
+def test_missing_envelope_fields_come_from_the_message(analyst, deployment):
     page = give(analyst, plain_message())
     text = text_of(page)
     assert "Envelope from alice@pass.example Recipients bob@company.example Sent by (not given)" in text
@@ -65,7 +65,7 @@ def test_a_large_message_is_taken_as_the_api_takes_it(analyst):
     assert "Malware: " in text_of(page)
 
 
-def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, stoppable_engines):
+def test_a_failed_analyzer_is_shown_and_the_verdict_is_not_clean(analyst, plain, stoppable_engines):
     stoppable_engines.rspamd.stop()
     page = give(analyst, plain, **ADDRESS)
     text = text_of(page)
@@ -75,7 +75,7 @@ def test_an_analyzer_that_fails_is_told_and_nothing_is_clean(analyst, plain, sto
     assert "Clean: " not in text
 
 
-def test_what_is_not_to_be_stored_leaves_nothing(analyst, deployment, client):
+def test_an_analysis_without_storage_leaves_nothing(analyst, deployment, client):
     lists = deployment.lists()
     entry = f"{uuid4().hex}.example"
     assert lists.add("sender-block", entry).status == 200
@@ -132,7 +132,7 @@ def test_the_page_grows_while_the_analyzers_are_at_work(restartable, pausable_cl
         pausable_clamd.resume()
 
 
-def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(restartable, pausable_clamd, plain):
+def test_a_guard_killed_during_an_analysis_is_shown(restartable, pausable_clamd, plain):
     user = sign_in(restartable, "analyst")
     pausable_clamd.pause()
     try:
@@ -161,7 +161,7 @@ def test_a_guard_that_dies_in_the_middle_is_told_on_the_page(restartable, pausab
         ({"tenant": str(uuid4())}, "You may not analyze messages for this tenant."),
     ],
 )
-def test_what_keeps_it_from_beginning_is_said_on_the_form(analyst, plain, fields, said):
+def test_start_errors_are_shown_on_the_form(analyst, plain, fields, said):
     page = give(analyst, plain, **fields)
     assert 400 <= page.status_code < 500
     assert said in text_of(page)

@@ -56,7 +56,7 @@ def test_a_mistake_comes_back_with_the_form_as_it_was_typed(deployment: Deployme
         assert fields["name"].replace("<", "&lt;").replace(">", "&gt;") in answer.text
 
 
-def test_a_tenants_person_sees_their_own_tenant_and_its_deeds_alone(deployment: Deployment) -> None:
+def test_a_tenant_user_sees_only_their_tenant_and_its_audit(deployment: Deployment) -> None:
     acme = sign_in(deployment, "tenant-administrator", ["acme"])
     tenants = acme.get("/console/tenants")
     assert deployment.tenants["acme"] in tenants.text
@@ -81,7 +81,7 @@ def test_the_audit_is_exported_whole_and_no_cell_is_a_formula(deployment: Deploy
     assert root.get("/console/audit/export/exe").status_code == 404
 
 
-def test_a_question_that_makes_no_sense_is_told(deployment: Deployment) -> None:
+def test_an_invalid_filter_is_reported(deployment: Deployment) -> None:
     root = sign_in(deployment, "deployment-administrator")
     assert root.get("/console/audit?since=yesterday").status_code == 400
     assert root.get("/console/audit?before=abc").status_code == 400

@@ -93,7 +93,7 @@ def test_the_curl_is_ready_to_paste(deployment: Deployment, root: Person) -> Non
         {"networks": "anywhere"},
     ],
 )
-def test_a_form_that_cannot_be_is_shown_again_with_what_is_wrong(root: Person, wrong: dict[str, object]) -> None:
+def test_an_invalid_form_is_shown_again_with_its_errors(root: Person, wrong: dict[str, object]) -> None:
     answer = make(root, **wrong)
     assert answer.status == 400
     assert 'role="alert"' in answer.body.decode()

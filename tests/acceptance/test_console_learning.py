@@ -95,7 +95,7 @@ def test_a_message_that_is_given_is_learned_and_a_second_word_replaces_the_first
     assert wait_until(lambda: expected in text_of(analyst.get(LEARNING)), pause=0.2)
 
 
-def test_what_cannot_be_taken_is_said_in_place(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
+def test_rejected_reports_are_shown_on_the_form(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     raw = message()
     ggrid = scanned(deployment, raw)
     large = b"Subject: x\r\n\r\n" + b"x" * MAX_CONTENTS
@@ -119,7 +119,7 @@ def test_what_cannot_be_taken_is_said_in_place(deployment: Deployment, acme: str
     assert reports_on(analyst.get(LEARNING)) == []
 
 
-def test_the_screen_tells_the_standing_and_every_report(
+def test_the_screen_shows_statistics_and_every_report(
     deployment: Deployment, acme: str, analyst: ConsoleSession
 ) -> None:
     text = text_of(analyst.get(LEARNING))
@@ -152,7 +152,7 @@ def test_many_reports_are_read_page_by_page(deployment: Deployment, acme: str, a
         assert analyst.get(f"{LEARNING}?before={nonsense}").status_code == 400
 
 
-def test_all_is_forgotten_for_who_types_the_name(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
+def test_a_reset_needs_the_typed_name(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     assert give(analyst, acme, "fine", message()).status_code == 303
     mistress = sign_in(deployment, "tenant-administrator", ["acme"])
     for name in ("", "ACME", "club"):
@@ -164,7 +164,7 @@ def test_all_is_forgotten_for_who_types_the_name(deployment: Deployment, acme: s
     assert reports_on(mistress.get(LEARNING)) == []
 
 
-def test_what_belongs_to_others_does_not_exist(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
+def test_messages_of_other_tenants_are_not_found(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     ggrid = scanned(deployment, message())
     assert say(analyst, ggrid, "spam").status_code == 303
     (report,) = reports_on(analyst.get(f"/console/messages/{ggrid}"))
@@ -188,9 +188,7 @@ def test_what_belongs_to_others_does_not_exist(deployment: Deployment, acme: str
     assert reports_on(analyst.get(LEARNING)) == [report]
 
 
-def test_an_auditor_reads_what_was_said_and_has_no_buttons(
-    deployment: Deployment, acme: str, analyst: ConsoleSession
-) -> None:
+def test_an_auditor_sees_reports_without_buttons(deployment: Deployment, acme: str, analyst: ConsoleSession) -> None:
     ggrid = scanned(deployment, message())
     assert say(analyst, ggrid, "spam").status_code == 303
     auditor = sign_in(deployment, "auditor", ["acme"])

@@ -76,7 +76,7 @@ def test_every_step_of_a_login_gives_another_session(deployment: Deployment, ada
         assert thief.get("/console/account").status == 303
 
 
-def test_a_cookie_that_somebody_chose_is_never_taken_over(deployment: Deployment) -> None:
+def test_a_chosen_cookie_is_never_accepted(deployment: Deployment) -> None:
     person = Person(deployment.client().using(None), cookie="A" * 43)
     person.get("/console/login")
     assert person.cookie != "A" * 43
@@ -126,7 +126,7 @@ def test_forms_without_the_token_of_their_session_are_refused(deployment: Deploy
     assert ada.get("/console/account").status == 200
 
 
-def test_guesses_are_slowed_down_and_the_answer_says_for_how_long(deployment: Deployment) -> None:
+def test_failed_logins_are_throttled_with_retry_after(deployment: Deployment) -> None:
     person = invite(deployment, "guessed", "analyst")
     person.post("/console/logout")
     assert person.give_password("wrong horse battery").status == 401
@@ -174,7 +174,7 @@ def test_a_setup_link_is_good_once(deployment: Deployment) -> None:
     assert "used up" in text_of(answer)
 
 
-def test_pages_tell_browsers_to_keep_and_frame_nothing(deployment: Deployment, ada: Person) -> None:
+def test_pages_forbid_caching_and_framing(deployment: Deployment, ada: Person) -> None:
     for path in PAGES:
         headers = ada.get(path).headers
         assert "default-src 'none'" in headers["Content-Security-Policy"]

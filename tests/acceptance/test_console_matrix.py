@@ -54,9 +54,7 @@ def named(page: Page | PublicPage) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_answers_everybody_as_their_role_says(
-    page: Page, deployment: Deployment, people: dict[str, ConsoleSession]
-) -> None:
+def test_a_page_answers_by_role(page: Page, deployment: Deployment, people: dict[str, ConsoleSession]) -> None:
     path = path_of(page, deployment)
     ends_session = page.path == "/logout"
     for name, (role, tenants) in PEOPLE.items():
@@ -70,7 +68,7 @@ def test_a_page_answers_everybody_as_their_role_says(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_is_closed_to_guests_and_to_forged_cookies(page: Page, deployment: Deployment) -> None:
+def test_a_page_rejects_missing_and_forged_cookies(page: Page, deployment: Deployment) -> None:
     path = path_of(page, deployment)
     for cookie in ("", "x" * 43, "'; DROP TABLE sessions; --"):
         user = ConsoleSession(deployment.product.url, str(deployment.product.ca), "guest", cookie, "token")

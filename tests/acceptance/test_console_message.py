@@ -56,14 +56,14 @@ def test_the_first_thing_is_one_sentence(page):
     assert re.fullmatch(r"Malware: .+ It is quarantined\.", unescape(sentence))
 
 
-def test_the_page_tells_why_and_what_would_change_it(page):
+def test_the_page_shows_reasons_and_counterfactuals(page):
     text = text_of(page)
     assert "+70 The attachment a.pdf.exe is a program" in text
     assert "Nearest changes Without" in text
     assert "malware 130 of 100" in text
 
 
-def test_the_page_tells_of_sender_way_links_and_files(page):
+def test_the_page_shows_sender_hops_links_and_files(page):
     text = text_of(page)
     assert "SPF none" in text or "SPF " in text
     assert "mx.company.example mail.pass.example 192.0.2.10 Sun, 15 Nov 2026" in text
@@ -115,7 +115,7 @@ def test_a_message_of_another_tenant_is_answered_like_none(deployment, phish):
     assert other.get(f"/console/messages/{uuid4()}").status_code == 404
 
 
-def test_an_allowed_sender_is_told_as_what_decided(deployment, client, analyst, engines):
+def test_an_allowed_sender_is_shown_as_the_deciding_entry(deployment, client, analyst, engines):
     message = engines.dns.sign(malware_message(), "pass.example")
     ggrid = client.submit(message).result["ggrid"]
     text = text_of(analyst.get(f"/console/messages/{ggrid}"))

@@ -78,7 +78,7 @@ def test_people_of_a_tenant_see_its_messages_alone(deployment: Deployment, sent:
     assert {sent["bank"], sent["acme"]} <= search(both, "")
 
 
-def test_the_name_of_a_foreign_tenant_is_not_told_from_one_that_does_not_exist(deployment: Deployment) -> None:
+def test_a_foreign_tenant_name_looks_unknown(deployment: Deployment) -> None:
     user = sign_in(deployment, "analyst", ["bank"])
     answers = [
         user.get(f"/console/messages?q=tenant:{name}") for name in ("acme", deployment.tenants["acme"], "nobody")
@@ -103,7 +103,7 @@ def test_the_name_of_a_foreign_tenant_is_not_told_from_one_that_does_not_exist(d
         ("before=6f9619ff-8b86-4011-b42d-00c04fc964ff", 400, "is not a ggrid"),
     ],
 )
-def test_a_mistake_is_told_beside_the_box_and_finds_nothing(
+def test_a_query_error_is_shown_and_finds_nothing(
     deployment: Deployment, sent: dict[str, str], query: str, status: int, sentence: str
 ) -> None:
     answer = sign_in(deployment, "analyst").get(f"/console/messages?{query}")
@@ -112,7 +112,7 @@ def test_a_mistake_is_told_beside_the_box_and_finds_nothing(
     assert ROW.findall(answer.text) == []
 
 
-def test_new_messages_appear_to_whoever_follows(deployment: Deployment, sent: dict[str, str]) -> None:
+def test_new_messages_appear_while_following(deployment: Deployment, sent: dict[str, str]) -> None:
     user = sign_in(deployment, "analyst", ["acme"])
     page = user.get("/console/messages?tail=1&q=to:company.example")
     (address,) = re.findall(r'hx-get="([^"]+)"', page.text)

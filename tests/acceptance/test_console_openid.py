@@ -62,7 +62,7 @@ def leave(person: Person, provider: SmallProvider, wanted: str = "") -> dict[str
     return provider.authorize(address)
 
 
-def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[Deployment, SmallProvider]) -> None:
+def test_a_user_of_the_organisation_is_logged_in(federated: tuple[Deployment, SmallProvider]) -> None:
     deployment, provider = federated
     provider.claims = {"sub": "1", "preferred_username": "eve", "roles": ["audit"]}
     person = Person(deployment.client().using(None))
@@ -78,7 +78,7 @@ def test_whoever_the_organisation_vouches_for_is_in(federated: tuple[Deployment,
     assert "Current password" not in page
 
 
-def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[Deployment, SmallProvider]) -> None:
+def test_an_unrequested_answer_is_rejected(federated: tuple[Deployment, SmallProvider]) -> None:
     deployment, provider = federated
     provider.claims = {"sub": "2", "roles": ["soc"]}
     victim, thief = Person(deployment.client().using(None)), Person(deployment.client().using(None))
@@ -100,7 +100,7 @@ def test_an_answer_that_was_not_asked_for_lets_nobody_in(federated: tuple[Deploy
     assert victim.get("/console/account").status == 200
 
 
-def test_without_a_role_nobody_gets_in(federated: tuple[Deployment, SmallProvider]) -> None:
+def test_a_user_without_a_role_is_rejected(federated: tuple[Deployment, SmallProvider]) -> None:
     deployment, provider = federated
     provider.claims = {"sub": "3", "roles": ["lunch"]}
     person = Person(deployment.client().using(None))

@@ -64,7 +64,7 @@ def test_held_messages_are_found_by_every_filter(deployment: Deployment, analyst
 
 
 @pytest.mark.parametrize("query", ["verdict=bad", "state=gone", "after=yesterday", "after=2026-11-15_x", "after=_"])
-def test_what_the_address_asks_for_must_exist(analyst: ConsoleSession, query: str) -> None:
+def test_invalid_query_values_are_rejected(analyst: ConsoleSession, query: str) -> None:
     assert analyst.get(f"{QUARANTINE}?{query}").status_code == 400
 
 
@@ -78,7 +78,7 @@ def test_many_are_read_page_by_page(deployment: Deployment, analyst: ConsoleSess
     assert found[0] + found[1] == uids[::-1]
 
 
-def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
+def test_a_message_is_released_to_chosen_recipients_with_the_result(
     deployment: Deployment, analyst: ConsoleSession
 ) -> None:
     uid = keep(deployment, recipients=(ANN, BOB))
@@ -109,7 +109,7 @@ def test_a_message_is_released_to_whom_was_chosen_and_tells_what_came_of_it(
     assert state_of(deployment, uid) == {ANN: "released", BOB: "released"}
 
 
-def test_a_message_is_deleted_only_by_who_is_sure(deployment: Deployment, analyst: ConsoleSession) -> None:
+def test_a_deletion_needs_confirmation(deployment: Deployment, analyst: ConsoleSession) -> None:
     uid = keep(deployment, recipients=(ANN, BOB))
     path = f"{QUARANTINE}/{uid}"
     unsure = analyst.post(path + "/delete", {"some": "1", "to": BOB})
@@ -158,7 +158,7 @@ def test_malware_is_not_released(deployment: Deployment, analyst: ConsoleSession
     assert set(state_of(deployment, uid).values()) == {"held"}
 
 
-def test_several_are_asked_about_done_and_each_is_told(
+def test_several_messages_are_confirmed_processed_and_reported(
     deployment: Deployment, analyst: ConsoleSession, mark: str
 ) -> None:
     first, second = (keep(deployment, subject=f"{mark} {number}") for number in "12")
@@ -208,7 +208,7 @@ def test_the_message_is_shown_safely_and_taken_out_by_administrators(
     assert (gone.status_code, "no longer stored" in text_of(gone)) == (409, True)
 
 
-def test_what_belongs_to_others_does_not_exist(deployment: Deployment, mark: str) -> None:
+def test_messages_of_other_tenants_are_not_found(deployment: Deployment, mark: str) -> None:
     uid, other = keep(deployment, "club", subject=mark), sign_in(deployment, "tenant-administrator", ["acme"])
     assert listed(other, subject=mark, state="any") == []
     for named in (deployment.tenants["club"], "club"):

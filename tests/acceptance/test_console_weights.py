@@ -35,7 +35,7 @@ def weigh(user: ConsoleSession, path: str, rule: str, weight: str) -> requests.R
     return user.post(f"{path}/weights", {"rule": rule, "weight": weight})
 
 
-def test_a_rule_is_found_looked_at_weighed_and_let_go(deployment: Deployment, root: ConsoleSession, path: str) -> None:
+def test_a_rule_is_found_weighed_and_reset(deployment: Deployment, root: ConsoleSession, path: str) -> None:
     rule = KNOWN[RULE]
     least, most = bounds_of(rule)
     assert f'<option value="{RULE}">' in root.get(path).text
@@ -61,7 +61,7 @@ def said_weights(deployment: Deployment) -> list[int]:
     return [reason["weight"] for reason in reasons if reason["rule"] == RULE]
 
 
-def test_words_find_rules_and_nonsense_is_told(root: ConsoleSession, path: str) -> None:
+def test_words_find_rules_and_invalid_input_is_reported(root: ConsoleSession, path: str) -> None:
     found = root.get(f"{path}/weights?rule=password+form")
     assert "/weights?rule=html.credential-form" in found.text or "/weights?rule=html." in found.text
     assert "add words to narrow" in text_of(root.get(f"{path}/weights?rule=the"))
@@ -72,7 +72,7 @@ def test_words_find_rules_and_nonsense_is_told(root: ConsoleSession, path: str) 
         assert page.text.count("<script") == 3
 
 
-def test_a_weight_out_of_bounds_is_said_in_place(root: ConsoleSession, path: str) -> None:
+def test_a_weight_out_of_bounds_is_reported_on_the_form(root: ConsoleSession, path: str) -> None:
     least, most = bounds_of(KNOWN[RULE])
     malware = next(rule for rule in POLICY.rules if rule.verdict == "malware" and rule.weight > 1)
     forced = next(rule for rule in POLICY.rules if rule.forces_quarantine)
@@ -100,9 +100,7 @@ def test_there_is_an_end_to_them(root: ConsoleSession, path: str, deployment: De
     assert weigh(root, path, free[0].id, "1").status_code == 303
 
 
-def test_who_may_not_change_tenants_reads_the_weights_and_no_more(
-    deployment: Deployment, root: ConsoleSession, path: str
-) -> None:
+def test_users_without_the_right_see_weights_read_only(deployment: Deployment, root: ConsoleSession, path: str) -> None:
     assert weigh(root, path, RULE, "0").status_code == 303
     for role in ("tenant-administrator", "analyst", "auditor"):
         user = sign_in(deployment, role, ["club"])

@@ -43,7 +43,7 @@ def test_spam_is_convicted_all_the_same_and_tagged_as_incomplete(lame):
 
 @pytest.mark.contract("2 conviction incomplete")
 @pytest.mark.contract("2 undecided")
-def test_malware_is_convicted_while_rspamd_is_away_and_the_rest_is_undecided(client, stoppable_engines, plain):
+def test_malware_is_convicted_while_rspamd_is_down(client, stoppable_engines, plain):
     stoppable_engines.rspamd.kill()
 
     found = client.submit(malware_message())
@@ -54,7 +54,7 @@ def test_malware_is_convicted_while_rspamd_is_away_and_the_rest_is_undecided(cli
 
 @pytest.mark.contract("6 engine down")
 @pytest.mark.contract("5 engine_unavailable")
-def test_under_tempfail_the_caller_is_told_to_come_again_and_a_conviction_is_still_answered(lame, engines):
+def test_under_tempfail_callers_get_503_and_convictions_are_answered(lame, engines):
     guard = lame.product.guards[0]
     guard.configure({"onEngineFailure": "tempfail"})
     guard.restart()

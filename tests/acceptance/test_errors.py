@@ -230,13 +230,13 @@ def test_a_tenant_uid_that_is_no_uuid_is_refused(client, uid):
 
 
 @pytest.mark.contract("5 method_not_allowed")
-def test_a_wrong_method_is_told_the_right_ones(client):
+def test_a_wrong_method_gets_the_allowed_ones(client):
     assert client.call("GET", SUBMIT).headers["Allow"] == "POST"
     assert client.call("POST", "/openapi.json").headers["Allow"] == "GET, HEAD"
 
 
 @pytest.mark.contract("5 unauthenticated")
-def test_a_caller_without_a_token_is_told_the_scheme(client):
+def test_a_caller_without_a_token_gets_the_scheme(client):
     assert client.using(None).call("POST", STATUS).headers["WWW-Authenticate"].startswith("Bearer")
 
 

@@ -36,7 +36,7 @@ def test_every_reason_has_its_weight_its_sentence_and_its_place(malware):
     assert explanation["summary"].startswith("Malware: ")
 
 
-def test_every_engine_tells_its_status_and_its_milliseconds(malware):
+def test_every_engine_shows_its_status_and_duration(malware):
     _, explanation = malware
 
     engines = {report["analyzer"]: report for report in explanation["engines"]}

@@ -76,7 +76,7 @@ def test_an_analysis_longer_than_the_timeout_is_answered_504(restartable, plain,
 
 @pytest.mark.spec("1 serviceProviders")
 @pytest.mark.contract("5 core_error")
-def test_a_guard_that_answers_nonsense_is_told_apart_from_one_that_is_away(restartable, plain, nonsense):
+def test_a_malformed_guard_answer_differs_from_a_guard_that_is_down(restartable, plain, nonsense):
     guards = [guard.url for guard in restartable.product.guards]
     restartable.product.abby.configure({"serviceProviders": {"core": {"hosts": [nonsense]}}})
     restartable.product.abby.restart()

@@ -8,7 +8,7 @@ NOBODY_KNOWS = ("guard", "127.0.0.1", "version", "postgres")
 @pytest.mark.contract("3 healthz")
 @pytest.mark.contract("3 readyz")
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_is_told_without_credentials_and_tells_nothing_more(client, path):
+def test_health_needs_no_credentials_and_reveals_nothing_else(client, path):
     answer = client.using(None).call("GET", path)
 
     assert answer.status == 200

@@ -59,7 +59,7 @@ def http_sources(
 
 @pytest.mark.contract("6 drop-in sources")
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_same_message_is_judged_the_same_by_every_way_in(http_sources: HttpSources, engines, name):
+def test_every_source_gives_the_same_verdict(http_sources: HttpSources, engines, name):
     message = engines.dns.sign(SAMPLES[name](), "pass.example")
 
     by_api = http_sources.deployment.client().submit(message, envelope()).result
@@ -91,7 +91,7 @@ def test_the_answer_has_the_fields_of_the_real_rspamd_with_their_types(http_sour
 
 
 @pytest.mark.parametrize(("name", "action"), [("plain", "no action"), ("spam", "reject"), ("malware", "reject")])
-def test_rspamds_own_client_understands_the_answer(http_sources: HttpSources, engines, tmp_path, name, action):
+def test_rspamc_accepts_the_answer(http_sources: HttpSources, engines, tmp_path, name, action):
     file = tmp_path / "message.eml"
     file.write_bytes(engines.dns.sign(SAMPLES[name](), "pass.example"))
     given = ("-F", "alice@pass.example", "-r", "bob@company.example", "-i", "192.0.2.10", "--helo", "mail.pass.example")
@@ -126,7 +126,7 @@ def test_fields_are_signed_and_forged_ones_taken_out(http_sources: HttpSources, 
     assert seal.read(message) is not None
 
 
-def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer_wins(http_sources: HttpSources, plain):
+def test_several_tenants_are_judged_apart_and_the_strictest_wins(http_sources: HttpSources, plain):
     assert (
         http_sources.deployment.lists(tenant="club").add("sender-block", {"entry": "alice@pass.example"}).status == 200
     )
@@ -148,7 +148,7 @@ def test_recipients_of_several_tenants_are_judged_apart_and_the_strictest_answer
         http_sources.deployment.lists(tenant="club").delete("sender-block", "alice@pass.example")
 
 
-def test_a_blocked_address_bounces_since_the_sender_waits(http_sources: HttpSources, plain):
+def test_a_blocked_address_bounces_in_the_session(http_sources: HttpSources, plain):
     lists = http_sources.deployment.lists()
     assert lists.add("ip-block", {"entry": "192.0.2.66"}).status == 200
     try:
@@ -162,7 +162,7 @@ def test_a_blocked_address_bounces_since_the_sender_waits(http_sources: HttpSour
 
 
 @pytest.mark.contract("3 admission drop-in sources")
-def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(
+def test_when_full_each_protocol_returns_its_temporary_failure(
     http_sources: HttpSources, plain, pausable_clamd: PausableClamd
 ):
     pausable_clamd.pause()
@@ -197,9 +197,7 @@ def test_when_full_the_sender_is_told_to_come_again_in_the_protocols_own_words(
         ([], b"", 400),
     ],
 )
-def test_hostile_checks_are_refused_and_never_read_as_a_good_message(
-    http_sources: HttpSources, headers, message, status
-):
+def test_hostile_checks_are_rejected_and_never_clean(http_sources: HttpSources, headers, message, status):
     reply = http_sources.check(message, headers=headers)
     assert reply.status == status
     assert reply.json["action"] == "soft reject"
@@ -217,7 +215,7 @@ def test_one_thousand_recipients_are_taken(http_sources: HttpSources, plain):
     assert http_sources.hook_with(plain, *recipients)["action"] == "accept"
 
 
-def test_only_what_is_there_is_answered_and_only_with_the_secret(http_sources: HttpSources, plain):
+def test_unknown_paths_and_wrong_secrets_are_rejected(http_sources: HttpSources, plain):
     assert ask(http_sources.rspamd_port, "GET", "/ping", b"", []).body == b"pong\r\n"
     assert http_sources.check(plain, path="/symbols").status == 404
     assert http_sources.check(plain, path="/learnspam").status == 404
@@ -264,7 +262,7 @@ def test_the_limit_of_a_body_is_50_mib_and_a_slow_one_is_cut_off(http_sources: H
     assert ask(http_sources.stalwart_port, "POST", "/", b"{", bearer, length=100).status == 408
 
 
-def test_a_large_message_passes_both_doors(http_sources: HttpSources, plain):
+def test_a_large_message_passes_both_sources(http_sources: HttpSources, plain):
     message = plain + b"The minutes again.\r\n" * 150_000
     assert http_sources.check(message).json["action"] == "no action"
     hooked = http_sources.hook_with(message)
@@ -272,9 +270,7 @@ def test_a_large_message_passes_both_doors(http_sources: HttpSources, plain):
     assert http_sources.explain(ggrid_of_hook(hooked))["message"]["size"] == len(message)
 
 
-def test_a_guard_that_stops_answers_the_messages_in_hand(
-    http_sources: HttpSources, plain, pausable_clamd: PausableClamd
-):
+def test_a_stopping_guard_answers_open_requests(http_sources: HttpSources, plain, pausable_clamd: PausableClamd):
     guard = http_sources.deployment.product.guards[0]
     pausable_clamd.pause()
     with ThreadPoolExecutor(3) as threads:

@@ -84,7 +84,7 @@ def test_a_key_is_no_token(deployment):
 
 @pytest.mark.contract("4 key scopes")
 @pytest.mark.contract("5 forbidden")
-def test_a_key_may_do_what_its_scopes_say_and_no_more(deployment):
+def test_a_key_has_exactly_its_scopes(deployment):
     allowed = {
         name: {op for op, body in OPERATIONS.items() if deployment.lists(name).call(op, body).status == 200}
         for name in ("all", "reader", "writer")
@@ -210,7 +210,7 @@ def test_a_key_is_shown_once_and_stored_hashed_and_its_last_use_is_known(deploym
 
 
 @pytest.mark.contract("4 audit")
-def test_who_changed_a_list_stands_in_the_audit(deployment, engines):
+def test_list_changes_are_audited_with_their_actor(deployment, engines):
     answer = deployment.lists("acme", "acme").call(
         "addEntries",
         {"listName": "trusted-relays", "entries": [{"entry": "192.0.2.77"}], "tenantUid": deployment.tenants["acme"]},

@@ -203,7 +203,7 @@ def test_nothing_but_the_exact_file_delivers_malware(scan):
 
 
 @pytest.mark.contract("2 several recipients")
-def test_one_recipient_who_is_not_exempt_decides_for_all(scan):
+def test_one_recipient_without_exemption_decides_for_all(scan):
     both = ["abuse@club.example", "bob@club.example"]
     assert outcome(scan(LINK, envelopeRecipients=both)) == ("phishing", "quarantine")
 

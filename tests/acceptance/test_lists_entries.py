@@ -27,7 +27,7 @@ def lists(deployment, engines):
 @pytest.mark.contract("4 ndjson")
 @pytest.mark.contract("4 record")
 @pytest.mark.contract("4 entry count")
-def test_what_is_added_is_streamed_as_one_record_a_line_in_order(lists):
+def test_added_entries_are_streamed_one_per_line_in_order(lists):
     before = datetime.now(UTC).isoformat()
     assert (
         modified(lists.add("sender-block", "z.example", {"entry": "a.example", "comment": 'caf\u00e9 "x" \\ \n'})) == 2
@@ -107,7 +107,7 @@ def test_duplicates_in_one_call_are_folded_after_normalisation_and_the_last_wins
 
 @pytest.mark.spec("4 deleteEntries")
 @pytest.mark.contract("4 ignored")
-def test_deleting_counts_what_existed_and_ignores_the_rest(lists):
+def test_deleting_counts_existing_entries_and_ignores_others(lists):
     lists.add("sender-block", "a.example", "b.example", "c.example")
 
     answer = lists.delete("sender-block", "A.EXAMPLE.", "a.example", "nobody.example", "no entry", "", "*", "b.example")

@@ -92,9 +92,7 @@ def test_a_tenant_in_the_query_does_not_mean_the_global_scope(deployment, operat
         ("getLists", {"listName": "sender-block"}, ""),
     ],
 )
-def test_a_field_that_is_missing_unknown_or_of_a_wrong_type_is_told_with_its_place(
-    deployment, operation, body, pointer
-):
+def test_missing_unknown_and_wrong_fields_are_reported_with_their_place(deployment, operation, body, pointer):
     answer = deployment.lists().call(operation, body)
 
     assert (answer.status, answer.error) == (400, "schema_violation")
@@ -106,7 +104,7 @@ def test_a_field_that_is_missing_unknown_or_of_a_wrong_type_is_told_with_its_pla
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b'{"tenantUid":NaN}', b"\xff\xfe", b'{"tenantUid":null,"tenantUid":null}']
 )
-def test_what_is_no_json_object_is_refused(deployment, operation, body):
+def test_a_body_that_is_no_json_object_is_rejected(deployment, operation, body):
     answer = deployment.lists().call(operation, body)
 
     assert (answer.status, answer.error) == (400, "invalid_json")
@@ -139,7 +137,7 @@ def test_500_entries_pass_and_501_do_not(deployment):
 @pytest.mark.contract("5 unsupported_media_type")
 @pytest.mark.parametrize("operation", EVERY)
 @pytest.mark.parametrize("kind", ["text/plain", "application/json; charset=latin-1", "multipart/form-data", ""])
-def test_the_body_must_say_that_it_is_json(deployment, operation, kind):
+def test_the_body_needs_the_json_content_type(deployment, operation, kind):
     answer = deployment.lists().call(operation, b"{}", {"Content-Type": kind})
 
     assert (answer.status, answer.error) == (415, "unsupported_media_type")
@@ -163,7 +161,7 @@ def test_four_mib_pass_and_one_byte_more_does_not(deployment):
 
 
 @pytest.mark.contract("5 order")
-def test_what_is_wrong_first_is_said_first(deployment):
+def test_the_first_error_is_reported_first(deployment):
     lists, tenant = deployment.lists("acme"), deployment.tenants["club"]
     head = [f"POST {PREFIX}/addEntries HTTP/1.1", "Host: abby", "Content-Type: text/plain"]
     authorized = [*head, f"Authorization: apikey {lists.key}"]
@@ -185,7 +183,7 @@ def test_what_is_wrong_first_is_said_first(deployment):
 
 @pytest.mark.contract("5 body")
 @pytest.mark.contract("4 rate limit")
-def test_every_answer_to_a_key_tells_what_is_left_to_it(deployment):
+def test_every_answer_has_the_rate_limit_headers(deployment):
     lists = deployment.lists()
     for answer in (
         lists.available(), lists.stream("sender-block"), lists.stream("no-such-list"), lists.call("getLists", b"x"),
@@ -199,7 +197,7 @@ def test_every_answer_to_a_key_tells_what_is_left_to_it(deployment):
 @pytest.mark.slow
 @pytest.mark.contract("4 rate limit")
 @pytest.mark.contract("5 rate_limited")
-def test_a_key_that_calls_too_often_is_told_when_to_come_back(engines, deployment_template, tmp_path):
+def test_a_key_beyond_its_rate_gets_retry_after(engines, deployment_template, tmp_path):
     with run_deployment(engines, deployment_template, tmp_path, abby={"listsRateLimit": 3}, start=False) as deployment:
         deployment.product.abby.start()
         lists = deployment.lists()
@@ -216,7 +214,7 @@ def test_a_key_that_calls_too_often_is_told_when_to_come_back(engines, deploymen
 @pytest.mark.slow
 @pytest.mark.contract("5 storage_unavailable")
 @pytest.mark.contract("6 list writes")
-def test_while_the_database_is_away_every_call_says_so_and_nothing_is_lost(deployment, stoppable_engines):
+def test_while_the_database_is_down_every_call_gets_503(deployment, stoppable_engines):
     lists = deployment.lists("all", "bank")
     assert modified(lists.add("url-block", "evil.example")) == 1
 

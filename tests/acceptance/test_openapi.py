@@ -59,7 +59,7 @@ def test_the_records_are_those_of_the_specification(description):
 @pytest.mark.spec("4 addEntries")
 @pytest.mark.spec("4 deleteEntries")
 @pytest.mark.contract("4 required")
-def test_the_list_operations_say_what_they_take(description):
+def test_the_list_operations_describe_their_input(description):
     schemas, paths = description["components"]["schemas"], description["paths"]
     both = ["listName", "entries"]
     for name, required in (("AddEntries", both), ("DeleteEntries", both), ("ListEntries", ["listName"])):

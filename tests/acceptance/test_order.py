@@ -31,7 +31,7 @@ def test_the_credential_comes_before_the_media_type_and_the_shape(client):
     assert answer.error == "unauthenticated"
 
 
-def test_a_missing_permission_is_told_before_a_byte_of_the_body_is_sent(deployment):
+def test_a_missing_permission_is_reported_before_the_body(deployment):
     client = deployment.client("reader")
     head = [f"POST {SUBMIT} HTTP/1.1", "Host: abby", "Content-Length: 1000000", f"Content-Type: {FORM}"]
 

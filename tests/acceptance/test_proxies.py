@@ -122,7 +122,7 @@ def test_lines_are_read_together_and_only_from_a_proxy(proxied: Deployment) -> N
 
 
 @pytest.mark.contract("4 key networks")
-def test_without_trusted_proxies_the_field_says_nothing(deployment: Deployment) -> None:
+def test_without_trusted_proxies_the_field_is_ignored(deployment: Deployment) -> None:
     key, ours = make_key(deployment, "192.0.2.0/24"), make_key(deployment, "127.0.0.1/32")
 
     assert get_lists(deployment, key, (FIELD, OFFICE)) == 401
@@ -138,7 +138,7 @@ def test_the_audit_names_the_address_behind_the_proxy(proxied: Deployment, proxy
     assert engines.postgresql.execute(query, proxied.database) == OFFICE
 
 
-def test_guesses_of_one_caller_slow_nobody_else_down(proxied: Deployment, proxy: Proxy, engines: Engines) -> None:
+def test_failed_logins_of_one_caller_slow_no_other(proxied: Deployment, proxy: Proxy, engines: Engines) -> None:
     ada = invite(proxied, "ada", "analyst")
     ada.client, ada.cookie = proxy.speaking_for(OFFICE), None
 
@@ -159,7 +159,7 @@ def test_guesses_of_one_caller_slow_nobody_else_down(proxied: Deployment, proxy:
     assert engines.postgresql.execute(query, proxied.database) == "1"
 
 
-def test_whoever_opens_too_many_links_of_digests_keeps_nobody_else_from_theirs(proxied: Deployment) -> None:
+def test_one_caller_with_many_digest_links_blocks_no_other(proxied: Deployment) -> None:
     client = proxied.client()
     with client.connection() as connection:
 

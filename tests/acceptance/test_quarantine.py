@@ -114,7 +114,7 @@ def test_malware_is_not_released(releaser, keep):
 
 
 @pytest.mark.contract("3 quarantine walls")
-def test_what_is_of_another_tenant_is_like_nothing(releaser, keep, deployment):
+def test_messages_of_another_tenant_are_not_found(releaser, keep, deployment):
     uid = keep("club", subject=(mark := uuid4().hex))
     assert listed(releaser, text=mark) == []
     assert listed(releaser, tenantUid=deployment.tenants["club"]) == []
@@ -173,7 +173,7 @@ def test_a_query_that_cannot_be_read_is_refused(releaser, query):
 
 @pytest.mark.contract("5 not_releasable")
 @pytest.mark.parametrize("sender", ["{% if hit() %}", ""])
-def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(releaser, keep, sender):
+def test_an_invalid_sender_entry_is_reported_and_nothing_is_changed(releaser, keep, sender):
     uid = keep(sender=sender)
 
     for answer in (
@@ -186,7 +186,7 @@ def test_a_sender_who_cannot_be_an_entry_is_told_and_nothing_is_done_by_halves(r
 
 
 @pytest.mark.contract("5 not_releasable")
-def test_nobody_is_listed_where_nothing_is_left_to_release_or_to_delete(releaser, keep, deployment):
+def test_without_held_recipients_no_list_entry_is_added(releaser, keep, deployment):
     sender = f"{uuid4().hex}@letters.example"
     uid = keep(sender=sender)
     assert release(releaser, uid, recipients=["eve@acme.example"], allow="address").error == "not_releasable"

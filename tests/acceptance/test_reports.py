@@ -120,14 +120,14 @@ def test_other_bytes_than_those_of_the_message_are_refused(club, scanned):
 @pytest.mark.contract("3 report kinds")
 @pytest.mark.contract("5 schema_violation")
 @pytest.mark.parametrize("query", ["kind=released", "kind=", "", "kind=spam&kind=fine", "kind=spam&knid=fine"])
-def test_a_query_that_does_not_say_what_it_should_is_refused(club, scanned, query):
+def test_an_invalid_query_is_rejected(club, scanned, query):
     answer = club.client.call("POST", f"/v1/messages/{scanned[1]}/report?{query}")
 
     assert (answer.status, answer.error) == (400, "schema_violation")
 
 
 @pytest.mark.contract("3 report replaced")
-def test_who_says_something_else_of_the_same_message_replaces_the_report(club):
+def test_a_second_report_of_a_message_replaces_the_first(club):
     first = club.report(letter(3), "spam").json["uid"]
     second = club.report(letter(3), "fine").json["uid"]
 
@@ -149,7 +149,7 @@ def test_a_report_is_taken_back_once(club):
 
 
 @pytest.mark.contract("3 report taken back")
-def test_what_was_learned_is_learned_anew_without_what_was_taken_back(club):
+def test_relearning_leaves_out_withdrawn_reports(club):
     uids = [club.report(letter(number)).json["uid"] for number in (5, 6)]
     assert wait_until(lambda: club.learning()["threats"] == 2, pause=0.25)
 
@@ -160,7 +160,7 @@ def test_what_was_learned_is_learned_anew_without_what_was_taken_back(club):
 
 
 @pytest.mark.contract("3 learning reset")
-def test_a_reset_forgets_everything_and_says_how_much(club):
+def test_a_reset_deletes_all_reports_and_counts_them(club):
     for number in (7, 8, 9):
         assert club.report(letter(number)).status == 202
 
@@ -200,7 +200,7 @@ def test_a_body_over_50_mib_is_refused_before_it_is_read(club):
 
 
 @pytest.mark.contract("5 unsupported_media_type")
-def test_a_body_must_say_that_it_is_a_message(club, scanned):
+def test_a_body_needs_the_message_content_type(club, scanned):
     path = f"/v1/messages/{scanned[1]}/report?kind=spam"
     for kind in ("text/plain", "application/json"):
         answer = club.client.call("POST", path, headers={"Content-Type": kind}, data=scanned[0])
@@ -257,7 +257,7 @@ def test_a_tenant_reaches_nothing_that_another_reported(club, acme, scanned):
 
 @pytest.mark.contract("5 tenant_not_found")
 @pytest.mark.contract("5 invalid_tenant_uid")
-def test_a_tenant_that_does_not_exist_is_told_to_a_token_that_may_see_all(deployment):
+def test_a_missing_tenant_is_reported_to_an_unrestricted_token(deployment):
     nowhere = Reporter(deployment.client("everything"), NOBODY)
 
     assert (nowhere.report(letter(20)).status, nowhere.reset().error) == (404, "tenant_not_found")
@@ -265,7 +265,7 @@ def test_a_tenant_that_does_not_exist_is_told_to_a_token_that_may_see_all(deploy
 
 
 @pytest.mark.contract("4 audit")
-def test_who_reported_and_took_back_stands_in_the_audit(deployment, engines, club):
+def test_reports_and_withdrawals_are_audited(deployment, engines, club):
     uid = club.report(letter(21)).json["uid"]
     club.take_back(uid)
 

@@ -84,7 +84,7 @@ def test_a_clean_message_arrives_with_the_fields(milter: MilterDeployment, plain
 
 
 @pytest.mark.parametrize("make", [spam_message, malware_message])
-def test_what_is_to_be_held_is_refused_while_the_sender_waits(milter: MilterDeployment, engines, make):
+def test_messages_to_hold_are_rejected_in_the_session(milter: MilterDeployment, engines, make):
     message = engines.dns.sign(make(), "pass.example")
     reply = send(milter.postfix.port, message)
     assert reply.startswith("554 5.7.1 "), reply
@@ -103,7 +103,7 @@ def test_the_envelope_comes_through_the_proxy(milter: MilterDeployment, plain):
     assert (known["source"], known["envelope"]) == ("rspamdApi", border)
 
 
-def test_what_exim_speaks_is_translated_by_the_proxy(milter: MilterDeployment, engines, plain):
+def test_the_proxy_translates_the_protocol_of_exim(milter: MilterDeployment, engines, plain):
     clean = ask_as_exim(milter.exim_port, plain, "bob@company.example", "ann@company.example")
     assert clean.startswith("RSPAMD/1.3 0 EX_OK"), clean
     assert "Metric: default; False; " in clean
@@ -113,7 +113,7 @@ def test_what_exim_speaks_is_translated_by_the_proxy(milter: MilterDeployment, e
     assert "Action: reject" in spam
 
 
-def test_when_full_the_sender_hears_4xx(milter: MilterDeployment, plain, pausable_clamd: PausableClamd):
+def test_when_full_the_sender_gets_4xx(milter: MilterDeployment, plain, pausable_clamd: PausableClamd):
     pausable_clamd.pause()
     with submitting(milter.deployment, plain, 2, pausable_clamd) as calls:
         assert wait_until(lambda: in_processing(milter.deployment, 0) == 2)

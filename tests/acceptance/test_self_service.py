@@ -92,7 +92,7 @@ def test_every_link_that_does_not_hold_is_answered_alike(deployment: Deployment)
     assert {*state_of(deployment, good).values(), *state_of(deployment, foreign).values()} == {"held"}
 
 
-def test_the_page_shows_a_hostile_message_and_tells_nobody_of_its_address(deployment: Deployment):
+def test_the_page_shows_a_hostile_message_without_leaking_its_address(deployment: Deployment):
     uid = keep(deployment, subject=HOSTILE, sender=f"{HOSTILE}@evil.example", name=HOSTILE)
     path = path_to(deployment, uid)
     answer = call(deployment, "GET", path)

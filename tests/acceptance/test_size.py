@@ -75,9 +75,7 @@ def test_the_largest_body_passes_and_leaves_nothing_in_the_spool(client, deploym
 
 @pytest.mark.contract("3 spool")
 @pytest.mark.parametrize(("size", "spooled"), [(900_000, 0), (3_000_000, 1)])
-def test_a_body_over_a_mebibyte_goes_to_a_file_that_nobody_can_open_and_that_goes_with_its_caller(
-    client, deployment, size, spooled
-):
+def test_a_large_body_is_spooled_to_an_unlinked_file_until_the_caller_leaves(client, deployment, size, spooled):
     abby = deployment.product.abby
     with client.connection() as connection:
         connection.putrequest("POST", SUBMIT)

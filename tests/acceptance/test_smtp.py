@@ -98,7 +98,7 @@ def test_lines_that_end_otherwise_are_made_good_or_refused(mta: PostfixDeploymen
 
 
 @pytest.mark.parametrize(("make", "verdict"), [(malware_message, "malware"), (spam_message, "spam")])
-def test_what_is_to_be_held_does_not_arrive_and_is_not_lost(mta: PostfixDeployment, engines, make, verdict):
+def test_held_messages_are_not_delivered_and_not_lost(mta: PostfixDeployment, engines, make, verdict):
     message = engines.dns.sign(make(), "pass.example")
 
     held = send(mta.before.port, message)
@@ -180,7 +180,7 @@ def test_where_one_tenant_holds_a_message_back_the_others_get_it(mta: PostfixDep
 
 @pytest.mark.spec("7 451")
 @pytest.mark.contract("3 admission smtp")
-def test_when_full_the_sender_is_told_451_and_postfix_delivers_later(
+def test_when_full_the_sender_gets_451_and_postfix_delivers_later(
     mta: PostfixDeployment, plain, pausable_clamd: PausableClamd
 ):
     pausable_clamd.pause()
@@ -225,7 +225,7 @@ def test_between_threshold_and_maximum_mail_waits_as_calls_do_and_is_counted_wit
         guard.restart()
 
 
-def test_while_the_next_hop_is_away_the_sender_keeps_the_message(mta: PostfixDeployment, plain):
+def test_while_the_next_hop_is_down_the_sender_keeps_the_message(mta: PostfixDeployment, plain):
     mta.before.stop()
     try:
         reply = send(mta.before.guard_port, plain, forward=True)
@@ -276,9 +276,7 @@ def test_a_guard_that_stops_answers_the_message_in_hand(mta: PostfixDeployment, 
     guard.start()
 
 
-def test_while_a_required_engine_is_away_nothing_is_delivered_and_later_all(
-    mta: PostfixDeployment, plain, pausable_clamd: PausableClamd
-):
+def test_while_a_required_engine_is_down_delivery_waits(mta: PostfixDeployment, plain, pausable_clamd: PausableClamd):
     guard = mta.deployment.product.guards[1]
     try:
         for on_failure in ("tempfail", "undecided"):

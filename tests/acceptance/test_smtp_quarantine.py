@@ -92,7 +92,7 @@ def taught(mta: PostfixDeployment, mark: str) -> list[str]:
     return [each["kind"] for each in reports if mark in each["subject"]]
 
 
-def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_why(mta: PostfixDeployment, engines):
+def test_a_release_without_next_hop_keeps_the_message_with_the_reason(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
     assert send(mta.before.port, message).startswith("250")
     uid = held(mta, mark)["uid"]
@@ -107,7 +107,7 @@ def test_a_release_while_the_next_hop_is_away_leaves_the_message_held_and_says_w
     assert mta.sink.take()[0].below(message)
 
 
-def test_what_is_held_outlasts_kill_9_of_guard(mta: PostfixDeployment, engines):
+def test_held_messages_survive_kill_9_of_guard(mta: PostfixDeployment, engines):
     mark, message = spam(engines)
     assert send(mta.before.port, message).startswith("250")
     guard = mta.deployment.product.guards[0]
@@ -142,7 +142,7 @@ def test_a_vault_that_is_full_or_gone_makes_the_sender_keep_the_message(mta: Pos
 
 
 @pytest.mark.parametrize("way", ["before", "after"])
-def test_a_release_that_meets_a_guard_again_goes_through_by_its_pass(mta: PostfixDeployment, engines, way):
+def test_a_release_through_guard_passes_by_its_token(mta: PostfixDeployment, engines, way):
     postfix = getattr(mta, way)
     guard = mta.deployment.product.guards[("before", "after").index(way)]
     guard.configure({"quarantine": {"releaseTo": f"127.0.0.1:{postfix.port}"}})

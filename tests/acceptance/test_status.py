@@ -54,7 +54,7 @@ def test_it_is_yellow_at_four_fifths_and_red_when_full_and_better_only_after_ten
 
 
 @pytest.mark.contract("3 green")
-def test_an_engine_whose_every_turn_is_taken_is_busy_and_not_down(fresh, plain, pausable_clamd):
+def test_a_busy_engine_is_not_down(fresh, plain, pausable_clamd):
     pausable_clamd.pause()
     with submitting(fresh, plain, 7, pausable_clamd):
         assert wait_until(lambda: pausable_clamd.waiting == 6), "three turns at each guard, and one message behind them"
@@ -94,7 +94,7 @@ def test_it_is_red_while_a_required_engine_is_down_everywhere(fresh, stoppable_e
 @pytest.mark.contract("3 yellow database")
 @pytest.mark.contract("6 database down")
 @pytest.mark.contract("5 storage_unavailable")
-def test_it_is_yellow_while_the_database_is_away_and_scans_go_on(fresh, stoppable_engines, plain):
+def test_it_is_yellow_while_the_database_is_down_and_scans_continue(fresh, stoppable_engines, plain):
     client = fresh.client()
     stoppable_engines.postgresql.kill()
 

@@ -18,7 +18,7 @@ RELOADED = b'"event":"certificate reloaded"'
 
 @pytest.mark.contract("6 stop")
 @pytest.mark.contract("5 shutting_down")
-def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(restartable, plain, pausable_clamd):
+def test_a_stopping_abby_finishes_requests_and_accepts_no_new_ones(restartable, plain, pausable_clamd):
     client, abby = restartable.client(), restartable.product.abby
     said = abby.log.read_bytes().count(STOPPING)
     pausable_clamd.pause()
@@ -40,7 +40,7 @@ def test_abby_finishes_what_it_has_takes_nothing_new_and_ends_well(restartable, 
 
 
 @pytest.mark.contract("6 stop")
-def test_guard_finishes_what_it_has_and_ends_well(restartable, plain, pausable_clamd):
+def test_a_stopping_guard_finishes_requests_and_exits_0(restartable, plain, pausable_clamd):
     guard, other = restartable.product.guards
     other.stop()
     said = guard.log.read_bytes().count(STOPPING)

@@ -190,7 +190,7 @@ def test_without_tls_nothing_is_answered(client):
 
 @pytest.mark.spec("9 version")
 @pytest.mark.contract("7 version header")
-def test_every_answer_under_v1_tells_the_version_of_the_api(client, plain):
+def test_every_answer_under_v1_has_the_api_version(client, plain):
     for answer in (client.submit(plain), client.call("POST", "/v1/admin/status"), client.using(None).submit(plain)):
         assert answer.headers["X-API-Version"] == "1.1.0"
 
@@ -206,11 +206,11 @@ def test_a_request_id_is_always_answered_and_a_usable_one_of_the_caller_is_kept(
 @pytest.mark.spec("4 submitEmail parameters")
 @pytest.mark.contract("3 explicit json")
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
-def test_the_parameters_say_json_in_any_spelling_of_it(client, plain, kind):
+def test_the_parameters_part_accepts_any_spelling_of_json(client, plain, kind):
     assert client.send(parameters(content_type=kind), email(plain)).status == 200
 
 
-def test_the_email_part_may_say_any_type_and_have_no_file_name(client, plain):
+def test_the_email_part_may_have_any_type_and_no_file_name(client, plain):
     for part in (Part("email", plain), Part("email", plain, "application/octet-stream"), Part("email", plain, "x/y")):
         assert client.send(parameters(), part).outcome == ("clean", "deliver")
 

@@ -34,7 +34,7 @@ def test_a_rule_weighs_otherwise_for_one_tenant_alone(deployment: Deployment) ->
         weigh(deployment, "--reset")
 
 
-def test_who_only_watches_gets_the_message_and_is_told(deployment: Deployment) -> None:
+def test_watch_only_delivers_with_a_tag(deployment: Deployment) -> None:
     root = sign_in(deployment, "deployment-administrator")
     fields = {"name": "watcher", "domains": "watcher.example", "profile": "monitor", "retention_days": ""}
     assert root.post("/console/tenants/new", fields).status_code == 303

@@ -14,7 +14,7 @@ def recipients(*addresses: str) -> dict[str, object]:
 
 
 @pytest.mark.spec("2 tenantUid")
-def test_a_named_tenant_is_taken_whatever_the_recipients(client, deployment):
+def test_a_named_tenant_overrides_the_recipient_domains(client, deployment):
     result = client.submit(MESSAGE, recipients("bob@company.example"), tenant=deployment.tenants["club"]).result
 
     assert client.explained(result["ggrid"])["tenantUid"] == deployment.tenants["club"]
@@ -47,7 +47,7 @@ def test_without_a_tenant_the_owner_of_all_recipient_domains_is_taken(client, de
         pytest.param(["postmaster"], id="no domain"),
     ],
 )
-def test_recipients_of_no_tenant_are_the_default_tenants_and_the_tag_says_so(client, deployment, addresses):
+def test_unknown_recipients_belong_to_the_default_tenant_with_a_tag(client, deployment, addresses):
     result = client.submit(MESSAGE, recipients(*addresses)).result
 
     assert client.explained(result["ggrid"])["tenantUid"] == deployment.tenants["default"]
@@ -55,14 +55,14 @@ def test_recipients_of_no_tenant_are_the_default_tenants_and_the_tag_says_so(cli
 
 
 @pytest.mark.contract("5 tenant_not_found")
-def test_an_unknown_tenant_is_told_to_a_token_that_may_see_all(client):
+def test_an_unknown_tenant_is_reported_to_an_unrestricted_token(client):
     answer = client.submit(MESSAGE, tenant=NOBODY)
 
     assert (answer.status, answer.error) == (404, "tenant_not_found")
 
 
 @pytest.mark.contract("5 tenant_forbidden")
-def test_a_restricted_token_cannot_tell_a_foreign_tenant_from_one_that_does_not_exist(deployment):
+def test_a_restricted_token_cannot_detect_foreign_tenants(deployment):
     client = deployment.client("acme")
 
     foreign = client.submit(MESSAGE, tenant=deployment.tenants["club"])

@@ -39,7 +39,7 @@ def allowed(client: Client) -> set[str]:
         ("everything", {"submit", "read", "status", "metrics"}),
     ],
 )
-def test_a_token_may_do_exactly_what_its_permissions_say(deployment, token, expected):
+def test_a_token_has_exactly_its_permissions(deployment, token, expected):
     assert allowed(deployment.client(token)) == expected
 
 

@@ -148,7 +148,7 @@ def test_the_public_certificate_is_another_and_is_reloaded(trusting: Deployment,
 
 
 @pytest.mark.parametrize("seconds", [31_536_000, 0])
-def test_every_answer_of_abby_says_https_alone(trusting: Deployment, seconds: int):
+def test_every_answer_of_abby_has_hsts(trusting: Deployment, seconds: int):
     abby = trusting.product.abby
     if seconds == 0:
         abby.configure({"hstsMaxAge": 0})

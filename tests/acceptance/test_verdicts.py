@@ -88,7 +88,7 @@ def test_a_suspicious_message_that_is_delivered_carries_a_warning(client, engine
 
 @pytest.mark.contract("2 spoof")
 @pytest.mark.parametrize("domain", ["reject.example", "fail.example", "strict.example"])
-def test_a_sender_whose_domain_asks_to_reject_forgeries_is_spoof(client, domain):
+def test_a_dmarc_reject_failure_is_spoof(client, domain):
     sender = f"alice@{domain}"
 
     answer = client.submit(plain_message(sender), envelope(envelopeFrom=sender, remoteAddress="192.0.2.99"))

@@ -71,7 +71,7 @@ def own_rules():
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_the_sample_has_what_is_expected_and_nothing_that_is_refused(path):
+def test_a_sample_has_the_expected_and_no_refused_findings(path):
     sample = read(path, Sample)
     found = {finding.name for finding in find(path.parent.name, sample, path)}
     assert set(sample.expect) - found == set()

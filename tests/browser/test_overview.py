@@ -31,7 +31,7 @@ def window(deployment: Deployment, scanned: dict[str, str], open_window: Callabl
 
 
 @pytest.mark.slow
-def test_the_dashboard_draws_what_it_counts_and_again_in_the_other_theme(window: Window) -> None:
+def test_the_dashboard_draws_its_counts_in_both_themes(window: Window) -> None:
     page = window.open("/console/?range=1h")
     page.wait_for_function(GREEN)
     page.click("[data-theme-switch]")
@@ -57,7 +57,7 @@ def test_a_search_goes_by_keyboard_and_stands_in_the_address(window: Window, sca
 
 
 @pytest.mark.slow
-def test_a_message_appears_to_whoever_follows_without_a_reload(window: Window, deployment: Deployment) -> None:
+def test_a_new_message_appears_without_a_reload(window: Window, deployment: Deployment) -> None:
     page = window.open("/console/messages?q=to:company.example")
     page.get_by_role("link", name="Follow live").click()
     page.wait_for_selector("#rows")

@@ -13,7 +13,7 @@ from tests.browser.window import Window
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
-def test_every_screen_is_whole_and_open_to_everybody(
+def test_every_screen_fits_and_is_accessible(
     deployment: Deployment,
     reported: dict[str, str],
     held: dict[str, str],

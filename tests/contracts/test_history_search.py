@@ -211,7 +211,7 @@ async def test_pages_lose_no_row_of_a_ggrid_with_several_tenants(store: HistoryS
         assert [(row.ggrid, row.tenant) for row in page.rows] == [(ggrid, tenant) for ggrid in ggrids]
 
 
-async def test_a_row_shows_what_a_list_of_messages_needs(store: HistoryStore) -> None:
+async def test_a_row_has_the_fields_of_the_message_list(store: HistoryStore) -> None:
     request = finished_request()
     await store.save(ALL, [request])
     (row,) = (await store.search(ALL, parse_query("verdict:phishing"))).rows

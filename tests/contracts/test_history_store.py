@@ -18,7 +18,7 @@ from tests.samples.finished import finished_request
 ALL = Scope.deployment()
 
 
-async def test_what_is_saved_is_found_again_with_every_field(store: HistoryStore) -> None:
+async def test_a_saved_request_is_found_with_every_field(store: HistoryStore) -> None:
     requests = [finished_request() for _ in range(5)]
     assert await store.save(ALL, requests) == 5
     for request in requests:

@@ -51,7 +51,7 @@ async def test_the_same_message_is_kept_once_a_tenant(vault: Vault, store: BlobS
     assert len(await names_on(store)) == 2
 
 
-async def test_no_tenant_opens_what_another_holds(vault: Vault, store: BlobStore, tmp_path: Path):
+async def test_a_tenant_cannot_open_blobs_of_another(vault: Vault, store: BlobStore, tmp_path: Path):
     address = await vault.put(NORTH, Spooled.of(b"secret"))
     with pytest.raises(FileNotFoundError):
         await vault.get(SOUTH, address, tmp_path)
@@ -75,7 +75,7 @@ async def test_another_key_finds_nothing_and_opens_nothing(vault: Vault, store: 
         await other.get(NORTH, address, tmp_path)
 
 
-async def test_what_is_removed_is_gone_and_may_be_removed_again(vault: Vault, tmp_path: Path):
+async def test_removing_a_blob_twice_is_harmless(vault: Vault, tmp_path: Path):
     address = await vault.put(NORTH, Spooled.of(b"x"))
     assert await vault.has(NORTH, address)
     await vault.remove(NORTH, address)
@@ -91,7 +91,7 @@ async def test_a_vault_has_one_name_wherever_it_is_used_from(vault: Vault, store
     assert [body async for body in vault.bodies()] == []
 
 
-async def test_all_bodies_are_told_and_what_is_not_ours_is_not(vault: Vault, store: BlobStore):
+async def test_all_own_blobs_are_listed_and_no_foreign_file(vault: Vault, store: BlobStore):
     kept = {(NORTH, await vault.put(NORTH, Spooled.of(bytes([number])))) for number in range(20)}
     await vault.uid()
     await store.put("somebody/put/this-here", [b"?"])

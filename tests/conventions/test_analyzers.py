@@ -28,7 +28,7 @@ def test_an_analyzer_has_its_rules(analyzer: str) -> None:
 
 
 @pytest.mark.parametrize("analyzer", ANALYZERS)
-def test_an_analyzer_has_sample_messages_and_one_that_it_refuses_to_see_things_in(analyzer: str) -> None:
+def test_an_analyzer_has_samples_with_one_without_findings(analyzer: str) -> None:
     found = expectations(analyzer)
     assert any("refuse:" in file.read_text("utf-8") for file in found)
     assert any("expect:" in file.read_text("utf-8") for file in found)

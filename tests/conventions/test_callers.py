@@ -28,9 +28,9 @@ WORDS = {
 }
 
 
-def test_only_the_front_door_asks_who_is_at_the_other_end() -> None:
+def test_only_http_app_reads_the_peer_address() -> None:
     assert [name for name, words in WORDS.items() if words & WAYS] == [HTTP_APP]
 
 
-def test_only_one_place_names_a_field_that_proxies_write() -> None:
+def test_only_http_app_names_the_forwarded_field() -> None:
     assert [name for name, words in WORDS.items() if any(map(FIELDS.fullmatch, words))] == [FINDER]

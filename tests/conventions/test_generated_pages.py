@@ -9,5 +9,5 @@ PAGES = pages()
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_made_page_is_current(path: str) -> None:
+def test_a_generated_page_is_current(path: str) -> None:
     assert (ROOT / path).read_text("utf-8") == PAGES[path], "run `make docs`"

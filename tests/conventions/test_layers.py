@@ -9,7 +9,7 @@ from importlinter import cli
 from tests.conventions.project_files import ROOT
 
 
-def test_a_room_imports_only_packages_below_it(
+def test_a_package_imports_only_lower_packages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -17,7 +17,7 @@ def test_a_room_imports_only_packages_below_it(
     assert code == cli.EXIT_STATUS_SUCCESS, capsys.readouterr().out
 
 
-def test_every_room_has_its_place() -> None:
+def test_every_package_has_a_layer() -> None:
     text = (ROOT / ".importlinter").read_text("utf-8")
     packages = {
         entry.name for entry in os.scandir(ROOT / "src" / "mailwarden") if entry.is_dir() and entry.name[0] != "_"

@@ -23,7 +23,7 @@ def made() -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-def test_every_metric_is_told_in_the_docs() -> None:
+def test_every_metric_is_documented() -> None:
     page = (ROOT / "docs" / "operating.md").read_text("utf-8")
     names = made()
     assert len(names) > 15, "the source is read"

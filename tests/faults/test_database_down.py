@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.contract("6 database down")
-async def test_scans_go_on_without_the_database_and_history_is_written_once_it_is_back(
+async def test_scans_continue_without_the_database_and_history_is_written_later(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     product = start_own_product()
@@ -51,7 +51,7 @@ async def test_scans_go_on_without_the_database_and_history_is_written_once_it_i
 
 
 @pytest.mark.contract("6 dropped is counted")
-async def test_what_a_small_buffer_cannot_keep_is_counted(
+async def test_dropped_history_rows_are_counted(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     product = start_own_product({**STEADY, "history": {"buffer": 10}})

@@ -191,7 +191,7 @@ async def failed_analyzers(proxied: ProxiedProduct, ggrid: str) -> set[str]:
     return {engine["analyzer"] for engine in engines if engine["status"] == "failed"}
 
 
-async def test_through_an_honest_go_between_everything_is_as_without_one(proxied: ProxiedProduct) -> None:
+async def test_an_unchanged_answer_gives_the_usual_verdicts(proxied: ProxiedProduct) -> None:
     for message, expected in (
         (plain_message(), ("clean", "deliver")),
         (malware_message(), ("malware", "quarantine")),

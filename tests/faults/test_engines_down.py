@@ -37,7 +37,7 @@ def check_outage(load: Load, name: str, began: float, ended: float) -> None:
 
 @pytest.mark.contract("6 engine down")
 @pytest.mark.parametrize("name", ["rspamd", "clamd"])
-async def test_without_a_killed_engine_nothing_is_delivered_and_its_return_ends_that(
+async def test_a_killed_engine_stops_delivery_until_it_is_back(
     start_own_product: Start, note: Note, restored_engines: Engines, name: str
 ) -> None:
     product = start_own_product(GUARD)
@@ -63,7 +63,7 @@ async def test_without_a_killed_engine_nothing_is_delivered_and_its_return_ends_
 
 @pytest.mark.contract("6 engine down")
 @pytest.mark.parametrize("name", ["rspamd", "clamd"])
-async def test_a_paused_engine_costs_its_deadline_and_nothing_is_delivered_meanwhile(
+async def test_a_paused_engine_costs_its_deadline_and_stops_delivery(
     start_own_product: Start, note: Note, restored_engines: Engines, name: str
 ) -> None:
     product = start_own_product(GUARD)

@@ -185,7 +185,7 @@ async def prepare(start_own_product: Start, database_url: str) -> tuple[Product,
 
 
 @pytest.mark.contract("4 all or nothing", "4 200 only after commit")
-async def test_what_was_acknowledged_outlives_every_kill_of_postgresql_and_nothing_is_written_by_halves(
+async def test_acknowledged_writes_survive_kills_of_postgresql_completely(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     product, key = await prepare(start_own_product, database_url)
@@ -211,7 +211,7 @@ async def test_what_was_acknowledged_outlives_every_kill_of_postgresql_and_nothi
         assert {name: len((await caller.stream(name)).lines) for name in LISTS} == kept
 
 
-async def test_the_test_above_sees_what_is_lost_when_commits_are_not_waited_for(
+async def test_lost_commits_are_detected_without_synchronous_commit(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     restored_engines.postgresql.execute(f'ALTER DATABASE "{name_of(database_url)}" SET synchronous_commit = off')

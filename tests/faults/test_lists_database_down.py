@@ -45,7 +45,7 @@ async def lists_loaded(product: Product) -> list[object]:
 
 
 @pytest.mark.contract("6 database down")
-async def test_lists_act_while_the_database_is_away_and_after_a_restart_of_guard(
+async def test_lists_act_while_the_database_is_down_and_after_a_guard_restart(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     product = start_own_product(STEADY)
@@ -70,7 +70,7 @@ async def test_lists_act_while_the_database_is_away_and_after_a_restart_of_guard
 
 
 @pytest.mark.contract("6 database down")
-async def test_a_guard_that_never_had_lists_does_not_call_a_message_clean(
+async def test_a_guard_without_lists_returns_no_clean_verdict(
     start_own_product: Start, restored_engines: Engines, database_url: str
 ) -> None:
     product = start_own_product(STEADY)

@@ -110,7 +110,7 @@ async def test_a_change_acts_on_scans_in_two_guards_within_two_seconds(
 
 
 @pytest.mark.contract("4 database away", "6 database down")
-async def test_without_the_database_scans_go_on_with_the_last_lists_and_status_says_so(
+async def test_without_the_database_scans_use_the_last_lists_and_status_shows_it(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str, stack: ExitStack
 ) -> None:
     product = start_own_product(STEADY, STEADY, abby=NO_RATE_LIMIT)

@@ -223,7 +223,7 @@ def test_no_answer_to_a_tenant_holds_a_byte_of_another(
 
 
 @pytest.mark.contract("4 scope")
-async def test_row_level_security_stops_what_the_service_would_let_through(database_url: str) -> None:
+async def test_row_level_security_blocks_access_without_the_service(database_url: str) -> None:
     tenants = await make_tenants(database_url, {"acme": "acme.example", "club": "club.example"})
     acme, club = ListScope(UUID(tenants["acme"])), ListScope(UUID(tenants["club"]))
     definition, actor = find_list("sender-block"), Actor("key:test")

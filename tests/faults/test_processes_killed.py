@@ -55,7 +55,7 @@ async def test_a_guard_killed_with_requests_in_it_costs_no_answer_and_doubles_no
 
 
 @pytest.mark.contract("6 stop")
-async def test_a_guard_that_is_asked_to_stop_finishes_what_it_has(
+async def test_a_stopping_guard_finishes_its_requests(
     start_own_product: Start, note: Note, restored_engines: Engines, database_url: str
 ) -> None:
     product = start_own_product(STEADY, STEADY)

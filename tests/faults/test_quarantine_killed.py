@@ -45,9 +45,7 @@ def killed(url: str, folder: Path, tenant: UUID, first: int, seconds: float) -> 
             yield int(number), UUID(uid)
 
 
-async def test_what_was_said_to_be_kept_outlasts_kill_9_and_what_was_not_leaves_nothing(
-    database_url: str, tmp_path: Path
-):
+async def test_acknowledged_messages_survive_kill_9_and_others_leave_nothing(database_url: str, tmp_path: Path):
     database, folder = Database(database_url), tmp_path / "vault"
     (tenant,) = [each.uid for each in await TenantStore(database).list(ALL)]
     vault, store = Vault(FilesystemStore(folder), quarantine_process.KEY), QuarantineStore(database)

@@ -122,7 +122,7 @@ def inject_faults(schedule: FaultSchedule, load: MailLoad, sink: CopySink, postf
 
 
 @pytest.mark.parametrize(("way", "mode"), [("before-queue", "beforeQueue"), ("after-queue", "afterQueue")])
-def test_what_was_accepted_is_at_the_sink_or_in_quarantine_whatever_dies_or_is_full(
+def test_accepted_messages_are_delivered_or_quarantined_despite_faults(
     note: Note,
     restored_engines: Engines,
     database_url: str,

@@ -127,7 +127,7 @@ def test_a_newsletter_that_declares_itself_is_delivered_without_any_proof(path):
 @pytest.mark.parametrize(
     "hard", ["html.credential-form", "rspamd.known-phishing-url", "clamav.malware", "yara.phishing"]
 )
-def test_what_convicts_by_itself_convicts_good_mail_too(good, hard):
+def test_a_conclusive_finding_convicts_good_mail(good, hard):
     _, reports = good
     judgement = judged(reports, (*PROVED, "rspamd.unsubscribe-header", hard))
     assert decided(judgement) is Decision.QUARANTINE

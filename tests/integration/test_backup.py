@@ -33,7 +33,7 @@ def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_what_the_superuser_dumps_comes_back_whole_and_the_owner_is_refused(
+async def test_a_superuser_dump_restores_completely_and_the_owner_cannot_dump(
     database_url: str, restored: str, engines: Engines, tmp_path: Path
 ):
     database = Database(database_url)

@@ -30,14 +30,14 @@ def init(folder: Path, *words: str) -> int:
         (["--abby-port", "99999"], "`99999` is no port"),
     ],
 )
-def test_what_cannot_be_listened_on_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], words, reported):
+def test_an_invalid_listen_address_is_rejected(folder: Path, capsys: pytest.CaptureFixture[str], words, reported):
     with pytest.raises(SystemExit):
         init(folder, "--no-database", *words)
     assert reported in capsys.readouterr().err
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "file").touch()
     assert init(tmp_path / "file" / "below", "--no-database") == 2
     assert capsys.readouterr().err == f"mailwarden: Cannot write {tmp_path}/file/below: Not a directory.\n"
@@ -53,7 +53,7 @@ def test_a_configuration_with_mistakes_is_not_made_and_the_command_can_be_given_
     assert "mail.example" in names(folder, "abby")
 
 
-def test_a_database_that_is_away_is_told_with_what_is_left_to_do(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_database_that_is_down_is_reported_with_the_next_steps(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert init(folder, "--database-url", NOBODY) == 2
     reported = capsys.readouterr().err
     assert "The database is down. ([Errno 111]" in reported
@@ -75,7 +75,7 @@ def test_secrets_and_certificates_that_are_there_are_kept(folder: Path, capsys: 
     assert capsys.readouterr().out.count("is there and is kept") == 3
 
 
-def test_certificates_are_signed_anew_by_the_same_authority_for_the_same_names(folder: Path):
+def test_certificates_are_renewed_by_the_same_authority(folder: Path):
     assert init(folder, "--no-database", "--name", "mail.example") == 0
     before = {program: names(folder, program) for program in ("abby", "guard")}
     assert before["abby"] == [ABBY_NAME, *before["guard"]], "guards know abby by this name, and guard has none like it"

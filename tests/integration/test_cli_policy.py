@@ -57,7 +57,7 @@ def test_other_weights_are_tried_on_history(database_url: str, capsys: pytest.Ca
     assert "1 change:" in text
 
 
-def test_a_search_and_a_number_bound_what_is_looked_at(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_and_a_limit_bound_the_messages(database_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     keep(database_url, FOUND, NOTHING, NOTHING)
     words = ["policy", "diff", "--profile", "strict", "-o", "json", "--database-url", database_url]
     for more, number in ((["--query", "subject:1"], 1), (["--last", "2"], 2), ([], 3)):
@@ -131,7 +131,7 @@ def test_samples_are_judged_without_engines_one_line_each(tmp_path: Path, capsys
     assert [result["complaints"] for result in json.loads(capsys.readouterr().out)] == [[], []]
 
 
-def test_samples_that_cannot_be_are_told_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_invalid_samples_are_reported_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "test", str(tmp_path)]) == 2
     assert "holds no messages" in capsys.readouterr().err
     for name in ("a", "b"):

@@ -42,7 +42,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(database_url: str, capsys: py
     assert capsys.readouterr().err.startswith("mailwarden: `localhost` cannot be a tenant's domain.")
 
 
-def test_a_database_that_is_away_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_database_that_is_down_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["database", "migrate", "--database-url", "postgresql://nobody@127.0.0.1:1/none"]) == 2
     assert "The database is down." in capsys.readouterr().err
 

@@ -101,7 +101,7 @@ def test_the_awaited_client_does_the_same_for_a_tenant(abby):
     ]
 
 
-def test_errors_carry_what_the_api_says(abby):
+def test_errors_carry_the_fields_of_the_api(abby):
     with abby.client() as client:
         with pytest.raises(NotFound, match="list_not_found"):
             client.add("no-such-list", ["a.example"])
@@ -119,7 +119,7 @@ def test_errors_carry_what_the_api_says(abby):
         client.lists()
 
 
-def test_an_unknown_authority_is_told_at_once(abby):
+def test_an_unknown_authority_is_reported_without_retries(abby):
     with (
         ListsClient(abby.product.url, abby.key, retries=Retries(attempts=50)) as client,
         pytest.raises(Unreachable, match="certificate"),
@@ -169,7 +169,7 @@ def test_a_feed_is_previewed_imported_and_synchronised(abby, tmp_path):
     assert "empty the feed" in abby.run(*words, "--yes", "--prune", code=2)
 
 
-def test_what_is_exported_can_be_imported_again(abby, tmp_path):
+def test_an_export_can_be_imported(abby, tmp_path):
     with abby.client() as client:
         client.add("subject-block", [NewEntry('say "now", please', "two\nlines"), NewEntry("/w[o0]n/i")])
         before = list(client.entries("subject-block"))
@@ -211,7 +211,7 @@ def test_an_import_that_was_killed_goes_on_where_it_stopped(abby, tmp_path):
     assert (enough.stdout, enough.stderr) == ("u000000@spam.example  # feed\n", "")
 
 
-def test_a_stream_that_nobody_finished_does_not_disturb_a_closed_client(abby):
+def test_an_unfinished_stream_does_not_block_close(abby):
     with abby.client() as client:
         client.add("sender-allow", numbered(2))
         unfinished = client.entries("sender-allow")

@@ -90,14 +90,14 @@ async def test_a_call_is_repeated_until_it_is_answered(script, client):
     assert all(body == script.bodies[0] for body in script.bodies)
 
 
-async def test_repeating_has_an_end_and_the_last_failure_is_told(script, client):
+async def test_retries_end_with_the_last_failure(script, client):
     script.answers = [answering(503, {"error": "overloaded", "message": "Later."}, **{"X-Request-Id": "r-9"})] * 4
     with pytest.raises(Unavailable) as raised:
         await client.lists()
     assert (raised.value.code, raised.value.request_id) == ("overloaded", "r-9")
 
 
-async def test_a_refusal_is_not_repeated_and_tells_what_went_through(script, client):
+async def test_a_rejection_is_not_retried_and_reports_the_accepted_batches(script, client):
     refusal = answering(422, {"error": "invalid_entry", "message": "No.", "details": [{"index": 2}]})
     script.answers = [MODIFIED, refusal]
     with pytest.raises(CallRefused) as raised:
@@ -112,13 +112,13 @@ async def test_a_redirect_does_not_take_the_key_elsewhere(script, client):
         await client.lists()
 
 
-async def test_an_answer_that_is_none_of_the_api_is_told(script, client):
+async def test_an_answer_of_another_server_is_reported(script, client):
     script.answers = [answering(200, {"hello": "world"})]
     with pytest.raises(ApiError, match="unreadable_answer"):
         await client.lists()
 
 
-async def test_nobody_at_the_address_is_unreachable():
+async def test_a_closed_port_is_reported_as_unreachable():
     async with AsyncListsClient(
         "http://127.0.0.1:1", "mwk_test", retries=Retries(attempts=2, first_wait=0.01)
     ) as client:
@@ -145,7 +145,7 @@ async def test_a_stream_comes_whole_wherever_it_is_split(script, client):
         ("2", LINE % b"a.example", True),
     ],
 )
-async def test_a_stream_that_is_cut_or_broken_is_told(script, client, count, lines, break_off):
+async def test_a_truncated_or_malformed_stream_is_reported(script, client, count, lines, break_off):
     script.answers = [streaming(count, lines, break_off=break_off)]
     with pytest.raises(StreamCut):
         _ = [each async for each in client.entries("sender-block")]

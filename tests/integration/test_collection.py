@@ -24,7 +24,7 @@ async def collector(engines):
 
 
 @pytest.mark.slow
-async def test_what_we_can_decode_and_clamav_cannot_is_shown_to_it_decoded(engines, collector):
+async def test_clamav_gets_decoded_content_that_it_cannot_decode(engines, collector):
     hidden = [
         case
         for case in ambiguous()

@@ -100,7 +100,7 @@ def as_(role: str, **headers: str) -> dict[str, str]:
     return {"Cookie": f"{COOKIE}={role}", **headers}
 
 
-async def test_a_guest_is_sent_to_sign_in_and_back_again(client: Client) -> None:
+async def test_an_anonymous_request_is_redirected_to_the_login_and_back(client: Client) -> None:
     answer = await client.get("/console/show?colour=RED", allow_redirects=False)
     assert answer.status == 303
     assert answer.headers["Location"] == "/console/login?next=%2Fconsole%2Fshow%3Fcolour%3DRED"
@@ -129,14 +129,14 @@ async def test_every_page_carries_the_headers_that_keep_it_harmless(client: Clie
     assert "data:" not in POLICY
 
 
-async def test_what_a_message_says_is_escaped(client: Client) -> None:
+async def test_text_of_a_message_is_escaped(client: Client) -> None:
     answer = await client.get("/console/show", params={"colour": "<script>alert(1)</script>"}, headers=as_("auditor"))
     text = await answer.text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 
 
-async def test_a_role_opens_what_its_row_of_the_table_says(client: Client) -> None:
+async def test_a_role_opens_the_pages_of_its_table_row(client: Client) -> None:
     statuses = {role: (await client.get("/console/tenants-only", headers=as_(role))).status for role in map(str, Role)}
     assert statuses == {
         "deployment-administrator": 200, "tenant-administrator": 403, "analyst": 403, "auditor": 403,
@@ -198,14 +198,14 @@ async def test_an_upload_gives_its_fields_and_its_file(client: Client) -> None:
 @pytest.mark.parametrize(
     "parts", [[("file", b"x"), ("csrf", TOKEN)], [("csrf", "wrong"), ("file", b"x")], [("name", "bob")]]
 )
-async def test_an_upload_whose_first_part_is_not_the_token_is_refused(
+async def test_an_upload_without_the_token_first_is_rejected(
     client: Client, parts: list[tuple[str, str | bytes]]
 ) -> None:
     answer = await client.post("/console/upload", data=upload(*parts), headers=as_("analyst"))
     assert answer.status == 403
 
 
-async def test_an_error_is_a_page_with_its_sentence(client: Client) -> None:
+async def test_an_error_page_shows_its_message(client: Client) -> None:
     answer = await client.get("/console/fail", headers=as_("analyst"))
     text = await answer.text()
     assert (answer.status, answer.headers["Retry-After"]) == (503, "7")
@@ -213,19 +213,19 @@ async def test_an_error_is_a_page_with_its_sentence(client: Client) -> None:
     assert answer.headers["X-Request-Id"] in text
 
 
-async def test_a_bug_tells_nothing_but_where_to_look(client: Client) -> None:
+async def test_an_internal_error_reveals_no_details(client: Client) -> None:
     answer = await client.get("/console/break", headers=as_("analyst", **{"HX-Request": "true"}))
     assert answer.status == 500
     assert "secret" not in await answer.text()
 
 
-async def test_a_guest_page_refuses_other_sites_too(client: Client) -> None:
+async def test_a_public_page_rejects_other_sites(client: Client) -> None:
     assert await (await client.post("/console/welcome", data={"name": "bob"})).text() == "welcome bob"
     headers = {"Origin": "https://evil.example"}
     assert (await client.post("/console/welcome", data={"name": "bob"}, headers=headers)).status == 403
 
 
-async def test_files_are_kept_by_browsers_and_packed(client: Client) -> None:
+async def test_static_files_are_cached_and_compressed(client: Client) -> None:
     address = Assets().address("tabler.min.css")
     answer = await client.get(address)
     assert answer.status == 200

@@ -38,7 +38,7 @@ async def test_a_refused_connection_is_storage_unavailable_at_once() -> None:
     await database.close()
 
 
-async def test_a_server_that_accepts_and_says_nothing_costs_the_wait_and_no_more() -> None:
+async def test_a_silent_server_costs_the_timeout_only() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         database = Database(f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/none?sslmode=disable")
         began = time.perf_counter()

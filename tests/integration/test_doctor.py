@@ -59,7 +59,7 @@ async def test_the_key_of_kept_messages_must_be_there_and_the_same_for_both(fold
     assert "cannot read" in seen
 
 
-async def test_those_who_learn_are_asked(folder: Path, engines: Engines):
+async def test_trained_engines_are_checked(folder: Path, engines: Engines):
     teach(folder, engines.rspamd.controller_address, engines.redis.url)
     seen = await look(folder)
     assert seen["rspamd controller"] == (True, f"Rspamd's controller at {engines.rspamd.controller_address}")
@@ -68,7 +68,7 @@ async def test_those_who_learn_are_asked(folder: Path, engines: Engines):
     assert redis.startswith("Redis ")
 
 
-async def test_those_who_learn_and_do_not_answer_are_told(folder: Path):
+async def test_trained_engines_that_do_not_answer_are_reported(folder: Path):
     teach(folder, "tcp:127.0.0.1:9", "redis://secret@127.0.0.1:9/0")
     seen = await look(folder)
     assert not seen["rspamd controller"][0]
@@ -77,12 +77,12 @@ async def test_those_who_learn_and_do_not_answer_are_told(folder: Path):
     assert "secret" not in redis
 
 
-async def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path: Path):
+async def test_an_unreadable_folder_is_reported(tmp_path: Path):
     folder = tmp_path / ("x" * 300)  # as one of another user, which root would read
     assert (await look(folder))["configuration"] == (False, f"{folder}:1: cannot be read: File name too long")
 
 
-async def test_what_is_wrong_with_certificates_is_told_and_nothing_raises(folder: Path):
+async def test_invalid_certificates_are_reported_without_an_exception(folder: Path):
     abby = folder / "tls" / "abby.key"
     abby.chmod(0o644)
     seen = await look(folder)
@@ -134,7 +134,7 @@ async def test_a_certificate_of_tomorrow_speaks_of_the_clock(folder: Path, monke
 
 
 @pytest.mark.parametrize(("name", "file"), [("pepper of API keys", "pepper"), ("key of kept messages", "contents")])
-async def test_a_secret_that_everybody_may_read_is_told(folder: Path, name: str, file: str):
+async def test_a_world_readable_secret_is_reported(folder: Path, name: str, file: str):
     secret = folder / "secrets" / file
     secret.chmod(0o604)
     assert (await look(folder))[name] == (False, f"{secret} is open to every user of this host")
@@ -142,7 +142,7 @@ async def test_a_secret_that_everybody_may_read_is_told(folder: Path, name: str,
     assert (await look(folder))[name][0], "a group of its own may read it"
 
 
-async def test_what_stands_in_the_place_of_a_folder_is_told(folder: Path):
+async def test_a_file_in_place_of_a_folder_is_reported(folder: Path):
     (folder / "spool").rmdir()
     (folder / "spool").touch()
     (folder / "lists").touch()
@@ -151,7 +151,7 @@ async def test_what_stands_in_the_place_of_a_folder_is_told(folder: Path):
     assert seen["lists guard"] == (False, f"{folder}/lists is not a folder")
 
 
-async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url: str):
+async def test_the_reason_of_a_database_failure_is_reported(folder: Path, database_url: str):
     def address(text: str) -> None:
         for file in (folder / "abby" / "abby" / "abby.yml", folder / "guard" / "core" / "guard.yml"):
             lines = file.read_text().splitlines()
@@ -173,7 +173,7 @@ async def test_why_a_database_does_not_answer_is_told(folder: Path, database_url
     assert not line.remedy, "PostgreSQL runs, so that nobody is told to start it"
 
 
-async def test_a_key_that_opens_no_held_message_is_told(folder: Path):
+async def test_a_key_that_opens_no_held_message_is_reported(folder: Path):
     file, key = folder / "guard" / "core" / "guard.yml", folder / "secrets" / "contents"
     file.write_text(file.read_text().replace("  restApi: {}", "  restApi: {}\n  smtp: {}"))
     vault = Vault(FilesystemStore(folder / "quarantine"), read_ring(key, "contents.key"))
@@ -222,7 +222,7 @@ async def next_hop(greeting: bytes) -> AsyncIterator[int]:
         yield int(server.sockets[0].getsockname()[1])
 
 
-async def test_json_output_has_every_line_and_the_exit_code_tells(folder: Path, capsys: pytest.CaptureFixture[str]):
+async def test_json_output_has_every_line_and_the_exit_code(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert await asyncio.to_thread(main, ["doctor", "--config", str(folder), "-o", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
     states = {line["name"]: line["state"] for line in report["checks"]}

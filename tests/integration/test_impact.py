@@ -63,7 +63,7 @@ def _of_tenant(listing: Listing, tenant: UUID) -> Listing:
 
 
 @pytest.mark.parametrize(("name", "entries"), ENTRIES, ids=[name for name, _ in ENTRIES])
-async def test_the_messages_that_an_entry_meets_are_found(
+async def test_messages_that_match_an_entry_are_found(
     name: str, entries: tuple[str, ...], database: Database, estimator: ImpactEstimator, acme: UUID
 ) -> None:
     chance = random.Random(name)
@@ -128,7 +128,7 @@ async def test_more_messages_than_can_be_judged_are_sampled_and_said(
     assert (impact.looked_at, impact.total, impact.is_sampled) == (10, 30, True)
 
 
-async def test_notes_name_what_history_does_not_store(estimator: ImpactEstimator, acme: UUID) -> None:
+async def test_notes_name_inputs_that_history_does_not_store(estimator: ImpactEstimator, acme: UUID) -> None:
     impact = await estimator.estimate(ListScope(acme), "file-hash-block", ["a" * 32])
     assert impact.looked_at == 0
     assert any("SHA-256 only" in note for note in impact.notes)

@@ -151,7 +151,7 @@ async def test_the_last_use_is_written_once_a_minute(keys: ApiKeys, database: Da
     assert used >= first.last_used
 
 
-async def test_nobody_makes_or_sees_a_key_beyond_their_own_scope(
+async def test_keys_outside_the_scope_cannot_be_created_or_seen(
     keys: ApiKeys, database: Database, tenant: UUID
 ) -> None:
     mine = Scope.of(tenant)

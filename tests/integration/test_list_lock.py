@@ -30,7 +30,7 @@ async def lists(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     await database.close()
 
 
-async def test_a_change_whose_patience_ended_is_made_once_the_row_is_free(lists: Lists, database_url: str) -> None:
+async def test_a_change_past_its_lock_timeout_is_retried(lists: Lists, database_url: str) -> None:
     async def add(comment: str) -> int:
         return await lists.add_entries(GLOBAL, "sender-block", [ListEntryInput(ENTRY, comment=comment)], SOAR)
 

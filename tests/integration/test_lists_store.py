@@ -71,7 +71,7 @@ async def names(lists: Lists, scope: ListScope, name: str) -> list[object]:
     return [record["entry"] for record in await read(lists, scope, name)]
 
 
-async def test_entries_are_read_back_in_order_with_who_and_when(lists: Lists) -> None:
+async def test_entries_are_read_in_order_with_actor_and_time(lists: Lists) -> None:
     assert (
         await add(lists, GLOBAL, "sender-block", "b.example", {"entry": "A.example", "comment": 'sa"id\\ \t\u20ac'})
         == 2
@@ -98,7 +98,7 @@ async def test_an_entry_that_exists_is_updated_and_counted(lists: Lists) -> None
     assert str(after["updated"]) > str(before["updated"])
 
 
-async def test_what_is_absent_is_kept_and_what_is_empty_is_cleared(lists: Lists) -> None:
+async def test_an_absent_comment_is_kept_and_an_empty_one_cleared(lists: Lists) -> None:
     soon = "2031-01-02T03:04:05.678Z"
     full = [{"entry": f"{n}.example", "comment": f"says {n}", "expires": soon} for n in "abcd"]
     await add(lists, GLOBAL, "sender-block", *full)
@@ -129,7 +129,7 @@ async def test_duplicates_are_folded_after_normalisation_and_the_last_wins(lists
     assert record["comment"] == "last"
 
 
-async def test_deleting_counts_what_existed(lists: Lists) -> None:
+async def test_deleting_counts_existing_entries(lists: Lists) -> None:
     await add(lists, GLOBAL, "sender-block", "a.example", "b.example", "c.example")
     deleted = await lists.delete_entries(
         GLOBAL, "sender-block", ["B.example.", "b[.]example", "none.example", "no entry at all", "c.example"], SOAR
@@ -226,7 +226,7 @@ async def test_each_change_leaves_its_line_in_the_audit_and_its_row_for_the_repl
             await connection.execute("UPDATE audit SET actor = 'somebody else'")
 
 
-async def test_what_fails_leaves_no_trace(lists: Lists, database: Database) -> None:
+async def test_a_failed_change_leaves_no_trace(lists: Lists, database: Database) -> None:
     for block in range(2):
         await add(lists, GLOBAL, "attachment-block", *(f".b{block}x{n}" for n in range(500)))
     with pytest.raises(ListFull):
@@ -263,7 +263,7 @@ async def test_an_entry_that_was_extended_meanwhile_stays(lists: Lists, store: L
     assert await names(lists, GLOBAL, "sender-block") == ["a.example"]
 
 
-async def test_a_snapshot_does_not_see_what_comes_after_it(lists: Lists) -> None:
+async def test_a_snapshot_ignores_later_changes(lists: Lists) -> None:
     await add(lists, GLOBAL, "sender-block", "a.example")
     pieces: list[bytes] = []
 

@@ -35,7 +35,7 @@ async def execute(accounts: Accounts, statement: str) -> None:
         await connection.execute(statement)
 
 
-async def test_a_password_and_a_code_let_in_however_the_name_is_written(accounts: Accounts) -> None:
+async def test_login_ignores_the_case_of_the_name(accounts: Accounts) -> None:
     await accounts.create_user("Ada", ROOT)
     session, value = await accounts.log_in("Ada")
     assert session.user is not None
@@ -84,7 +84,7 @@ async def test_a_code_without_a_password_is_nothing(accounts: Accounts) -> None:
         await accounts.logins.check_code(visit, accounts.code("ada"), PLACE)
 
 
-async def test_a_hash_of_other_parameters_is_made_anew_at_the_login(accounts: Accounts) -> None:
+async def test_an_outdated_password_hash_is_replaced_at_login(accounts: Accounts) -> None:
     await accounts.create_user("ada", ROOT)
     _, before = await accounts.registry.users.find_name(ALL, "ada") or (None, None)
     later = build_registry(accounts.database, PEPPER, passwords=Passwords(rounds=2, memory=64), now=accounts.clock)
@@ -140,7 +140,7 @@ async def test_the_last_use_is_written_once_a_minute(accounts: Accounts) -> None
     assert touched.last_seen > first.last_seen
 
 
-async def test_what_is_shown_once_is_shown_to_one_of_two_requests(accounts: Accounts) -> None:
+async def test_a_secret_is_shown_to_one_of_two_requests(accounts: Accounts) -> None:
     await accounts.create_user("ada", ROOT)
     session, value = await accounts.log_in("ada")
     await accounts.registry.sessions.show_next(session, {"key": "secret"})
@@ -182,7 +182,7 @@ async def test_a_visit_is_in_its_cookie_alone_until_it_ends(
         assert await connection.fetchval("SELECT count(*) FROM sessions") == 0
 
 
-async def test_what_a_visit_holds_is_spent_once(accounts: Accounts) -> None:
+async def test_session_data_is_used_once(accounts: Accounts) -> None:
     visit, _ = accounts.registry.sessions.visit()
     done = await asyncio.gather(*(accounts.registry.sessions.spend(visit) for _ in range(5)))
     assert sorted(done) == [False] * 4 + [True]

@@ -63,7 +63,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(database_url: str, t
         await run(database_url, "SELECT * FROM half")
 
 
-async def test_a_database_that_is_away_is_storage_unavailable() -> None:
+async def test_a_database_that_is_down_is_storage_unavailable() -> None:
     with pytest.raises(StorageUnavailable):
         await migrate("postgresql://nobody@127.0.0.1:1/none")
 

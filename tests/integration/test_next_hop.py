@@ -177,7 +177,7 @@ async def test_a_connection_is_used_again_and_replaced_when_it_is_gone() -> None
         ({"END": "nonsense"}, "451 4.4.2"),
     ],
 )
-async def test_what_the_next_hop_does_not_take_is_told(script: Mapping[str, str], reply: str) -> None:
+async def test_rejections_of_the_next_hop_are_reported(script: Mapping[str, str], reply: str) -> None:
     recipients = (Recipient("one@company.example"), Recipient("two@company.example"))
     async with Scripted(**script).serving(timeout=0.3) as hop:
         with pytest.raises(DeliveryFailed) as caught:
@@ -185,7 +185,7 @@ async def test_what_the_next_hop_does_not_take_is_told(script: Mapping[str, str]
     assert caught.value.reply[:9] == reply
 
 
-async def test_nobody_listens() -> None:
+async def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(DeliveryFailed, match=r"451 4\.4\.1"):
         await deliver(NextHop(("127.0.0.1", 1), 1.0, "guard.example"))
 
@@ -239,7 +239,7 @@ class HeldWriter:
         (False, {"END": "451 4.3.0 No room"}, "451 4.3.0", 1, 1),
     ],
 )
-async def test_what_is_held_is_kept_once_the_rest_is_accepted_and_before_it_is_sent(
+async def test_held_messages_are_stored_before_the_others_are_sent(
     full: bool, script: Mapping[str, str], reply: str, kept: int, sent: int
 ) -> None:
     server, shelf = Scripted(**script), HeldWriter(full=full)

@@ -69,7 +69,7 @@ async def log_in(accounts: Accounts, openid: OpenId, provider: SmallProvider) ->
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-async def test_whoever_the_provider_vouches_for_is_in(
+async def test_a_user_of_the_provider_is_logged_in(
     accounts: Accounts, openid: OpenId, provider: SmallProvider, algorithm: str
 ) -> None:
     provider.algorithm = algorithm
@@ -88,7 +88,7 @@ async def test_whoever_the_provider_vouches_for_is_in(
     assert again.uid == user.uid
 
 
-async def test_the_role_is_the_providers_anew_at_every_login(
+async def test_every_login_takes_the_role_from_the_provider(
     accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     await accounts.create_user("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
@@ -103,9 +103,7 @@ async def test_the_role_is_the_providers_anew_at_every_login(
         await log_in(accounts, openid, provider)
 
 
-async def test_a_name_that_somebody_has_stays_theirs(
-    accounts: Accounts, openid: OpenId, provider: SmallProvider
-) -> None:
+async def test_an_existing_name_is_not_taken_over(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
     root = await accounts.create_user("root", Position(Role.DEPLOYMENT_ADMINISTRATOR))
     provider.claims |= {"preferred_username": "Root", "sub": "8"}
     user = (await log_in(accounts, openid, provider)).user
@@ -114,7 +112,7 @@ async def test_a_name_that_somebody_has_stays_theirs(
     assert (user.name, user.role) == ("Root-2", Role.ANALYST)
 
 
-async def test_whoever_was_shut_out_stays_out(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
+async def test_a_disabled_user_stays_disabled(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
     user = (await log_in(accounts, openid, provider)).user
     assert user is not None
     await accounts.administration.disable(ALL, user.uid, ADA)
@@ -143,7 +141,7 @@ async def test_whoever_was_shut_out_stays_out(accounts: Accounts, openid: OpenId
     ],
     ids=lambda changes: " ".join(f"{name} {str(value)[:20]}" for name, value in changes.items()),
 )
-async def test_a_token_that_is_not_for_this_login_lets_nobody_in(
+async def test_a_token_of_another_login_is_rejected(
     accounts: Accounts, openid: OpenId, provider: SmallProvider, changes: dict[str, object]
 ) -> None:
     provider.changes = changes
@@ -153,7 +151,7 @@ async def test_a_token_that_is_not_for_this_login_lets_nobody_in(
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256"])
-async def test_a_token_that_chooses_its_own_algorithm_lets_nobody_in(
+async def test_a_token_with_another_algorithm_is_rejected(
     accounts: Accounts, openid: OpenId, provider: SmallProvider, algorithm: str
 ) -> None:
     provider.algorithm = algorithm
@@ -161,7 +159,7 @@ async def test_a_token_that_chooses_its_own_algorithm_lets_nobody_in(
         await log_in(accounts, openid, provider)
 
 
-async def test_a_token_of_a_strange_key_lets_nobody_in_and_keys_are_asked_for_rarely(
+async def test_a_token_of_an_unknown_key_is_rejected_and_keys_are_fetched_rarely(
     accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     provider.signs_with_strange_key = True
@@ -192,7 +190,7 @@ async def test_a_visit_takes_one_answer_with_its_state(
         await openid.finish(visit, back, PLACE)
 
 
-async def test_a_code_that_was_used_lets_nobody_in(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
+async def test_a_used_code_is_rejected(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
     visit, back = await leave(accounts, openid, provider)
     await openid.finish(visit, back, PLACE)
     with pytest.raises(LoginFailed):  # the visit is gone
@@ -202,7 +200,7 @@ async def test_a_code_that_was_used_lets_nobody_in(accounts: Accounts, openid: O
         await openid.finish(other, {**fresh, "code": back["code"]}, PLACE)
 
 
-async def test_a_code_of_another_visit_lets_nobody_in(
+async def test_a_code_of_another_session_is_rejected(
     accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     _, stolen = await leave(accounts, openid, provider)
@@ -211,7 +209,7 @@ async def test_a_code_of_another_visit_lets_nobody_in(
         await openid.finish(visit, {**back, "code": stolen["code"]}, PLACE)
 
 
-async def test_an_answer_from_another_provider_or_an_error_lets_nobody_in(
+async def test_an_error_or_another_issuer_is_rejected(
     accounts: Accounts, openid: OpenId, provider: SmallProvider
 ) -> None:
     for more in ({"iss": "https://evil.example"}, {"error": "access_denied"}, {"code": ""}):
@@ -239,7 +237,7 @@ async def test_a_provider_that_describes_itself_wrongly_is_not_used(
         await openid.begin(visit)
 
 
-async def test_a_provider_that_is_away_is_told_so(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
+async def test_an_unreachable_provider_is_reported(accounts: Accounts, openid: OpenId, provider: SmallProvider) -> None:
     await provider.stop()
     visit, _ = accounts.registry.sessions.visit()
     with pytest.raises(ProviderUnreachable):

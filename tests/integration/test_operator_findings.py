@@ -110,7 +110,7 @@ async def test_an_engine_that_is_down_at_the_start_is_logged_once(monkeypatch: p
 
 
 @pytest.mark.parametrize("way", ["after-queue", "before-queue"])
-def test_shipped_postfix_delivers_what_it_accepts(way: str):
+def test_shipped_postfix_delivers_messages_it_accepts(way: str):
     settings = dict(re.findall(r"(?m)^(\w+) = (\S+)$", (DEPLOY / "postfix" / way / "main.cf").read_text()))
     for limit in ("mailbox_size_limit", "virtual_mailbox_limit"):
         assert settings[limit] == "0" or int(settings[limit]) >= int(settings["message_size_limit"])

@@ -95,7 +95,9 @@ async def test_an_answer_that_is_not_for_this_site_and_person_is_refused(
         await accounts.logins.check_passkey(visit, stick.sign(options, **changes), PLACE)
 
 
-async def test_a_passkey_that_verifies_nobody_is_not_taken_at_setup(accounts: Accounts, stick: Authenticator) -> None:
+async def test_a_passkey_without_user_verification_is_rejected_at_setup(
+    accounts: Accounts, stick: Authenticator
+) -> None:
     stick.flags = PRESENT
     with pytest.raises(LoginFailed):
         await set_up(accounts, stick)
@@ -118,7 +120,7 @@ async def test_a_challenge_is_good_for_one_answer(accounts: Accounts, stick: Aut
             await accounts.logins.check_passkey(each, stick.sign(options), PLACE)
 
 
-async def test_a_counter_that_goes_back_tells_a_copy(accounts: Accounts, stick: Authenticator) -> None:
+async def test_a_decreasing_counter_reveals_a_copied_passkey(accounts: Accounts, stick: Authenticator) -> None:
     await set_up(accounts, stick)
     stick.counter = 10
     visit, options = await ask(accounts)

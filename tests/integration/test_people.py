@@ -57,7 +57,7 @@ async def test_the_first_link_makes_an_administrator_and_is_good_once(accounts: 
         await accounts.setups.open(await accounts.registry.links.create_first(ALL, ADA), PLACE)
 
 
-async def test_of_two_who_open_the_first_link_at_once_one_gets_in(accounts: Accounts) -> None:
+async def test_the_first_link_works_for_one_of_two_concurrent_users(accounts: Accounts) -> None:
     token = await accounts.registry.links.create_first(ALL, ADA)
     one, _ = await accounts.setups.open(token, PLACE)
     two, _ = await accounts.setups.open(token, PLACE)
@@ -70,7 +70,7 @@ async def test_of_two_who_open_the_first_link_at_once_one_gets_in(accounts: Acco
     assert [user.name for user in await accounts.administration.list(ALL)] == ["one"]
 
 
-async def test_the_first_link_is_good_only_while_nobody_exists(accounts: Accounts) -> None:
+async def test_the_first_link_works_only_without_users(accounts: Accounts) -> None:
     visit, _ = await accounts.setups.open(await accounts.registry.links.create_first(ALL, ADA), PLACE)
     visit = await accounts.setups.choose(visit, "late", PASSWORD)
     accounts.secrets["late"] = visit.notes.totp
@@ -91,7 +91,7 @@ async def test_looking_at_a_link_or_mistyping_does_not_spend_it(accounts: Accoun
     await accounts.accept(token, "root")
 
 
-async def test_a_link_that_is_too_old_lets_nobody_in(accounts: Accounts) -> None:
+async def test_an_expired_link_is_rejected(accounts: Accounts) -> None:
     token = await accounts.registry.links.invite(ALL, Position(Role.ANALYST), "", ADA)
     visit, _ = await accounts.setups.open(token, PLACE)
     async with accounts.database.connection() as connection:
@@ -102,7 +102,7 @@ async def test_a_link_that_is_too_old_lets_nobody_in(accounts: Accounts) -> None
         await accounts.setups.choose(visit, "late", PASSWORD)
 
 
-async def test_names_are_unique_however_they_are_written(accounts: Accounts) -> None:
+async def test_names_are_unique_without_case(accounts: Accounts) -> None:
     await accounts.create_user("Ada", ROOT)
     token = await accounts.registry.links.invite(ALL, ROOT, "", ADA)
     visit, _ = await accounts.setups.open(token, PLACE)
@@ -172,7 +172,7 @@ async def test_the_last_administrator_stays(accounts: Accounts) -> None:
         await accounts.administration.disable(ALL, second.uid, ADA)
 
 
-async def test_a_renewed_person_has_only_what_they_chose_now(accounts: Accounts) -> None:
+async def test_a_reset_user_has_only_the_new_factors(accounts: Accounts) -> None:
     await accounts.create_user("root", ROOT)
     _, value = await accounts.log_in("root")
     (root,) = await accounts.administration.list(ALL)
@@ -197,7 +197,7 @@ async def test_every_change_stands_in_the_audit_with_before_and_after(accounts: 
     assert created.actor.name == "user:own"
 
 
-async def test_links_of_somebody_who_was_moved_or_shut_out_are_good_no_longer(accounts: Accounts, acme: UUID) -> None:
+async def test_links_of_a_moved_or_disabled_user_are_invalid(accounts: Accounts, acme: UUID) -> None:
     await accounts.create_user("root", ROOT)
     mine, maker = Scope.of(acme), Actor("user:boss")
     boss = await accounts.create_user("boss", Position(Role.TENANT_ADMINISTRATOR, frozenset({acme})))
@@ -212,7 +212,7 @@ async def test_links_of_somebody_who_was_moved_or_shut_out_are_good_no_longer(ac
             await accounts.setups.open(token, PLACE)
 
 
-async def test_links_for_somebody_end_with_every_change_of_what_they_may(accounts: Accounts, acme: UUID) -> None:
+async def test_a_change_of_the_role_invalidates_links(accounts: Accounts, acme: UUID) -> None:
     """A tenant's administrator makes a link for an analyst, who is promoted: the link must not open the promotion."""
     await accounts.create_user("root", ROOT)
     mine, maker = Scope.of(acme), Actor("user:boss")
@@ -241,7 +241,7 @@ async def test_links_for_somebody_end_with_every_change_of_what_they_may(account
     assert await accounts.administration.links(ALL) == []
 
 
-async def test_a_link_is_made_for_what_a_person_is_now(accounts: Accounts, acme: UUID) -> None:
+async def test_a_link_uses_the_current_role(accounts: Accounts, acme: UUID) -> None:
     await accounts.create_user("root", ROOT)
     ann = await accounts.create_user("ann", Position(Role.ANALYST, frozenset({acme})))
     await accounts.administration.move(ALL, ann.uid, ROOT, ADA)

@@ -12,7 +12,7 @@ from mailwarden.serving.spool import prepare_spool
 from mailwarden.settings.shared import Listen
 
 
-async def test_a_port_that_another_has_is_told():
+async def test_a_port_in_use_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigurationError) as caught:
@@ -21,7 +21,7 @@ async def test_a_port_that_another_has_is_told():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
-async def test_an_address_that_is_not_this_hosts_is_told(host: str):
+async def test_an_address_of_another_host_is_reported(host: str):
     with pytest.raises(ConfigurationError, match=f"Cannot listen on {host} port 0: .*`listen.host`"):
         await open_port(asyncio.Protocol, Listen(host, 0))
 
@@ -32,7 +32,7 @@ async def test_a_port_that_is_free_is_opened():
     await server.wait_closed()
 
 
-def test_a_spool_that_cannot_be_made_is_told(tmp_path: Path):
+def test_a_spool_that_cannot_be_created_is_reported(tmp_path: Path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ConfigurationError, match=f"^spool: {folder} cannot be made"):

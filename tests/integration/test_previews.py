@@ -11,11 +11,11 @@ RAW = b'Content-Type: text/html\r\n\r\n<p>Hello <a href="http://x.example/">ther
 BOMB = b"Content-Type: text/html\r\n\r\n" + b"<div></x>" * 110_000
 
 
-async def test_a_preview_is_what_the_message_shows():
+async def test_a_preview_has_the_text_of_the_message():
     assert await Previews().of(Spooled.of(RAW)) == preview_message(RAW)
 
 
-async def test_a_message_that_takes_too_long_is_ended_and_says_so():
+async def test_a_slow_preview_is_ended_and_reports_it():
     started = time.monotonic()
     preview = await Previews(seconds=2.0).of(Spooled.of(BOMB))
     assert "cannot be shown" in preview.document

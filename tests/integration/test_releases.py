@@ -77,7 +77,7 @@ async def test_all_recipients_get_the_message_in_one_go_and_byte_for_byte(sink: 
     assert sink.taken == [(TWO, RAW)]
 
 
-async def test_one_who_is_refused_is_told_and_the_other_has_it(sink: Sink, hop: NextHop):
+async def test_a_rejected_recipient_is_reported_and_the_other_gets_it(sink: Sink, hop: NextHop):
     sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
     failures = await ReleaseInjector(hop).inject(held(*TWO), TWO, Spooled.of(RAW))
     assert failures == {"ann@north.example": "550 5.1.1 No such user"}
@@ -90,7 +90,7 @@ async def test_forged_fields_are_taken_out(sink: Sink, hop: NextHop):
     assert sink.taken == [(TWO[:1], RAW)]
 
 
-async def test_a_next_hop_that_does_not_answer_is_told_for_everybody(tmp_path: Path):
+async def test_a_silent_next_hop_is_reported_for_every_recipient(tmp_path: Path):
     nobody = NextHop(("127.0.0.1", 1), 1.0, "guard.example")
     failures = await ReleaseInjector(nobody).inject(held(*TWO), TWO, Spooled.of(RAW))
     assert set(failures) == set(TWO)

@@ -123,7 +123,7 @@ async def test_changes_that_commit_in_another_order_than_they_began_are_not_lost
     assert met(replica, acme, "url-block", "early.example", "late.example") == ["early.example", "late.example"]
 
 
-async def test_a_list_that_went_with_its_tenant_is_met_no_more(
+async def test_lists_of_a_deleted_tenant_no_longer_match(
     lists: Lists, database: Database, acme: UUID, make_feed: MakeFeed
 ) -> None:
     await add(lists, ListScope(acme), "url-block", "a.example")
@@ -137,7 +137,7 @@ async def test_a_list_that_went_with_its_tenant_is_met_no_more(
     assert replica.entries == 0
 
 
-async def test_a_restart_goes_on_from_the_file_and_serves_it_while_the_database_is_away(
+async def test_a_restart_serves_the_file_while_the_database_is_down(
     lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path
 ) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
@@ -220,7 +220,7 @@ async def test_hits_are_written_back_and_added_up(
     assert rows[1]["last_hit"] is None
 
 
-async def test_hits_wait_while_the_database_is_away(acme: UUID, lists: Lists, make_feed: MakeFeed) -> None:
+async def test_hits_wait_while_the_database_is_down(acme: UUID, lists: Lists, make_feed: MakeFeed) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, _ = make_feed()
     await feed.step()
@@ -230,7 +230,7 @@ async def test_hits_wait_while_the_database_is_away(acme: UUID, lists: Lists, ma
     assert [hit.count for hit in replica.hits.take().values()] == [1]
 
 
-async def test_a_damaged_file_is_copied_anew(lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path) -> None:
+async def test_a_damaged_file_is_copied_again(lists: Lists, acme: UUID, make_feed: MakeFeed, tmp_path: Path) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
     feed, replica = make_feed()
     await feed.step()
@@ -241,7 +241,7 @@ async def test_a_damaged_file_is_copied_anew(lists: Lists, acme: UUID, make_feed
     assert met(replica, acme, "url-block", "a.example") == ["a.example"]
 
 
-async def test_old_changes_are_purged_and_a_replica_older_than_them_is_copied_anew(
+async def test_a_replica_older_than_the_purged_changes_is_copied_again(
     lists: Lists, database: Database, make_feed: MakeFeed
 ) -> None:
     await add(lists, GLOBAL, "url-block", "a.example")
@@ -258,7 +258,7 @@ async def test_old_changes_are_purged_and_a_replica_older_than_them_is_copied_an
     assert not can_follow(type(now)(now.source, "99999999:99999999:", now.moment), now)
 
 
-async def test_a_copy_that_no_database_answers_is_not_said_to_begin(make_feed: MakeFeed):
+async def test_a_copy_without_a_database_is_not_logged_as_started(make_feed: MakeFeed):
     """Asked three times a second: the log of an outage would be nothing else."""
     away = Database("postgresql://mailwarden@127.0.0.1:9/none")
     feed, _ = make_feed("new", away)

@@ -58,7 +58,7 @@ def test_clamd_finds_the_test_file_bare_and_as_an_attachment_and_nothing_in_a_pl
     assert engines.clamd.scan(plain_message()) == "stream: OK"
 
 
-def test_rspamd_rejects_the_spam_test_text_however_often_it_is_asked(engines: Engines):
+def test_rspamd_always_rejects_the_spam_test_text(engines: Engines):
     assert [engines.rspamd.scan(spam_message())["action"] for _ in range(3)] == ["reject"] * 3
 
 
@@ -103,7 +103,7 @@ def test_mail_from_a_foreign_host_is_judged_as_its_domain_says(engines: Engines,
     assert expected <= found
 
 
-def test_the_name_server_knows_hosts_backwards_and_says_at_once_that_other_names_do_not_exist(engines: Engines):
+def test_dns_resolves_pointers_and_rejects_unknown_names_at_once(engines: Engines):
     assert engines.dns.look_up("10.2.0.192.in-addr.arpa", "PTR") == ["mail.pass.example."]
     began = time.monotonic()
     assert engines.dns.look_up("elsewhere.example", "MX") == []
@@ -148,7 +148,7 @@ def test_a_killed_server_leaves_no_worker_and_comes_back_at_its_address(own_engi
     assert server.address == address
 
 
-def test_a_server_that_somebody_else_killed_is_started_again_and_its_orphans_are_ended(own_engines: Engines):
+def test_a_killed_server_restarts_and_its_orphans_are_ended(own_engines: Engines):
     workers = watcher.tree(own_engines.rspamd.pid)
     os.kill(own_engines.rspamd.pid, signal.SIGKILL)
 
@@ -158,7 +158,7 @@ def test_a_server_that_somebody_else_killed_is_started_again_and_its_orphans_are
     assert own_engines.rspamd.scan(spam_message())["action"] == "reject"
 
 
-def test_what_was_committed_before_a_kill_is_there_after_it(own_engines: Engines):
+def test_committed_rows_survive_a_kill(own_engines: Engines):
     postgresql = own_engines.postgresql
     postgresql.create_database("kept")
     postgresql.execute("CREATE TABLE marks AS SELECT 42 AS mark", database="kept")
@@ -249,7 +249,7 @@ def test_a_start_that_fails_breaks_off_the_other_starts_at_once(tmp_path):
     assert not slow.running
 
 
-def test_a_service_is_configured_key_by_key_and_keeps_what_is_not_named(tmp_path):
+def test_configure_merges_keys_and_keeps_the_others(tmp_path):
     path = tmp_path / "guard" / "core" / "guard.yml"
     path.parent.mkdir(parents=True)
     path.write_text("mainWorkerCount: 20 # sized\nlisten:\n  host: 127.0.0.1\n  port: 9785\n", "utf-8")

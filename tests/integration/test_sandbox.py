@@ -148,7 +148,7 @@ def test_the_same_probe_succeeds_without_the_sandbox(name: str, free: Outcomes):
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_what_workers_need_works_in_the_sandbox(name: str, sandboxed: Outcomes):
+def test_required_operations_work_in_the_sandbox(name: str, sandboxed: Outcomes):
     assert sandboxed[name] == "done"
 
 

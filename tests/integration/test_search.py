@@ -63,7 +63,7 @@ async def pages(store: HistoryStore, scope: Scope, query: Query, pages: int) -> 
 
 
 @pytest.mark.slow
-async def test_every_operator_answers_what_reading_every_row_answers(
+async def test_every_operator_equals_a_scan_of_all_rows(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 90)  # so that most searches go by the index
@@ -82,9 +82,7 @@ async def test_every_operator_answers_what_reading_every_row_answers(
             assert await pages(store, scope, query, 3) == expected, name
 
 
-async def test_a_search_that_cannot_be_answered_in_time_says_so(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_past_its_deadline_reports_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_history(database)
     await store.save(ALL, [finished_request()])
     slow = searcher._SELECT_NEWEST.replace("SELECT tenant", "SELECT pg_sleep(9), tenant")
@@ -96,7 +94,7 @@ async def test_a_search_that_cannot_be_answered_in_time_says_so(
     assert len((await store.search(ALL, parse_query(""))).rows) == 1
 
 
-async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
+async def test_a_search_past_its_deadline_returns_partial_results_and_a_cursor(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
@@ -112,7 +110,7 @@ async def test_a_search_whose_time_is_up_answers_what_it_has_and_where_to_go_on(
 
 
 @pytest.mark.parametrize("asked", ["", "verdict:phishing", "verdict:clean", "-verdict:clean", '"nothing of this kind"'])
-async def test_a_short_history_is_looked_at_whole_however_slow_the_machine_is(
+async def test_a_short_history_is_searched_completely_on_a_slow_machine(
     database: Database, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
@@ -125,9 +123,7 @@ async def test_a_short_history_is_looked_at_whole_however_slow_the_machine_is(
     assert (len(page.rows), page.complete, page.older) == (len(fit), True, None)
 
 
-async def test_rows_that_were_walked_over_are_not_looked_at_again_and_none_is_left_out(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_continued_search_reads_every_row_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searcher, "NEWEST", 1)
     monkeypatch.setattr(postgresql, "SEARCH_SECONDS", 0.0)
     store = open_history(database)

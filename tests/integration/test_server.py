@@ -36,7 +36,7 @@ async def exchange(reader, writer, raw):
     return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
 
 
-async def test_a_head_must_be_whole_in_time_however_it_drips(app):
+async def test_a_slow_request_head_has_a_deadline(app):
     async with serving(app, Listen(), None, Limits(header_timeout_ms=300)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
@@ -78,7 +78,7 @@ async def test_a_second_head_on_a_kept_connection_has_the_same_deadline(app):
         writer.close()
 
 
-async def test_connections_beyond_the_bound_are_told_so(app):
+async def test_connections_beyond_the_limit_get_503(app):
     async with serving(app, Listen(), None, Limits(max_connections=2)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for reader, writer in held:

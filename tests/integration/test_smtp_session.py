@@ -17,7 +17,7 @@ from tests.integration.smtp_client import SmtpClient
 MESSAGE = b"Subject: x\r\n\r\n.a line with a dot\r\n"
 
 
-async def test_it_offers_what_postfix_uses(tmp_path: Path) -> None:
+async def test_ehlo_lists_the_extensions_that_postfix_uses(tmp_path: Path) -> None:
     async with open_smtp(tmp_path) as (client, _):
         lines = (await client.hello()).splitlines()
         assert lines[0] == "250-guard.example"
@@ -157,7 +157,7 @@ async def test_every_command_has_its_answer(tmp_path: Path, command: str, reply:
         assert await client.ask("NOOP") == "250 2.0.0 OK"
 
 
-async def test_a_client_of_errors_is_sent_away(tmp_path: Path) -> None:
+async def test_a_client_with_many_errors_is_disconnected(tmp_path: Path) -> None:
     async with open_smtp(tmp_path) as (client, _):
         await client.hello()
         replies = [(await client.ask("MAIL nonsense"))[:9] for _ in range(21)]
@@ -229,7 +229,7 @@ async def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None
                     await client.say(b"EHLO x\r\n" * 1_000)
 
 
-async def test_a_slow_client_is_sent_away(tmp_path: Path) -> None:
+async def test_a_slow_client_is_disconnected(tmp_path: Path) -> None:
     async with open_smtp(tmp_path, command_timeout=1_000, data_timeout=1_000) as (client, _):
         await client.hello()
         await client.say(b"NO")
@@ -317,7 +317,7 @@ async def test_only_the_named_networks_may_connect(tmp_path: Path) -> None:
         assert await client.reply() == ""
 
 
-async def test_sessions_beyond_the_limit_are_told_to_come_back(tmp_path: Path) -> None:
+async def test_sessions_beyond_the_limit_get_421(tmp_path: Path) -> None:
     source = RecordingSource(tmp_path, max_connections=2)
     async with (
         run_listener(source) as listener,
@@ -334,7 +334,7 @@ async def test_sessions_beyond_the_limit_are_told_to_come_back(tmp_path: Path) -
             await fourth.hello()
 
 
-async def test_a_stop_finishes_what_is_in_hand_and_sends_the_others_away(tmp_path: Path) -> None:
+async def test_a_stop_finishes_open_transactions_and_disconnects_others(tmp_path: Path) -> None:
     source = RecordingSource(tmp_path)
     listener = SmtpListener(source, "guard.example", 1.0, Metrics())
     await listener.start()

@@ -126,7 +126,7 @@ async def test_a_change_that_takes_anothers_name_or_domain_changes_nothing(store
     assert acme in await store.list(ALL)
 
 
-async def test_the_audit_is_asked_by_who_what_and_when_and_paged(store: TenantStore, database: Database) -> None:
+async def test_the_audit_filters_by_actor_action_and_time_with_pages(store: TenantStore, database: Database) -> None:
     audit = AuditStore(database)
     for number in range(5):
         await store.create(ALL, f"t{number}", actor=Actor("user:alice" if number % 2 else "user:bob"))
@@ -176,7 +176,7 @@ async def test_the_directory_in_the_background_sees_a_change_made_by_hand(
     await directory.stop()
 
 
-async def test_the_directory_keeps_its_last_state_while_the_database_is_away(database_url: str) -> None:
+async def test_the_directory_keeps_its_state_while_the_database_is_down(database_url: str) -> None:
     database = Database(database_url)
     directory = TenantDirectory(TenantStore(database), interval=0.05)
     await directory.start()

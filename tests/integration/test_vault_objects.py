@@ -56,7 +56,7 @@ async def test_a_vault_is_named_once_listed_and_emptied(place: tuple[ObjectStore
 
 
 @pytest.mark.parametrize("message", [b"hello", LARGE], ids=["small", "large"])
-async def test_a_store_that_is_full_is_told_and_keeps_nothing(place: tuple[ObjectStore, Vault], message: bytes):
+async def test_a_full_store_is_reported_and_stores_nothing(place: tuple[ObjectStore, Vault], message: bytes):
     store, vault = place
     store.full = True
     with pytest.raises(StorageUnavailable):

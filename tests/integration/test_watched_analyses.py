@@ -148,7 +148,7 @@ async def watching(tmp_path):
         yield watch
 
 
-async def test_each_analyzer_is_told_and_the_result_is_the_last(watching):
+async def test_each_analyzer_is_reported_before_the_result(watching):
     steps, error, guards = await watching(finish)
     assert error is None
     assert steps[0] == AnalyzerDone("structure", "finished", 0.5, 1, True)
@@ -167,7 +167,7 @@ async def test_a_large_message_arrives_byte_for_byte(watching):
     assert guards[0].received[0][1] == message
 
 
-async def test_what_is_not_to_be_stored_is_said_so(watching):
+async def test_store_false_is_passed_to_guard(watching):
     _, _, (guard,) = await watching(finish, stored=False)
     assert guard.handovers[0].stored is False
     _, _, (guard,) = await watching(finish)
@@ -210,7 +210,7 @@ async def test_another_tenant_is_not_analyzed_for(watching):
     assert not guards[0].received
 
 
-async def test_a_caller_who_leaves_gives_the_place_back():
+async def test_a_disconnected_caller_frees_its_slot():
     class Endless:
         def require_room(self):
             pass

@@ -72,7 +72,7 @@ def test_an_entry_added_in_the_console_acts_on_a_scan(
     ), text_of(impact)
 
 
-def test_the_impact_is_told_before_anything_is_done(
+def test_the_impact_is_shown_before_a_change(
     root: ConsoleSession, deployment: Deployment, client: Client, engines: Engines
 ) -> None:
     sender = "impact-guest@pass.example"
@@ -101,7 +101,7 @@ def test_a_proposal_from_another_page_fills_the_form(analyst: ConsoleSession, de
     assert 'value="From message 7"' in page.text
 
 
-def test_a_mistake_is_told_with_its_line_and_nothing_is_done(
+def test_a_mistake_is_reported_with_its_line_and_nothing_is_changed(
     root: ConsoleSession, deployment: Deployment, entry: str
 ) -> None:
     fields = {"scope": "global", "entries": f"# mine\n{entry}\nno domain\n\ncom\n"}

@@ -12,7 +12,7 @@ from tests.acceptance.deployment import Deployment
 HOSTILE = ("<script>hit()</script>", '"><img src=x onerror=hit()>', "{{ 7*7 }}", "';hit();'", "&lt;b&gt;")
 
 
-def test_nobody_reaches_the_lists_of_another_tenant(
+def test_lists_of_another_tenant_are_unreachable(
     root: ConsoleSession, analyst: ConsoleSession, deployment: Deployment, entry: str
 ) -> None:
     bank = deployment.tenants["bank"]

@@ -106,7 +106,7 @@ def test_messages_are_shown_and_found(run, keep):
     assert "no such message" in run("show", uuid4(), code=2).err
 
 
-def test_a_release_is_waited_for_and_what_failed_is_told(run, keep, guard, database_url):
+def test_a_release_is_awaited_and_failures_are_reported(run, keep, guard, database_url):
     good, mixed = keep(), keep(recipients=("ann@north.example", "bob@north.example"))
     assert "released ann@north.example" in run("release", good, "--allow", "address").out
     assert entries(database_url, "sender-allow") == ["eve@evil.example"]

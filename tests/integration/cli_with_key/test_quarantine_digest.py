@@ -43,7 +43,7 @@ def configure(folder, text: str) -> None:
     file.write_text(text)
 
 
-def test_it_is_off_until_somebody_switches_it_on(run, north):
+def test_it_is_off_by_default(run, north):
     assert run("digest", "north").out == "North: the daily digest is off.\n"
     assert run("digest", "North", "--on").out == "North: the daily digest is on.\n"
     assert run("digest", north).out == "North: the daily digest is on.\n"
@@ -51,7 +51,7 @@ def test_it_is_off_until_somebody_switches_it_on(run, north):
     assert "no recipient domains" in run("digest", "default", "--on").err
 
 
-def test_who_switches_it_on_is_told_where_this_hosts_guard_sends_none(run, north, folder):
+def test_switching_it_on_warns_where_this_guard_sends_no_digests(run, north, folder):
     configure(folder, "scanSources: {}\n")
     assert "has no quarantine.digest" in run("digest", "North", "--on").err
     assert run("digest", "North", "--off").err == ""
@@ -59,7 +59,7 @@ def test_who_switches_it_on_is_told_where_this_hosts_guard_sends_none(run, north
     assert run("digest", "North", "--on").err == ""
 
 
-def test_a_preview_tells_what_would_be_told_and_sends_nothing(run, north, folder):
+def test_a_preview_shows_the_digest_and_sends_nothing(run, north, folder):
     configure(folder, "scanSources: {}\n")
     assert "no quarantine.digest" in run("digest", "North", "--preview", "ann@north.example", code=2).err
     configure(folder, 'quarantine: {digest: {sender: q@north.example, link: "https://mail.example"}}\n')

@@ -48,7 +48,7 @@ def test_folders_and_mailboxes_are_reported_whole(run, tmp_path):
     assert [each["size"] for each in added[2:]] == list(map(len, letters)), "without the lines that separate them"
 
 
-def test_status_and_reset_say_how_much_there_is(run, tmp_path):
+def test_status_and_reset_show_the_number_of_reports(run, tmp_path):
     assert run("status").out == "No tenant has learned anything yet.\n"
     (tmp_path / "one.eml").write_bytes(letter(1))
     run("add", tmp_path / "one.eml", "--tenant", "default", "--kind", "phishing")
@@ -75,7 +75,7 @@ def test_an_empty_file_holds_up_no_other(run, tmp_path):
     assert "1 are empty" in seen.err
 
 
-def test_what_is_too_large_to_be_learned_from_is_said(run, tmp_path):
+def test_messages_too_large_to_learn_from_are_reported(run, tmp_path):
     (tmp_path / "large.eml").write_bytes(letter(1) + b"x" * 1_048_576)
 
     seen = run("add", tmp_path / "large.eml", "--tenant", "default", "--kind", "spam")

@@ -120,7 +120,7 @@ def test_a_rotation_loses_nothing_and_a_needed_key_stays(run, folder, pepper, da
     assert opened(folder, second, tmp_path) == RAW + b"more\r\n"
 
 
-def test_a_lost_key_is_named_and_what_it_sealed_waits_for_it(run, folder, pepper, database_url, tmp_path):
+def test_a_lost_key_is_reported_and_its_data_is_kept(run, folder, pepper, database_url, tmp_path):
     held = keep(database_url, folder)
     file, old = folder / "secrets" / "contents", ring_of(folder).current.name
     whole = file.read_text()

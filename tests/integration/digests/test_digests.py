@@ -21,7 +21,7 @@ def counted(metrics: Metrics) -> dict[str, int]:
     return {outcome: int(count) for outcome, count in found}
 
 
-async def test_a_recipient_is_told_once_of_what_is_new(setup: DigestSetup, digest_sink: DigestSink):
+async def test_a_recipient_gets_each_new_message_in_one_digest(setup: DigestSetup, digest_sink: DigestSink):
     await setup.keep(subject="First")
     guard = setup.guard()
     assert await guard.look() == 1
@@ -39,7 +39,7 @@ async def test_a_recipient_is_told_once_of_what_is_new(setup: DigestSetup, diges
     assert await guard.look() == 0
 
 
-async def test_nobody_is_told_before_the_hour_or_of_what_came_after_it(setup: DigestSetup):
+async def test_no_digest_before_the_hour_or_about_later_messages(setup: DigestSetup):
     await setup.keep()
     setup.now = MORNING.replace(hour=6, minute=59)
     assert await setup.guard().look() == 0
@@ -49,7 +49,7 @@ async def test_nobody_is_told_before_the_hour_or_of_what_came_after_it(setup: Di
     assert await setup.guard().look() == 1
 
 
-async def test_a_tenant_that_does_not_want_it_is_told_nothing(setup: DigestSetup, digest_sink: DigestSink):
+async def test_a_tenant_without_digests_gets_none(setup: DigestSetup, digest_sink: DigestSink):
     await setup.keep()
     await setup.want(setup.north, wanted=False)
     assert await setup.guard().look() == 0
@@ -57,7 +57,7 @@ async def test_a_tenant_that_does_not_want_it_is_told_nothing(setup: DigestSetup
     assert await setup.guard().look() == 1
 
 
-async def test_what_is_not_held_any_more_is_not_told(setup: DigestSetup, digest_sink: DigestSink):
+async def test_messages_no_longer_held_are_not_listed(setup: DigestSetup, digest_sink: DigestSink):
     gone, stays = await setup.keep(ANN, BOB, subject="Gone"), await setup.keep(subject="Stays")
     await setup.store.delete(ALL, gone, [ANN], STRANGER)
     await setup.guard().look()
@@ -89,7 +89,7 @@ async def test_no_digest_is_taken_on_twice(setup: DigestSetup):
     assert len(taken) == len(set(taken)) == 40
 
 
-async def test_one_who_is_refused_stops_nobody_and_is_told_the_day_after(
+async def test_a_rejected_recipient_stops_no_other_and_is_retried_the_next_day(
     setup: DigestSetup, digest_sink: DigestSink, capsys
 ):
     for each in (ANN, BOB, "carol@north.example"):
@@ -110,7 +110,7 @@ async def test_one_who_is_refused_stops_nobody_and_is_told_the_day_after(
     assert list(digest_sink.take_texts()) == [BOB]
 
 
-async def test_while_the_next_hop_is_away_digests_wait_and_one_that_silences_it_holds_up_nobody(setup, digest_sink):
+async def test_digests_wait_for_the_next_hop_and_one_failure_blocks_no_other(setup, digest_sink):
     for each in (ANN, BOB):
         await setup.keep(each)
     away = NextHop(("127.0.0.1", 1), 1.0, "guard.example")
@@ -158,7 +158,7 @@ async def test_a_tenant_never_sees_anothers_messages_for_the_same_address(setup:
     assert found.uids == [foreign], "and what was told there was not told here"
 
 
-async def test_an_address_outside_the_tenants_domains_is_told_nothing(setup: DigestSetup, digest_sink: DigestSink):
+async def test_an_address_outside_the_tenants_domains_gets_no_digest(setup: DigestSetup, digest_sink: DigestSink):
     (default,) = [each for each in await setup.tenants.list(ALL) if each.is_default]
     await setup.want(default.uid)
     await setup.keep("somebody@elsewhere.example", tenant=default.uid)
@@ -166,7 +166,7 @@ async def test_an_address_outside_the_tenants_domains_is_told_nothing(setup: Dig
     assert digest_sink.taken == []
 
 
-async def test_more_than_are_listed_are_counted_and_told(setup: DigestSetup, digest_sink: DigestSink):
+async def test_messages_beyond_the_limit_are_counted_in_the_digest(setup: DigestSetup, digest_sink: DigestSink):
     for number in range(5):
         await setup.keep(subject=f"Number {number}")
     guard = setup.guard()

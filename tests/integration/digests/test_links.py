@@ -49,7 +49,7 @@ async def test_each_recipient_of_one_message_has_a_link_that_is_theirs_alone(
     assert setup.listener.heard == [], "one click teaches nobody else"
 
 
-async def test_a_link_releases_once_however_often_and_whoever_asks_at_once(setup: DigestSetup):
+async def test_a_link_releases_once_under_concurrent_calls(setup: DigestSetup):
     uid = await setup.keep()
     token = link_to(uid)
     await asyncio.gather(*(setup.link_service.find(token, STRANGER) for _ in range(8)))  # every connection is open
@@ -77,7 +77,7 @@ async def test_a_message_named_twice_is_released_for_both_spellings(setup: Diges
     assert await setup.states(uid) == ["releasing", "releasing"]
 
 
-async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(setup: DigestSetup):
+async def test_a_link_to_a_message_without_release_right_is_not_found(setup: DigestSetup):
     for verdict in Verdict:
         uid = await setup.keep(verdict=verdict)
         allowed = verdict in (Verdict.SPAM, Verdict.SUSPICIOUS)
@@ -87,7 +87,7 @@ async def test_a_link_to_what_a_recipient_may_not_release_leads_nowhere(setup: D
 
 
 @pytest.mark.parametrize("tag", sorted(NOT_WHOLE))
-async def test_what_was_not_analyzed_whole_is_no_recipients_to_release(setup: DigestSetup, tag: str):
+async def test_recipients_cannot_release_incompletely_analyzed_messages(setup: DigestSetup, tag: str):
     assert tag in load_policy().tags
     uid = await setup.keep(tag=tag)
     assert await setup.link_service.find(link_to(uid), STRANGER) is None
@@ -110,7 +110,7 @@ async def test_no_other_link_leads_anywhere(setup: DigestSetup):
     assert await setup.states(good) == ["held"]
 
 
-async def test_who_calls_too_often_is_told_to_wait_and_others_are_not(setup: DigestSetup):
+async def test_a_frequent_caller_must_wait_and_others_need_not(setup: DigestSetup):
     links = DigestLinkService(SEAL, setup.digest_store, RateLimiter(3))
     for _ in range(3):
         await links.find("x", STRANGER)

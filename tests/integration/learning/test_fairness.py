@@ -71,7 +71,7 @@ async def test_a_message_that_breaks_rspamd_is_refused_and_its_tenant_learns_on(
     assert refused == [first]
 
 
-async def test_an_rspamd_that_is_away_is_not_asked_for_every_tenant(
+async def test_an_rspamd_that_is_down_is_not_asked_for_every_tenant(
     setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
 ):
     north, south = setup.tenants

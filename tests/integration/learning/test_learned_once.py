@@ -73,7 +73,7 @@ async def test_the_same_text_many_times_is_not_enough_to_speak(setup: LearningSe
     assert await setup.found(north, message(BAD, 5_000)) == set()
 
 
-async def test_what_a_full_redis_did_not_take_is_not_said_to_be_learned(setup: LearningSetup, engines: Engines):
+async def test_a_message_that_a_full_redis_rejected_is_not_marked_learned(setup: LearningSetup, engines: Engines):
     north, _ = setup.tenants
     await setup.learning.work()
     await setup.report_many(north, Kind.SPAM, BAD, 2)

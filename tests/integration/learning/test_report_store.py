@@ -33,7 +33,7 @@ def said(tenant: UUID, kind: Kind, contents: bytes | None) -> NewReport:
     return NewReport(uuid4(), tenant, kind, DIGEST, 100, contents, uuid4(), "Hello")
 
 
-async def test_a_message_that_was_given_before_need_not_come_again(database: Database, tenant: UUID):
+async def test_a_stored_message_is_not_sent_again(database: Database, tenant: UUID):
     store = ReportStore(database)
     first, _ = await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     await store.save_change(ALL, first.uid, {"taken": [1]})
@@ -49,7 +49,7 @@ async def test_a_message_that_was_given_before_need_not_come_again(database: Dat
     assert len(await store.page(ALL, tenant)) == 1
 
 
-async def test_a_message_that_is_called_the_opposite_is_learned_anew(database: Database, tenant: UUID):
+async def test_a_message_with_the_opposite_kind_is_learned_again(database: Database, tenant: UUID):
     store = ReportStore(database)
     await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     (due,) = await store.pending(ALL, 10)
@@ -62,7 +62,7 @@ async def test_a_message_that_is_called_the_opposite_is_learned_anew(database: D
     assert (await store.status(ALL, tenant)).rebuilding
 
 
-async def test_everything_can_be_learned_anew(database: Database, tenant: UUID):
+async def test_all_reports_can_be_learned_again(database: Database, tenant: UUID):
     store = ReportStore(database)
     await store.add(ALL, said(tenant, Kind.SPAM, b"sealed"), ANN)
     (due,) = await store.pending(ALL, 10)
@@ -77,7 +77,7 @@ async def test_everything_can_be_learned_anew(database: Database, tenant: UUID):
         await store.rebuild(Scope.of(uuid4()), tenant, ANN)
 
 
-async def test_a_message_that_comes_later_is_kept_from_then_on(database: Database, tenant: UUID):
+async def test_contents_that_arrive_later_are_stored(database: Database, tenant: UUID):
     store = ReportStore(database)
     first, _ = await store.add(ALL, said(tenant, Kind.SPAM, None), ANN)
     assert first.state is TrainingState.NOT_KEPT

@@ -60,7 +60,7 @@ async def reported_sender(database_url: str) -> AsyncIterator[ReportedSender]:
     await database.close()
 
 
-async def test_a_sender_stays_forgotten_however_often_the_message_is_reported(reported_sender: ReportedSender):
+async def test_repeated_reports_keep_the_sender_forgotten(reported_sender: ReportedSender):
     for kind in (Kind.SPAM, Kind.PHISHING, Kind.SPAM):
         await reported_sender.say(kind)
         assert await reported_sender.known() == 0
@@ -68,7 +68,7 @@ async def test_a_sender_stays_forgotten_however_often_the_message_is_reported(re
     assert await reported_sender.known() == 2
 
 
-async def test_a_good_message_is_counted_once_however_often_it_is_called_so(reported_sender: ReportedSender):
+async def test_repeated_good_reports_count_the_sender_once(reported_sender: ReportedSender):
     for kind in (Kind.FINE, Kind.RELEASED, Kind.FINE):
         await reported_sender.say(kind)
         assert await reported_sender.known() == 3
@@ -76,7 +76,7 @@ async def test_a_good_message_is_counted_once_however_often_it_is_called_so(repo
     assert await reported_sender.known() == 2
 
 
-async def test_who_changes_their_mind_undoes_what_the_first_word_did(reported_sender: ReportedSender):
+async def test_a_changed_report_undoes_the_first(reported_sender: ReportedSender):
     await reported_sender.say(Kind.SPAM)
     await reported_sender.say(Kind.FINE)
     assert await reported_sender.known() == 3

@@ -20,14 +20,14 @@ from tests.integration.learning.learning_setup import ALL, ANN, BAD, LearningSet
 from tests.samples.finished import finished_request
 
 
-async def test_what_is_too_large_to_learn_from_is_noted_and_not_kept(setup: LearningSetup):
+async def test_contents_too_large_to_learn_from_are_not_stored(setup: LearningSetup):
     north, _ = setup.tenants
     large = message(BAD, 1) + b"x" * MAX_CONTENTS
     report = await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=large)
     assert (report.state, report.size) == (TrainingState.NOT_KEPT, len(large))
 
 
-async def test_a_tenant_has_no_more_lessons_than_are_kept(setup: LearningSetup, monkeypatch: pytest.MonkeyPatch):
+async def test_the_number_of_reports_per_tenant_is_bounded(setup: LearningSetup, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store_module, "MAX_REPORTS", 1)
     north, south = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
@@ -53,7 +53,7 @@ async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-async def test_a_tenant_cannot_touch_what_another_learns(setup: LearningSetup, kind: Kind):
+async def test_a_tenant_cannot_change_reports_of_another(setup: LearningSetup, kind: Kind):
     north, south = setup.tenants
     report = await setup.report_service.report_contents(ALL, north, kind, ANN, contents=message(BAD, 1))
     foreign = Scope.of(south)
@@ -82,7 +82,7 @@ async def test_a_reported_sender_is_forgotten_and_known_again_when_the_report_is
     assert fine.uid != spam.uid
 
 
-async def test_what_a_report_forgot_is_given_back(setup: LearningSetup):
+async def test_withdrawing_a_report_restores_the_sender_count(setup: LearningSetup):
     north, _ = setup.tenants
     request = finished_request(north)
     await setup.history.save(ALL, [request])

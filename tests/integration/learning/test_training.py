@@ -31,9 +31,7 @@ from tests.integration.learning.learning_setup import (
 )
 
 
-async def test_what_one_tenant_reports_is_learned_for_it_alone_taken_back_and_reset(
-    setup: LearningSetup, engines: Engines
-):
+async def test_reports_train_only_their_tenant_and_can_be_withdrawn_and_reset(setup: LearningSetup, engines: Engines):
     north, south = setup.tenants
     bad = await setup.report_many(north, Kind.PHISHING, BAD, MIN_REPORTS)
     await setup.report_many(north, Kind.FINE, GOOD, MIN_REPORTS - 1)
@@ -80,7 +78,7 @@ async def test_statistics_of_every_generation_that_was_passed_over_are_removed(s
     assert keys_of(engines, learner_of(north, 3)) > 0
 
 
-async def test_lessons_that_are_too_old_go(setup: LearningSetup, engines: Engines):
+async def test_old_reports_are_deleted(setup: LearningSetup, engines: Engines):
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await setup.learning.expire()
@@ -91,7 +89,7 @@ async def test_lessons_that_are_too_old_go(setup: LearningSetup, engines: Engine
     await hasty.stop()
 
 
-async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once(setup: LearningSetup):
+async def test_a_message_with_too_little_text_is_rejected_once(setup: LearningSetup):
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=LITTLE)
     await setup.learning.work()
@@ -100,7 +98,7 @@ async def test_a_message_with_too_little_text_is_refused_and_asked_for_only_once
 
 
 @pytest.mark.parametrize("kind", [Kind.SPAM, Kind.FINE])
-async def test_a_message_that_rspamd_passes_over_is_refused_and_holds_up_no_other(setup: LearningSetup, kind: Kind):
+async def test_a_message_that_rspamd_skips_is_rejected_and_blocks_no_other(setup: LearningSetup, kind: Kind):
     north, south = setup.tenants
     for tenant in (north, south):
         await setup.report_service.report_contents(ALL, tenant, kind, ANN, contents=spam_message())
@@ -112,7 +110,7 @@ async def test_a_message_that_rspamd_passes_over_is_refused_and_holds_up_no_othe
     assert await setup.report_store.pending(ALL, 10) == []
 
 
-async def test_who_says_something_else_of_the_same_message_replaces_the_report(setup: LearningSetup):
+async def test_a_second_report_of_a_message_replaces_the_first(setup: LearningSetup):
     north, _ = setup.tenants
     first = await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     await setup.learning.work()
@@ -127,7 +125,7 @@ async def test_who_says_something_else_of_the_same_message_replaces_the_report(s
         await setup.report_service.withdraw(ALL, first.uid, ANN)
 
 
-async def test_lessons_wait_while_rspamd_is_away(setup: LearningSetup, engines: Engines):
+async def test_training_waits_while_rspamd_is_down(setup: LearningSetup, engines: Engines):
     north, _ = setup.tenants
     away = Learning(setup.report_store, RspamdTeacher("tcp:127.0.0.1:9", PASSWORD, engines.redis.url), SEAL, 365)
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
@@ -139,7 +137,7 @@ async def test_lessons_wait_while_rspamd_is_away(setup: LearningSetup, engines: 
     assert (await setup.report_service.status(ALL, north)).waiting == 0
 
 
-async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
+async def test_an_rspamd_without_per_tenant_statistics_is_not_trained(
     setup: LearningSetup, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ):
     north, _ = setup.tenants
@@ -151,7 +149,7 @@ async def test_nothing_is_taught_to_an_rspamd_that_keeps_learners_apart_nowhere(
     assert setup.learning.learner(north) == ""
 
 
-async def test_an_rspamd_that_no_longer_keeps_learners_apart_is_taught_and_asked_nothing_more(
+async def test_training_stops_when_per_tenant_statistics_disappear(
     setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
 ):
     """As after an upgrade that put another configuration in the place of ours, while guard goes on."""
@@ -169,7 +167,7 @@ async def test_an_rspamd_that_no_longer_keeps_learners_apart_is_taught_and_asked
     assert setup.learning.learner(north) == ""
 
 
-async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_learned(
+async def test_learned_statistics_act_while_the_controller_is_down(
     setup: LearningSetup, monkeypatch: pytest.MonkeyPatch
 ):
     north, _ = setup.tenants
@@ -187,7 +185,7 @@ async def test_a_controller_that_is_away_for_a_while_does_not_silence_what_was_l
     assert setup.learning.learner(north) == learner_of(north, 1)
 
 
-async def test_only_one_guard_teaches_at_a_time(setup: LearningSetup):
+async def test_only_one_guard_trains_at_a_time(setup: LearningSetup):
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
     async with setup.report_store.training_lock(ALL) as mine:
@@ -198,7 +196,7 @@ async def test_only_one_guard_teaches_at_a_time(setup: LearningSetup):
     assert (await setup.report_service.status(ALL, north)).waiting == 0
 
 
-async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(setup: LearningSetup):
+async def test_a_report_with_a_lost_key_waits_and_blocks_no_other(setup: LearningSetup):
     north, _ = setup.tenants
     other = ReportService(setup.report_store, setup.history, ContentsSeal(KeyRing.of(b"o" * 32)))
     await other.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))
@@ -208,7 +206,7 @@ async def test_a_lesson_whose_key_is_lost_waits_and_holds_up_no_other(setup: Lea
     assert states == [TrainingState.LEARNED, TrainingState.WAITING]
 
 
-async def test_a_guard_with_another_key_loses_no_lesson(setup: LearningSetup, engines: Engines):
+async def test_a_guard_with_another_key_loses_no_report(setup: LearningSetup, engines: Engines):
     """Reports wait for the guard with their key; a report that Rspamd refuses is tried again by a rebuild."""
     north, _ = setup.tenants
     await setup.report_service.report_contents(ALL, north, Kind.SPAM, ANN, contents=message(BAD, 1))

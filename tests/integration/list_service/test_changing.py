@@ -25,7 +25,7 @@ async def state(list_service: ListService, scope: ListScope) -> dict[str, tuple[
     return {each.entry: (each.comment, each.expires) for each in page.entries}
 
 
-async def test_a_change_tells_who_made_it_and_what_became_of_each_entry(
+async def test_a_change_shows_its_actor_and_the_result_of_each_entry(
     list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     end = datetime(2031, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ async def test_a_change_tells_who_made_it_and_what_became_of_each_entry(
     ]
 
 
-async def test_nobody_sees_or_undoes_a_change_of_another_scope(
+async def test_changes_of_another_scope_cannot_be_seen_or_undone(
     list_service: ListService, lists: Lists, acme: ListScope, other: ListScope
 ) -> None:
     await add(lists, acme, "a.example")
@@ -67,7 +67,7 @@ async def test_nobody_sees_or_undoes_a_change_of_another_scope(
     assert list(await state(list_service, acme)) == ["a.example"]
 
 
-async def test_undoing_an_addition_takes_away_what_is_new_and_sets_back_what_was_there(
+async def test_undoing_an_addition_deletes_new_and_restores_changed_entries(
     list_service: ListService, lists: Lists, acme: ListScope, database: Database
 ) -> None:
     await add(lists, acme, "old.example", comment="kept", expires=datetime(2031, 1, 1, tzinfo=UTC))
@@ -100,7 +100,7 @@ async def test_undoing_a_deletion_brings_back_all_that_an_entry_was(
     assert again.updated_by == "user:ada"
 
 
-async def test_what_was_changed_since_is_left_alone_and_told(
+async def test_undo_reports_and_keeps_entries_changed_since(
     list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     await add(lists, acme, "a.example", "b.example", "c.example")
@@ -176,7 +176,7 @@ async def test_fifty_thousand_entries_are_one_change_that_can_be_undone(
     assert await state(list_service, acme) == {}
 
 
-async def test_telling_again_what_is_so_leaves_nothing_to_undo(
+async def test_adding_unchanged_entries_leaves_nothing_to_undo(
     list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     await add(lists, acme, "a.example", comment="same", expires=None)

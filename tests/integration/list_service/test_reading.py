@@ -30,7 +30,7 @@ async def test_a_page_of_a_list_goes_on_where_the_last_one_ended(database: Datab
     assert second.entries[0].created_by == "key:soar"
 
 
-async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
+async def test_a_search_ignores_case_in_entries_and_comments(
     list_service: ListService, lists: Lists, acme: ListScope
 ) -> None:
     await add(lists, acme, "evil.example", "mail.evil.example", comment='Ticket "7" of Ada')
@@ -48,7 +48,7 @@ async def test_a_search_looks_into_entries_and_comments_whatever_the_case(
     assert (await list_service.page(GLOBAL, LIST, "evil")).entries == ()
 
 
-async def test_a_search_that_takes_too_long_compares_beginnings_and_says_so(
+async def test_a_slow_search_falls_back_to_prefixes_and_reports_it(
     list_service: ListService, lists: Lists, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
     await add(lists, GLOBAL, "evil.example", "mail.evil.example")
@@ -91,7 +91,9 @@ async def test_a_value_is_checked_in_the_lists_of_the_tenant_and_of_the_deployme
         ("attachment-block", ".exe", "x.exe"),
     ],
 )
-async def test_every_kind_of_value_is_met(database: Database, lists: Lists, name: str, entry: str, value: str) -> None:
+async def test_every_kind_of_value_is_matched(
+    database: Database, lists: Lists, name: str, entry: str, value: str
+) -> None:
     await lists.add_entries(GLOBAL, name, [ListEntryInput(entry)], SOAR)
     checked = await Checker(EntryStore(database)).check(GLOBAL, value)
     assert [(match.list_name, match.entry) for match in checked.acting] == [(name, entry)]

@@ -33,7 +33,7 @@ async def crash(*_: object, **__: object) -> NoReturn:
     raise RuntimeError("killed here")
 
 
-async def test_bytes_whose_row_was_not_written_are_found_after_the_grace_and_removed(
+async def test_orphaned_blobs_are_removed_after_the_grace_period(
     setup: QuarantineSetup, monkeypatch: pytest.MonkeyPatch
 ):
     kept = await setup.keep(raw=b"kept")
@@ -102,7 +102,7 @@ async def test_bytes_that_come_back_from_a_backup_can_be_released(setup: Quarant
     assert await setup.releasing.release_all() == 1
 
 
-async def test_what_a_recipient_asked_for_waits_for_the_next_hop_and_what_others_did_is_told(setup: QuarantineSetup):
+async def test_recipient_releases_wait_for_the_next_hop_and_others_fail(setup: QuarantineSetup):
     mine, theirs = await setup.keep(), await setup.keep(raw=b"other")
     setup.sink.refused = {"ann@north.example": AWAY}
     await setup.store.request_release(ALL, mine, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
@@ -122,7 +122,7 @@ async def test_what_a_recipient_asked_for_waits_for_the_next_hop_and_what_others
     assert (await setup.store.find(ALL, mine)).in_state(State.RELEASED) == ("ann@north.example",)
 
 
-async def test_what_the_next_hop_refuses_is_held_again_whoever_asked(setup: QuarantineSetup):
+async def test_a_message_rejected_by_the_next_hop_is_held_again(setup: QuarantineSetup):
     uid = await setup.keep()
     setup.sink.refused = {"ann@north.example": "550 5.1.1 No such user"}
     await setup.store.request_release(ALL, uid, None, Actor(f"{BY_RECIPIENT}ann@north.example"))
@@ -130,7 +130,7 @@ async def test_what_the_next_hop_refuses_is_held_again_whoever_asked(setup: Quar
     assert (await setup.store.find(ALL, uid)).in_state(State.HELD) == ("ann@north.example",)
 
 
-async def test_a_full_disk_is_told_and_leaves_nothing_behind(setup: QuarantineSetup, monkeypatch: pytest.MonkeyPatch):
+async def test_a_full_disk_is_reported_and_leaves_no_files(setup: QuarantineSetup, monkeypatch: pytest.MonkeyPatch):
     await setup.vault.uid()
     room, write = 1_000_000, os.write
 
@@ -151,7 +151,7 @@ async def test_a_full_disk_is_told_and_leaves_nothing_behind(setup: QuarantineSe
     assert await setup.keep(raw=b"x" * 5_000_000)
 
 
-async def test_a_database_that_is_away_is_told_and_the_message_is_still_the_callers(tmp_path: Path):
+async def test_a_database_that_is_down_is_reported_and_the_caller_keeps_the_message(tmp_path: Path):
     away = Database("postgresql://nobody@127.0.0.1:1/none")
     writer = QuarantineWriter(
         Vault(FilesystemStore(tmp_path), KeyRing.of(b"k" * 64)), QuarantineStore(away), QuarantineSetup.DAYS
@@ -252,7 +252,7 @@ async def test_messages_go_by_the_days_of_their_tenant_and_verdict_and_their_byt
     assert setup.bodies() == []
 
 
-async def test_what_is_being_released_does_not_expire(setup: QuarantineSetup):
+async def test_a_message_in_release_does_not_expire(setup: QuarantineSetup):
     uid = await setup.keep()
     await setup.store.request_release(ALL, uid, None, ANN)
     async with setup.database.connection() as connection:
@@ -262,7 +262,7 @@ async def test_what_is_being_released_does_not_expire(setup: QuarantineSetup):
     assert await setup.retention.expire() == 1
 
 
-async def test_what_nobody_releases_expires_after_all(setup: QuarantineSetup):
+async def test_an_unreleased_message_expires(setup: QuarantineSetup):
     uid = await setup.keep()
     await setup.store.request_release(ALL, uid, None, ANN)
     async with setup.database.connection() as connection:

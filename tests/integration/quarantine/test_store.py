@@ -34,7 +34,7 @@ from tests.integration.held_messages import RAW, finished
 from tests.integration.quarantine.quarantine_setup import ALL, ANN, QuarantineSetup
 
 
-async def test_a_message_is_kept_byte_for_byte_with_what_people_look_for(setup: QuarantineSetup, tmp_path: Path):
+async def test_a_message_is_stored_byte_for_byte_with_its_search_fields(setup: QuarantineSetup, tmp_path: Path):
     uid = await setup.keep(subject="Your invoice\0", recipients=("ann@north.example", "Bob@north.example"))
     held = await setup.store.find(ALL, uid)
     assert (held.subject, held.verdict, held.sender) == ("Your invoice\ufffd", Verdict.SPAM, "eve@evil.example")
@@ -52,7 +52,7 @@ async def test_the_same_guard_request_is_kept_once(setup: QuarantineSetup):
     assert len(await setup.store.page(ALL)) == 1
 
 
-async def test_each_filter_finds_what_it_says(setup: QuarantineSetup):
+async def test_each_filter_finds_its_messages(setup: QuarantineSetup):
     spam = await setup.keep(subject="Cheap watches", recipients=("ann@north.example",))
     phish = await setup.keep(
         verdict=Verdict.PHISHING, subject="Your BANK", sender="it@bank.example", recipients=("bob@sub.north.example",)
@@ -136,7 +136,7 @@ async def test_a_release_is_handed_on_whole_noted_audited_and_learned_from(setup
     assert await setup.releasing.release_all() == 0
 
 
-async def test_the_audit_names_nobody_as_having_taken_out_what_is_gone(setup: QuarantineSetup):
+async def test_the_audit_records_no_download_of_a_deleted_message(setup: QuarantineSetup):
     uid = await setup.keep()
     await setup.store.record_export(ALL, uid, ANN)
     await setup.store.delete(ALL, uid, None, ANN)
@@ -161,7 +161,7 @@ async def test_a_release_to_some_leaves_the_others_waiting(setup: QuarantineSetu
     assert await setup.releasing.release_all() == 1
 
 
-async def test_who_could_not_have_it_is_held_as_before_and_it_is_told_why(setup: QuarantineSetup):
+async def test_a_failed_recipient_is_held_again_with_the_reason(setup: QuarantineSetup):
     uid = await setup.keep(recipients=("ann@north.example", "bob@north.example"))
     setup.sink.refused = {"bob@north.example": "550 5.1.1 No such user"}
     await setup.store.request_release(ALL, uid, None, ANN)
@@ -174,7 +174,7 @@ async def test_who_could_not_have_it_is_held_as_before_and_it_is_told_why(setup:
     assert [taken for taken, _ in setup.sink.taken] == [("ann@north.example",), ("bob@north.example",)]
 
 
-async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(setup: QuarantineSetup):
+async def test_an_unfinished_release_is_claimed_again(setup: QuarantineSetup):
     uid = await setup.keep()
     vault = (await setup.store.find(ALL, uid)).vault
     await setup.store.request_release(ALL, uid, None, ANN)
@@ -185,9 +185,7 @@ async def test_what_a_guard_took_on_and_never_noted_is_taken_on_again(setup: Qua
     assert await setup.releasing.release_all() == 1
 
 
-async def test_a_release_whose_bytes_are_in_another_vault_is_left_for_its_guards(
-    setup: QuarantineSetup, tmp_path: Path
-):
+async def test_a_release_from_another_vault_is_left_to_its_guards(setup: QuarantineSetup, tmp_path: Path):
     uid = await setup.keep()
     await setup.store.request_release(ALL, uid, None, ANN)
     elsewhere = Vault(FilesystemStore(tmp_path / "elsewhere"), KeyRing.of(b"k" * 64))

@@ -27,7 +27,7 @@ def test_a_token_without_permissions_may_submit_and_ask_for_the_status():
     assert caller.scope.tenants is None
 
 
-def test_a_list_of_permissions_is_exactly_what_it_lists():
+def test_a_token_has_exactly_its_listed_permissions():
     caller = ACCESS.authenticate([f"bearer {HASHED}"])
     assert [caller.may(p) for p in (SUBMIT, STATUS, READ, METRICS)] == [False, False, True, False]
     assert caller.scope.tenants == frozenset({TENANT})
@@ -63,7 +63,7 @@ def test_an_unknown_token_and_an_api_key_are_invalid(header):
         ACCESS.authenticate([header])
 
 
-def test_without_tokens_nobody_is_let_in():
+def test_without_tokens_every_call_is_rejected():
     with pytest.raises(InvalidCredentials):
         Access([]).authenticate([f"Bearer {PLAIN}"])
 
@@ -80,7 +80,7 @@ def test_an_api_key_is_read_from_its_header(header):
 @pytest.mark.parametrize(
     "headers", [[], ["apikey"], ["apikey "], ["apikey a b"], ["Basic a"], ["apikey a", "apikey a"]]
 )
-def test_without_one_api_key_the_caller_is_told_how_to_send_it(headers):
+def test_a_missing_api_key_is_answered_with_the_scheme(headers):
     with pytest.raises(Unauthenticated) as caught:
         api_key(headers)
     assert caught.value.scheme == "apikey"

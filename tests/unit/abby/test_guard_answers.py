@@ -59,7 +59,7 @@ def test_a_guard_out_of_time_is_an_analysis_timeout():
         result_in(504, b'{"error":"analysis_timeout"}', GGRID)
 
 
-def test_the_caller_is_told_what_helps_most():
+def test_the_most_useful_error_is_returned():
     away, dead, nonsense = CoreUnreachable("away"), CoreUnreachable("dead"), CoreError("nonsense")
     full, stopping, disabled = Overloaded("full"), ShuttingDown("stopping"), ScanningDisabled("disabled")
     assert worst_error([away, stopping, full], [nonsense]) is full
@@ -69,7 +69,7 @@ def test_the_caller_is_told_what_helps_most():
     assert worst_error([], []).code == "core_unreachable"
 
 
-def test_the_load_counts_what_was_sent_since_the_guard_was_asked():
+def test_the_load_counts_requests_since_the_last_status():
     guard = Guard("https://guard.example:9785/")
     assert (guard.name, guard.usable, guard.load) == ("guard.example:9785", False, 0)
     guard.status = GuardStatus("g", "1", 6, 10, (), database_up=True, scanning_enabled=True)

@@ -29,7 +29,7 @@ def test_every_reference_leads_somewhere():
     assert names <= DOCUMENT["components"]["schemas"].keys()
 
 
-def test_the_upload_says_that_parameters_are_json():
+def test_the_upload_declares_parameters_as_json():
     content = SUBMIT["requestBody"]["content"]["multipart/form-data"]
     assert content["encoding"]["parameters"] == {"contentType": "application/json"}
     assert content["schema"]["required"] == ["parameters", "email"]
@@ -42,7 +42,7 @@ def test_each_status_lists_its_codes():
     assert codes(DOCUMENT["paths"]["/v1/messages/{ggrid}"]["get"], "404") == ["message_not_found"]
 
 
-def test_what_needs_a_token_says_so_and_nothing_else_does():
+def test_security_is_declared_exactly_where_a_token_is_needed():
     assert SUBMIT["security"] == [{"token": []}]
     assert "security" not in DOCUMENT["paths"]["/healthz"]["get"]
 
@@ -55,7 +55,7 @@ def test_closed_sets_are_closed_and_patterns_are_of_the_schema_language():
     assert schemas["Error"]["required"] == ["error"]
 
 
-def test_every_field_that_is_a_moment_or_of_a_closed_set_says_so():
+def test_times_and_enumerations_are_declared():
     schemas = DOCUMENT["components"]["schemas"]
     moment = {"type": "string", "format": "date-time"}
     for record, names in {
@@ -75,7 +75,7 @@ def test_every_field_that_is_a_moment_or_of_a_closed_set_says_so():
             assert "enum" not in described or described["type"] == "string"
 
 
-def test_queries_and_paths_are_described_with_what_they_take():
+def test_query_and_path_parameters_are_described():
     parameters = DOCUMENT["paths"]["/v1/reports"]["get"]["parameters"]
     assert [(each["name"], each["in"], each["required"]) for each in parameters] == [
         ("tenantUid", "query", True),
@@ -88,7 +88,7 @@ def test_queries_and_paths_are_described_with_what_they_take():
     assert "content" not in taken_back["responses"]["204"]
 
 
-def test_an_operation_says_whether_a_message_must_come():
+def test_an_operation_declares_whether_a_body_is_required():
     paths = DOCUMENT["paths"]
     body = {path: paths[path]["post"]["requestBody"] for path in ("/v1/reports", "/v1/messages/{ggrid}/report")}
     assert [each["required"] for each in body.values()] == [True, False]

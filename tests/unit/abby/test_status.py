@@ -42,7 +42,7 @@ def test_the_colour_follows_the_rules(expected, guards):
     assert colour(guards, database_up=True) is expected
 
 
-def test_a_database_that_is_away_is_yellow_and_never_better():
+def test_a_database_that_is_down_is_yellow_at_best():
     assert colour([guard()], database_up=False) is YELLOW
     assert colour([None], database_up=False) is RED
 

@@ -19,7 +19,7 @@ BY_DEFAULT = Assignment(DEFAULT.uid, AssignedBy.DEFAULT)
 
 
 @pytest.mark.contract("3 tenantUid")
-def test_a_tenant_that_is_named_is_taken_whatever_the_recipients_say() -> None:
+def test_a_named_tenant_overrides_the_recipients() -> None:
     (found,) = group(SNAPSHOT, ACME.uid, ["a@other.example", "a@acme.example"])
     assert found.assignment == Assignment(ACME.uid, AssignedBy.REQUEST, Profile.STRICT)
     assert found.recipients == ("a@other.example", "a@acme.example")

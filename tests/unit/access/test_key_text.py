@@ -22,7 +22,7 @@ def test_no_two_keys_are_alike():
     assert len({key_id for key_id, _ in made}) == len({text for _, text in made}) == 100
 
 
-def test_one_wrong_character_anywhere_is_told_without_a_look_into_the_database():
+def test_one_wrong_character_is_detected_without_the_database():
     _, text = TEXTS.new()
     for place in range(len(text)):
         wrong = "x" if text[place] != "x" else "y"
@@ -30,7 +30,7 @@ def test_one_wrong_character_anywhere_is_told_without_a_look_into_the_database()
 
 
 @pytest.mark.parametrize("text", ["", "mwk", "mwk__", "mwk_" + "a" * 12 + "_" + "\u0660" * 60, "x" * 100_000])
-def test_what_is_no_key_has_no_id(text):
+def test_an_invalid_key_has_no_id(text):
     assert TEXTS.id_in(text) is None
     _, good = TEXTS.new()
     assert TEXTS.id_in(good + "\n") is None

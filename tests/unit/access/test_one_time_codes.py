@@ -43,7 +43,7 @@ def test_secrets_are_long_and_new() -> None:
     assert totp_uri(RFC_SECRET, "ada@mail.example").startswith("otpauth://totp/Mailwarden:ada%40mail.example?secret=")
 
 
-def test_recovery_codes_are_known_however_they_are_typed() -> None:
+def test_recovery_codes_are_normalised() -> None:
     codes = new_recovery_codes()
     assert len(set(codes)) == RECOVERY_CODES
     assert all(re.fullmatch(r"[0-9a-hjkmnp-tv-z]{4}(-[0-9a-hjkmnp-tv-z]{4}){3}", code) for code in codes)

@@ -19,7 +19,7 @@ def passwords():
     ["", "elevenchars", "x" * 257, "password1234", "Password1234!", "aaaaaaaaaaaaaaa", "123456789012", "qwertyqwerty12",
      "mailwarden2026", "grace-grace-grace", "adminadminadmin"],
 )  # fmt: skip
-def test_the_first_that_anybody_tries_are_refused(weak: str) -> None:
+def test_common_passwords_are_rejected(weak: str) -> None:
     with pytest.raises(UnsuitablePassword):
         check_password(weak, "grace")
 
@@ -45,7 +45,7 @@ async def test_a_password_matches_its_own_hash_alone(passwords: Passwords) -> No
     assert not await passwords.matches("not a hash", "correct horse battery")
 
 
-async def test_a_name_that_nobody_has_costs_as_much_work(passwords: Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_name_costs_the_same_work(passwords: Passwords, monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = []
     verify = PasswordHasher.verify
 

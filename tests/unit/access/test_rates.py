@@ -30,7 +30,7 @@ def test_keys_do_not_share_a_limit():
     assert limiter.count("a").exceeded
 
 
-def test_the_headers_tell_the_policy_and_what_is_left():
+def test_the_headers_show_the_policy_and_the_remaining_calls():
     limiter = RateLimiter(600, Clock())
     assert limiter.count("a").headers == {"RateLimit-Policy": '"key";q=600;w=60', "RateLimit": '"key";r=599;t=60'}
     small = RateLimiter(1, Clock())

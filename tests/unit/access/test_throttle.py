@@ -3,7 +3,7 @@
 from mailwarden.access.rate_limits import address_subject, name_subject
 
 
-def test_a_name_is_one_however_it_is_typed_and_is_not_kept() -> None:
+def test_a_name_is_normalised_and_not_stored() -> None:
     assert name_subject(" Ada ") == name_subject("ada")
     assert name_subject("ada") != name_subject("eve")
     assert "ada" not in name_subject("ada")

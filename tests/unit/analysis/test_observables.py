@@ -139,7 +139,7 @@ def test_every_subject_is_seen():
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/html"])
-def test_what_becomes_a_link_without_a_scheme_is_a_link_in_a_body(kind):
+def test_a_host_without_scheme_is_a_link_in_a_body(kind):
     seen = observe(
         text("Pay at evil-pay.com/now, or at Other.co.uk. Not ann@mail.com, a.b or notes.pdf", kind), Observable.URLS
     )
@@ -210,7 +210,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_a_link_is_met_by_lists(form):
+def test_lists_match_every_form_of_a_link(form):
     urls = observe(text(FORMS[form], "text/html"), Observable.URLS).urls
     assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
 
@@ -237,20 +237,20 @@ def test_every_form_of_a_link_is_met_by_lists(form):
     ],
     ids=lambda page: page[14:60].decode("ascii", "replace").split("\r")[0],
 )
-def test_links_are_met_as_clients_decode_them(page):
+def test_links_match_as_clients_decode_them(page):
     urls = observe(HEAD + page + b"\r\n", Observable.URLS).urls
     assert "a.example/x" in {key for url in urls for key in candidates_for_url(url)}
 
 
 @pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp037", "cp500", "cp1140"])
-def test_links_in_charsets_unlike_ascii_are_met(codec):
+def test_links_in_non_ascii_charsets_match(codec):
     page = base64.encodebytes('<html><a href="https://a.example/x">go</a></html>'.encode(codec))
     label = "" if codec.startswith("utf") else f"; charset={codec}"
     head = f"Content-Type: text/html{label}\r\nContent-Transfer-Encoding: base64\r\n\r\n".encode()
     assert "https://a.example/x" in observe(HEAD + head + page, Observable.URLS).urls
 
 
-def test_a_link_in_the_body_of_a_bare_name_is_met():
+def test_a_bare_host_name_in_the_body_matches():
     assert "http://a.example.com/x" in observe(text("<p>a.example.com/x</p>", "text/html"), Observable.URLS).urls
 
 

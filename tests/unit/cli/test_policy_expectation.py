@@ -12,7 +12,7 @@ def expectation(folder, text: str) -> Expectation:
     return read(folder / "a.yml", Expectation)
 
 
-def test_what_is_as_expected_has_no_complaints(tmp_path):
+def test_a_met_expectation_has_no_complaints(tmp_path):
     wish = expectation(tmp_path, "verdict: [spam, bulk]\ndecision: quarantine\nexpect: [url.new]\nrefuse: [url.old]\n")
     assert list(wish.complaints(Verdict.SPAM, Decision.QUARANTINE, ("url.new",))) == []
 

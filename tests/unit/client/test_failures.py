@@ -38,7 +38,7 @@ def test_a_failure_carries_code_message_details_and_request_id():
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"\xff\xfe", b"[1]", b'{"error": 7}'])
-def test_what_something_else_answers_is_a_failure_too(body):
+def test_an_answer_of_another_server_is_a_failure(body):
     failure = read_failure(502, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
     assert failure.code == "http_502"
     assert "502" in failure.message

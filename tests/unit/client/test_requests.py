@@ -34,7 +34,7 @@ def test_a_call_is_never_larger_than_the_api_takes():
     assert all(len(request.body) <= 4_194_304 for request in requests)
 
 
-def test_what_an_entry_leaves_out_is_not_sent():
+def test_absent_fields_of_an_entry_are_not_sent():
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     given = [
         NewEntry("a.example"),

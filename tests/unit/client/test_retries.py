@@ -11,7 +11,7 @@ def unavailable(retry_after: float | None = None) -> ApiError:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_what_the_contract_names_is_tried_again(status):
+def test_failures_named_by_the_contract_are_retried(status):
     assert may_retry(ApiError("", status=status))
 
 

@@ -12,7 +12,7 @@ SOURCES = YAML(typ="safe").load(FOLDER / "vendor" / "SOURCES.yml")
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source["file"])
-def test_what_others_wrote_is_as_their_package_ships_it(source: dict[str, str]) -> None:
+def test_third_party_files_equal_their_package(source: dict[str, str]) -> None:
     content = (FOLDER / "vendor" / source["file"]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == source["sha256"]
 

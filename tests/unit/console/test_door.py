@@ -43,7 +43,7 @@ def test_a_login_leads_nowhere_else(wanted: str) -> None:
         {"Sec-Fetch-Site": "same-origin", "Origin": "https://evil.example"},
     ],
 )
-def test_what_another_site_makes_a_browser_send_is_refused(headers: dict[str, str]) -> None:
+def test_requests_from_another_site_are_rejected(headers: dict[str, str]) -> None:
     with pytest.raises(Forbidden):
         check_site(make_mocked_request("POST", "/console/x", {"Host": "mw.example:9081", **headers}))
 
@@ -64,7 +64,7 @@ def test_our_own_pages_may_send(headers: dict[str, str]) -> None:
         ("POST", "/console/logout", "/console/login?done=signed-out"),
     ],
 )
-def test_who_is_not_signed_in_any_more_is_told_what_became_of_it(method: str, path: str, leads: str) -> None:
+def test_an_expired_session_is_explained(method: str, path: str, leads: str) -> None:
     answer = to_login(Call(make_mocked_request(method, path), "1", {}))
     assert (answer.status, answer.headers["Location"]) == (303, leads)
 

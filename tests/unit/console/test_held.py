@@ -46,7 +46,7 @@ class NoHistory:
 
 
 @pytest.mark.parametrize("deed", ["release", "delete"])
-async def test_who_is_refused_sees_the_message_as_it_is_now(deed: str) -> None:
+async def test_a_rejected_user_sees_the_current_message(deed: str) -> None:
     moment = datetime.now(UTC)
     message = HeldMessage(
         uid=uuid4(), tenant=uuid4(), ggrid=uuid4(), vault=uuid4(), address=b"a", size=1, sender="eve@x.example",

@@ -31,14 +31,14 @@ LAST = HeldMessage(
 )
 
 
-def test_without_a_word_it_asks_for_what_is_held() -> None:
+def test_an_empty_search_lists_held_messages() -> None:
     assert read_search({}).question(None) == HeldFilter(state=State.HELD)
     assert read_search({}).address() == "/console/quarantine"
     assert not read_search({}).is_narrow
     assert read_search({"state": "any"}).is_narrow
 
 
-def test_what_is_no_address_is_a_domain() -> None:
+def test_text_without_an_at_sign_is_a_domain() -> None:
     asked = read_search({"recipient": " acme.example ", "sender": "eve@evil.example", "state": "any"}).question(None)
     assert (asked.recipient, asked.sender, asked.state) == ("@acme.example", "eve@evil.example", None)
 
@@ -61,6 +61,6 @@ def test_an_address_keeps_the_search_and_the_place() -> None:
         {"after": "2026-11-15T09:00:00+00:00_x"},
     ],
 )
-def test_what_names_nothing_is_refused(query: dict[str, str]) -> None:
+def test_an_unknown_value_is_rejected(query: dict[str, str]) -> None:
     with pytest.raises(SchemaViolation):
         read_search(query)

@@ -23,7 +23,7 @@ def reason(analyzer, weight, verdict=Verdict.PHISHING):
     return Reason(f"{analyzer}.x", analyzer, verdict, weight, f"{analyzer} says {weight}.")
 
 
-def test_the_sentence_says_verdict_reason_and_decision():
+def test_the_sentence_has_verdict_reason_and_decision():
     assert sentence_of(finished_request()) == "A link shows another place than it leads to. It is quarantined."
 
 
@@ -51,7 +51,7 @@ def test_the_group_that_carries_the_verdict_is_first():
     ]
 
 
-def test_what_has_neither_weight_nor_tag_is_a_note_and_no_reason():
+def test_a_finding_without_weight_and_tag_is_a_note():
     request = finished_request()
     reasons = (reason("html", 60), reason("fraud", 0))
     view = view_of(replace(request, judgement=replace(request.judgement, reasons=reasons)), POLICY)
@@ -96,7 +96,7 @@ def test_links_attachments_and_handles():
     assert json.loads(view.json)["ggrid"] == str(request.ggrid)
 
 
-def test_what_is_wrong_with_the_form_is_said_in_its_own_words():
+def test_form_errors_use_the_words_of_the_form():
     assert sentence_for(violation_at("/borderMtaData/envelopeRecipients/0", "Too long")) == (
         "Look at the recipients: Too long."
     )

@@ -50,7 +50,7 @@ def test_the_way_back_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("query", [{"before": "x"}, {"newer": "first.x"}, {"range": "x"}, {"tail": "1", "seen": "x"}])
-def test_what_no_page_of_ours_wrote_is_a_mistake(query: dict[str, str]) -> None:
+def test_a_forged_page_parameter_is_an_error(query: dict[str, str]) -> None:
     with pytest.raises(InvalidQuery):
         read_search(query)
 

@@ -16,7 +16,7 @@ def test_an_auditor_reads_and_changes_nothing() -> None:
     assert not PERMISSIONS[Role.AUDITOR] & WRITING
 
 
-def test_an_analyst_changes_lists_releases_and_says_what_messages_are_and_nothing_else() -> None:
+def test_an_analyst_may_change_lists_release_and_report_only() -> None:
     assert PERMISSIONS[Role.ANALYST] & WRITING == {
         Permission.QUARANTINE_WRITE,
         Permission.LISTS_WRITE,
@@ -25,11 +25,11 @@ def test_an_analyst_changes_lists_releases_and_says_what_messages_are_and_nothin
     }
 
 
-def test_nobody_but_a_deployment_administrator_changes_tenants() -> None:
+def test_only_a_deployment_administrator_changes_tenants() -> None:
     assert [role for role in Role if Permission.TENANTS_WRITE in PERMISSIONS[role]] == [Role.DEPLOYMENT_ADMINISTRATOR]
 
 
 @pytest.mark.parametrize("right", sorted(DEPLOYMENT_ONLY))
 @pytest.mark.parametrize("role", list(Role))
-def test_what_belongs_to_the_deployment_is_not_for_a_tenants_people(role: Role, right: Permission) -> None:
+def test_deployment_pages_are_closed_to_tenant_users(role: Role, right: Permission) -> None:
     assert not may(role, right, whole_deployment=False)

@@ -14,13 +14,13 @@ def test_a_rule_that_is_gone_is_shown_and_does_nothing() -> None:
     assert (gone.rule_id, gone.rule, gone.acting) == ("gone.rule", None, 0)
 
 
-def test_what_acts_is_within_the_bounds_of_now() -> None:
+def test_weights_act_within_the_current_bounds() -> None:
     small = replace(RULE, weight=10)
     assert OwnWeight(small.id, 90, small).acting == 20
     assert OwnWeight(small.id, 15, small).acting == 15
 
 
-def test_all_words_must_meet_and_no_word_finds_nothing() -> None:
+def test_a_search_matches_all_words_and_an_empty_one_nothing() -> None:
     assert RULE in search_rules(POLICY, "LINK mismatch")
     assert search_rules(POLICY, "link no-such-word") == []
     assert search_rules(POLICY, "  ") == []

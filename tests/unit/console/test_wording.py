@@ -53,5 +53,5 @@ def test_times_are_in_utc() -> None:
         (None, ""),
     ],
 )
-def test_what_turns_the_direction_of_writing_is_spelled_out(text: str | None, shown: str) -> None:
+def test_direction_controls_are_shown_as_text(text: str | None, shown: str) -> None:
     assert visible(text) == shown

@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_used_is_a_mistake(tmp_path: Path, text: str, prob
         read_ring(tmp_path / "ring", "contents.key")
 
 
-def test_a_missing_file_is_to_be_restored_and_not_made_anew(tmp_path: Path):
+def test_a_missing_file_must_be_restored_not_created(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="Restore it from your backup"):
         read_ring(tmp_path / "ring", "contents.key")
     (tmp_path / "ring").write_bytes(b"\xff\xfe" * 40)

@@ -9,7 +9,7 @@ RING = KeyRing.of(b"p" * 32)
 SEAL = Seal(RING, b"test 1")
 
 
-def test_what_was_sealed_is_read_again() -> None:
+def test_sealed_text_is_opened() -> None:
     sealed = SEAL.close(b"secret", b"totp:1")
     assert b"secret" not in sealed
     assert SEAL.open(sealed, b"totp:1") == b"secret"

@@ -30,7 +30,7 @@ from mailwarden.database.pool import storage_unavailable
         asyncpg.InterfaceError("connection is closed"),
     ],
 )
-def test_what_a_later_try_may_mend_is_storage_unavailable_with_a_time_to_wait(error: Exception) -> None:
+def test_temporary_failures_are_storage_unavailable_with_retry_after(error: Exception) -> None:
     found = storage_unavailable(error)
     assert found is not None
     assert found.retry_after

@@ -43,7 +43,7 @@ def test_a_message_is_normalised_and_has_one_kind_of_line_ends(corpus):
     assert malformed.raw == LETTER
 
 
-def test_a_folder_that_is_no_corpus_is_told(tmp_path):
+def test_a_folder_without_a_corpus_is_reported(tmp_path):
     with pytest.raises(SystemExit, match=r"no MANIFEST\.csv"):
         Corpus(tmp_path, tmp_path)
 
@@ -67,7 +67,7 @@ def test_the_key_follows_corpus_and_samples(corpus):
 
 
 @pytest.mark.slow
-def test_refreshed_records_keep_what_engines_said(corpus):
+def test_refreshed_records_keep_engine_reports(corpus):
     samples = corpus.samples("dev")
     before = [scanned("ham", "rspamd.reject", "urls.ip-host", rspamd=7.0) for _ in samples]
     before = [type(old)(sample, old.evidence, "", "", old.rspamd) for old, sample in zip(before, samples, strict=True)]

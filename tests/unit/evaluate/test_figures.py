@@ -63,7 +63,7 @@ def test_tables_name_every_source_and_every_rival_that_was_asked():
     assert all(name in text for name in ("newsletters", "bec-simulated", "fixture", "torture"))
 
 
-def test_too_little_ham_is_told():
+def test_too_little_ham_is_reported():
     assert "0 may exceed" in next(iter(result_table([*HAM[:100], *BAD])))
     assert "Too few" not in "\n".join(result_table(EVERYTHING))
 
@@ -92,7 +92,7 @@ def test_information_is_none_where_both_classes_have_it_alike():
     assert information(0, 0, 1, 1) == 0
 
 
-def test_wrong_decisions_are_grouped_by_what_weighed():
+def test_wrong_decisions_are_grouped_by_rule():
     policy = policy_of(link=("phishing", 30))
     some = try_all([scanned("phishing"), scanned("phishing"), scanned("phishing", "html.link")], policy)
     assert [(cause.rule, cause.count, cause.score) for cause in causes(missed(some, ["phishing"]))] == [
@@ -103,7 +103,7 @@ def test_wrong_decisions_are_grouped_by_what_weighed():
     assert any("ham that is quarantined: 5" in line for line in cause_tables(EVERYTHING))
 
 
-def test_the_page_escapes_what_messages_say(tmp_path):
+def test_the_page_escapes_text_of_messages(tmp_path):
     write_page(tmp_path / "new" / "report.html", EVERYTHING, ["a < b"])
     text = (tmp_path / "new" / "report.html").read_text()
     assert "a &lt;subject&gt;" in text

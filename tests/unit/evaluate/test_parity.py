@@ -16,7 +16,7 @@ def test_messages_that_are_judged_the_same_are_counted(capsys):
     ]
 
 
-def test_a_message_that_is_not_is_shown_with_what_each_way_said(capsys):
+def test_a_different_verdict_is_shown_per_source(capsys):
     assert tell([POSTED], [(CLEAN, CLEAN, SPAM)]) == 1
     said = capsys.readouterr().out
     assert "dev/ham/one.eml\n    SMTP          clean deliver\n" in said

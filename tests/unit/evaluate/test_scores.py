@@ -32,7 +32,7 @@ def test_bulk_counts_for_nothing():
     assert of(bulk=100) == 0
 
 
-def test_what_eases_lowers_the_score():
+def test_negative_points_of_one_verdict_lower_no_other():
     assert of(spam=-40) == 0  # another verdict stands at nothing
     assert of(phishing=60, spam=-40) == 60
 
@@ -47,7 +47,7 @@ def test_a_score_of_100_means_exactly_that_the_shipped_policy_quarantines():
         assert held == (score_of(judgement) >= 100), weights
 
 
-def test_what_forces_quarantine_scores_a_conviction():
+def test_a_forced_quarantine_scores_as_a_conviction():
     assert score_of(Judgement(Verdict.SUSPICIOUS, "", (), {"suspicious": 50}, (), forces_quarantine=True)) >= 100
 
 

@@ -52,7 +52,7 @@ def test_with_the_threshold_at_the_maximum_there_is_no_delay_band():
     assert admission.delay() is None
 
 
-async def test_who_waits_is_not_counted_and_is_checked_again():
+async def test_a_waiting_request_is_not_counted_and_is_checked_again():
     admission = make_admission(maximum=3, threshold=1, max_delay=0.1)
     held = await fill(admission, 1)
     waiting = asyncio.ensure_future(fill(admission, 1))

@@ -34,7 +34,7 @@ def macro(place: Place) -> Finding:
 
 @pytest.mark.contract("2 malware floor")
 @pytest.mark.parametrize("analyzer", ["attachments", "office", "pdf", "shortcuts"])
-def test_the_exact_file_is_cleared_whichever_analyzer_convicts_it(analyzer):
+def test_the_exact_file_is_cleared_for_every_analyzer(analyzer):
     convicted = 0
     for path in sorted((SAMPLES / analyzer).glob("*.eml")):
         found = examined(path)
@@ -64,7 +64,7 @@ def test_the_exact_file_is_cleared_whichever_analyzer_convicts_it(analyzer):
         ("html.smuggling", FILE.place.within("inner.html"), True),
     ],
 )
-def test_what_an_allowed_file_leads_to_goes_with_it_and_all_else_stays(name, place, stays):
+def test_findings_of_an_allowed_file_are_dropped_and_others_stay(name, place, stays):
     evidence = Evidence((Report("tested", True, Status.FINISHED, 1.0, (Finding(name, place),)),))
     rest = without_allowed_files(evidence, ALLOWED, (FILE, OTHER), engines_clear=False)
     assert bool(list(rest.findings)) is stays
@@ -81,7 +81,7 @@ def test_findings_that_are_left_out_may_be_about_another_file(omitted, cleared):
     assert (not rest.reports[0].findings) is cleared
 
 
-def test_a_report_says_that_findings_are_left_out():
+def test_a_report_notes_dropped_findings():
     many = [macro(FILE.place)] * (PER_KIND + 2)
     report = report_of("office", lambda: limit_each_kind(many))
     assert (len(report.findings), report.omitted) == (PER_KIND, (Omitted("office.auto-macro"),))

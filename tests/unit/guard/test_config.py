@@ -24,7 +24,7 @@ def test_without_rules_there_is_nothing_to_check(tmp_path):
     assert rules_folder(GuardConfig(), tmp_path) == ""
 
 
-def test_every_mistake_is_told_with_its_place(rules, tmp_path):
+def test_every_mistake_is_reported_with_its_place(rules, tmp_path):
     (rules / "own.yar").write_text(f"{RULE}\nrule a {{ condition: b }}\nrule c {{ condition: d }}", "utf-8")
     assert [mistake.line for mistake in rule_mistakes(NAMED, tmp_path)] == [2, 3]
     with pytest.raises(Mistakes, match=r"own\.yar:2: unknown identifier"):

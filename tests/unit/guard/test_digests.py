@@ -81,7 +81,7 @@ class Reader(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("href", "src")]
 
 
-def test_it_says_what_is_held_and_that_no_program_should_answer():
+def test_a_digest_lists_held_messages_and_is_auto_generated():
     read, plain, html = written(held())
     assert (read["From"], read["To"]) == ("Mailwarden <quarantine@company.example>", "<ann@company.example>")
     assert read["Subject"] == "Held for you: 1 message"
@@ -121,7 +121,7 @@ def test_only_spam_and_suspicious_messages_that_were_analyzed_whole_have_a_link(
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_a_message_says_does_nothing(text):
+def test_text_of_a_message_is_inert_in_a_digest(text):
     usual = written(held())
     read, plain, html = written(held(subject=text, from_name=text, from_address=text, sender=text))
     assert read.keys() == usual[0].keys()
@@ -141,7 +141,7 @@ def test_every_line_is_short_and_ascii():
     assert b"\n" not in raw.replace(b"\r\n", b"")
 
 
-def test_what_is_not_listed_is_counted():
+def test_unlisted_messages_are_counted():
     read, plain, _ = written(held(), more=41)
     assert read["Subject"] == "Held for you: 42 messages"
     assert "41 older messages are held for you as well" in plain
@@ -162,7 +162,7 @@ def test_an_address_that_could_end_its_field_is_not_written_to(recipient):
         '"ann+' + "call us " * 30 + '"@company.example',
     ],
 )
-def test_what_a_sender_wrote_into_the_recipients_address_does_nothing(recipient):
+def test_text_in_the_recipient_address_is_inert(recipient):
     read, plain, html = written(held(), recipient=recipient)
     assert read["To"] == f"<{recipient}>"
     for shown in (plain, html, WRITER.preview(digest(held(), recipient=recipient), NOW)):

@@ -10,7 +10,7 @@ from mailwarden.model.evidence import FailureKind
 CLAMAV = ClamavEngine("clamav", ClamavSettings("tcp:127.0.0.1:1"))
 
 
-async def test_clamd_tells_its_signatures_and_their_age():
+async def test_clamd_reports_its_signatures_and_their_age():
     state = state_of(CLAMAV, read_version("ClamAV 1.4.3/27852/Sat Nov 14 09:35:12 2026"))
     assert (state.version, state.signatures) == ("ClamAV 1.4.3", "27852")
     assert state.signatures_made == datetime(2026, 11, 14, 9, 35, 12, tzinfo=UTC)

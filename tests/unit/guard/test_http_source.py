@@ -65,7 +65,7 @@ class Judge:
     ("outcomes", "reported"),
     [([D], [D]), ([D, Q], [Q, D]), ([Q, U, D], [U]), ([U, U], [U, U]), ([D, EngineUnavailable("clamav")], [])],
 )
-async def test_history_is_told_of_nothing_that_comes_again_but_of_what_is_undecided(
+async def test_history_stores_undecided_but_no_deferred_messages(
     outcomes: list[Decision | Exception], reported: list[Decision]
 ) -> None:
     judge, tenants = Judge(outcomes), Tenants()
@@ -121,7 +121,7 @@ def test_the_part_that_leads_is_the_one_that_the_answer_comes_from() -> None:
     ],
 )
 @pytest.mark.parametrize("weights", [(), (10,), (60, 70), (120, -20)])
-def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answer, action, low, high, weights) -> None:
+def test_the_score_matches_the_action_and_sums_the_symbols(answer, action, low, high, weights) -> None:
     reasons = tuple(Reason(f"html.rule-{n}", "html", Verdict.SPAM, weight, "why") for n, weight in enumerate(weights))
     request = finished(D)
     request = replace(request, judgement=replace(request.judgement, reasons=reasons))
@@ -139,7 +139,7 @@ def test_the_score_says_what_the_action_says_and_is_the_sum_of_the_symbols(answe
 @pytest.mark.parametrize(
     ("decision", "said"), [(Q, "Refused: blocked ("), (B, "Refused: blocked ("), (U, "The message ")]
 )
-def test_a_sender_is_told_the_verdict_and_no_entry_of_a_list(decision: Decision, said: str) -> None:
+def test_the_reply_names_the_verdict_and_no_list_entry(decision: Decision, said: str) -> None:
     request = finished(decision, Verdict.BLOCKED)
     request = replace(request, judgement=replace(request.judgement, summary="Blocked: by the tenant entry secret."))
     appraisal = join([request], Answer.REJECT)
@@ -173,14 +173,14 @@ async def test_a_message_of_bare_line_feeds_has_fields_too() -> None:
     )
 
 
-def test_no_answer_of_the_rspamd_door_reads_as_a_good_message() -> None:
+def test_no_error_answer_of_the_rspamd_api_reads_as_clean() -> None:
     for error, status in ((Overloaded("x"), 200), (InternalError("x"), 200), (BadRequest("x"), 400)):
         answer = rspamd_api.answer_error(error)
         assert answer.status == status
         assert json.loads(answer.body)["action"] == "soft reject"  # type: ignore[arg-type]
 
 
-def test_what_may_pass_is_451_over_the_hook() -> None:
+def test_temporary_failures_are_451_over_the_hook() -> None:
     answer = stalwart_hook.answer_error(Overloaded("x"))
     said = json.loads(answer.body)  # type: ignore[arg-type]
     assert (answer.status, said["action"], said["response"]["status"]) == (200, "reject", 451)
@@ -199,7 +199,7 @@ def test_what_may_pass_is_451_over_the_hook() -> None:
         (Answer.RETRY, "reject", 451),
     ],
 )
-def test_what_the_hook_is_told(answer, action, status) -> None:
+def test_the_hook_returns_its_action(answer, action, status) -> None:
     made = stalwart_hook.make_answer(ScanAnswer(answer, finished(D)), [("A", "1"), ("B", "2")], [])
     assert (made.action, made.response.status if made.response else None) == (action, status)
     assert [each.name for each in made.modifications] == (["A", "B"] if action in ("accept", "quarantine") else [])

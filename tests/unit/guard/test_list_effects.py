@@ -149,7 +149,7 @@ def test_an_exempt_recipient_and_a_simulation_come_before_the_tenants_own_blocks
 
 
 @pytest.mark.contract("2 several recipients")
-def test_one_recipient_who_is_not_exempt_decides_for_all():
+def test_one_recipient_without_exemption_decides_for_all():
     case = replace(Case((PHISHING,)), recipients=("bob@south.example", "eve@south.example"))
     assert case.against(listed("recipient-exempt", "bob@south.example")).outcome == ("phishing", "quarantine")
     assert case.against(listed("recipient-exempt", "south.example")).outcome == ("phishing", "deliver")
@@ -210,14 +210,14 @@ def test_the_address_before_a_trusted_relay_is_the_one_that_counts():
     assert relayed.against(trust, listed("ip-block", ADDRESS)).outcome[0] == "clean"
 
 
-def test_a_lookalike_that_is_known_to_be_honest_is_silent():
+def test_an_allowed_lookalike_is_not_reported():
     entries = (listed("protected-domains", "n0rth.example"), listed("lookalike-ignore", "north.example"))
     result = PLAIN.against(*entries)
     assert (result.outcome, result.tags) == (("clean", "deliver"), {"list.lookalike-ignore"})
 
 
 @pytest.mark.parametrize("name", ["sender-allow", "ip-allow", "recipient-exempt", "simulation-senders"])
-def test_no_list_delivers_what_was_not_analyzed_whole(name):
+def test_no_list_delivers_an_incompletely_analyzed_message(name):
     text = {"sender-allow": SENDER, "recipient-exempt": "south.example"}.get(name, ADDRESS)
     case = replace(Case((ALIGNED, SPAM)), failed=(failed("clamav"),))
     assert case.against(listed(name, text)).ruling.decision is not Decision.DELIVER

@@ -44,7 +44,7 @@ async def test_lists_that_were_never_copied_leave_a_message_undecided_and_never_
     assert [report.status for report in compared.evidence.reports if report.analyzer == "lists"] == [Status.FAILED]
 
 
-async def test_everything_is_looked_for_while_it_is_not_known_what_lists_need():
+async def test_all_observables_are_collected_before_lists_are_loaded():
     assert await comparison(loaded=False).prepare([TENANT]) == EVERYTHING
 
 
@@ -64,7 +64,7 @@ async def test_nothing_is_looked_for_where_no_list_has_entries():
         ("file-hash-block", "a" * 32, {Observable.FILES, Observable.INSIDE, Observable.DIGESTS}),
     ],
 )
-async def test_only_what_a_list_in_use_can_meet_is_looked_for(name, text, wanted):
+async def test_only_observables_of_lists_in_use_are_collected(name, text, wanted):
     assert set(await comparison(listed(name, text)).prepare([TENANT])) == wanted
 
 
@@ -99,7 +99,7 @@ def test_a_finding_about_an_allowed_link_is_dropped_and_one_about_another_stays(
         ("good.example:url, " + "x" * 200, True),
     ],
 )
-def test_what_an_engine_says_of_links_is_dropped_only_where_all_of_them_are_allowed(options, stays):
+def test_engine_findings_on_links_are_dropped_only_when_all_links_are_allowed(options, stays):
     finding = Finding("rspamd.listed-url", facts={"hosts": linked_hosts(options)})
     assert left(finding) == ((finding,) if stays else ())
     other = Finding("rspamd.leaked-password-scam", facts={"options": options})

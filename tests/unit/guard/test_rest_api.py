@@ -81,7 +81,7 @@ OTHER = {**GROUP, "tenant": str(UUID(int=2))}
         ["a" * 600_000],
     ],
 )
-def test_what_no_abby_sends_is_refused(pieces):
+def test_headers_that_abby_never_sends_are_rejected(pieces):
     headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
     with pytest.raises(BadRequest):
         read_handover(headers, pieces)

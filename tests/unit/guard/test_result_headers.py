@@ -77,7 +77,7 @@ async def test_a_message_in_a_spool_file_is_cleaned_the_same(tmp_path: Path) -> 
         spooled.close()
 
 
-async def test_what_the_fields_say_is_read_back_below_what_others_put_above() -> None:
+async def test_signed_fields_are_read_below_foreign_fields() -> None:
     delivered = b"Received: from a by b\r\nReturn-Path: <>\r\n" + await sealed(MESSAGE)
     result = SEAL.read(delivered)
     expected = REQUEST
@@ -99,7 +99,7 @@ async def test_many_tags_are_folded_and_read_back() -> None:
     assert max(map(len, fields.split(b"\r\n"))) <= 120
 
 
-async def test_whoever_changes_anything_is_noticed() -> None:
+async def test_every_change_breaks_the_signature() -> None:
     delivered = await sealed(MESSAGE)
     verdict = REQUEST.judgement.verdict
     changes = [

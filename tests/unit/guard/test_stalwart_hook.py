@@ -90,7 +90,7 @@ def test_an_envelope_that_the_scanning_api_refuses_is_refused(path, value) -> No
     "raw",
     [b"", b"{", b"[]", b"null", b'{"context": 1}', b"\xff", b"[" * 100_000, b'{"context": {"stage": "\\ud800"}}'],
 )
-def test_what_is_no_call_is_refused(raw) -> None:
+def test_an_invalid_call_is_rejected(raw) -> None:
     with pytest.raises((InvalidJson, SchemaViolation)):
         read_request(raw)
 

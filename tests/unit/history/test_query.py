@@ -93,7 +93,7 @@ def test_a_mistake_is_a_sentence(text: str, sentence: str) -> None:
     assert sentence in raised.value.message
 
 
-def test_a_mistake_says_where() -> None:
+def test_an_error_has_its_position() -> None:
     with pytest.raises(InvalidQuery, match=r"\(at character 6: `-colour:red`\)"):
         parse_query("from -colour:red")
 
@@ -114,7 +114,7 @@ def test_a_range_that_ends_before_it_begins_is_a_mistake() -> None:
         ("[::1]", "[::1]"),
     ],
 )
-def test_what_was_defanged_is_made_whole(defanged: str, whole: str) -> None:
+def test_defanged_values_are_restored(defanged: str, whole: str) -> None:
     assert refang(defanged) == whole
 
 

@@ -16,7 +16,7 @@ def test_a_ggrid_is_read_in_either_case():
 
 
 @pytest.mark.parametrize("text", ["", "x", "1" * 32, "{0192f0c1-0000-7000-8000-000000000001}", "urn:uuid:" + "0" * 32])
-def test_what_is_no_ggrid_names_no_message(text):
+def test_an_invalid_ggrid_names_no_message(text):
     with pytest.raises(MessageNotFound):
         parse_ggrid(text)
 

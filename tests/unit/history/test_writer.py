@@ -30,7 +30,7 @@ class FlakyStore:
         return len(requests)
 
 
-async def test_what_is_queued_is_written_at_once() -> None:
+async def test_queued_rows_are_written_at_once() -> None:
     store = FlakyStore()
     writer = HistoryWriter(store, 10, Metrics())
     writer.start()
@@ -54,7 +54,7 @@ async def test_a_burst_is_written_in_batches() -> None:
     assert store.saved == requests
 
 
-async def test_rows_wait_while_the_store_is_away_and_arrive_when_it_is_back() -> None:
+async def test_rows_wait_while_the_store_is_down() -> None:
     store = FlakyStore(StorageUnavailable("away"))
     writer = HistoryWriter(store, 100, Metrics())
     writer.start()
@@ -100,7 +100,7 @@ async def test_a_bug_in_the_store_costs_its_batch_and_not_the_writer() -> None:
     assert store.saved == [request]
 
 
-async def test_a_stop_keeps_its_deadline_and_counts_what_is_left() -> None:
+async def test_a_stop_keeps_its_deadline_and_counts_lost_rows() -> None:
     writer = HistoryWriter(FlakyStore(StorageUnavailable("away")), 10, Metrics())
     writer.start()
     for _ in range(3):

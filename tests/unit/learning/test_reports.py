@@ -23,7 +23,7 @@ def test_a_message_in_pieces_is_the_same_as_in_one():
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_what_is_too_large_to_learn_from_is_counted_and_not_held(more):
+def test_contents_too_large_to_learn_from_are_counted_and_dropped(more):
     whole = b"x" * (MAX_CONTENTS + more)
     given = taken(whole[:500_000], whole[500_000:])
     assert (given.size, given.digest) == (len(whole), sha256(whole).digest())
@@ -31,7 +31,7 @@ def test_what_is_too_large_to_learn_from_is_counted_and_not_held(more):
     assert given == ReportedMessage.of(whole)
 
 
-def test_what_was_sealed_for_one_lesson_opens_for_it_alone_and_with_its_key():
+def test_sealed_contents_open_only_for_their_report_and_key():
     seal = ContentsSeal(KeyRing.of(b"k" * 32))
     sealed = seal.close(b"a message", FIRST)
     assert seal.open(sealed, FIRST) == b"a message"

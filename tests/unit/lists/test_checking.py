@@ -52,14 +52,14 @@ def test_a_value_is_read_by_its_form(value, readings):
         ("098F6BCD4621D373CADE4E832627B4F6", "file-hash-block", "098f6bcd4621d373cade4e832627b4f6"),
     ],
 )
-def test_an_entry_is_met_as_guard_meets_it(value, list_name, entry):
+def test_an_entry_matches_as_in_guard(value, list_name, entry):
     keys = keys_for(value, readings_of(value))
     entries = [present("other.example" if list_name != "subject-block" else "something else"), present(entry)]
     found = list(match_entries(list_name, keys[list_name], entries, None, NOW))
     assert [each.match.entry for each in found] == [entry]
 
 
-def test_what_has_expired_is_shown_and_does_not_act():
+def test_an_expired_entry_is_shown_and_does_not_act():
     keys = keys_for("a@spam.example", ["sender"])["sender-block"]
     entries = [
         present("spam.example", "2026-05-31T00:00:00.000Z"),

@@ -18,7 +18,7 @@ def test_entries_come_back_in_their_order():
     ]
 
 
-def test_every_mistake_is_told_with_its_index():
+def test_every_invalid_entry_is_reported_with_its_index():
     with pytest.raises(InvalidEntry, match="3 entries") as refused:
         read_entries(SENDERS, ["a.example", "no dot", "co.uk", "b.example", "x"])
     assert [detail["index"] for detail in refused.value.details] == [1, 2, 4]
@@ -31,7 +31,7 @@ def test_entries_that_are_only_too_broad_have_their_own_error():
         read_entries(SENDERS, ["a.example", "co.uk"])
 
 
-def test_details_can_be_written_whatever_the_entry_holds_and_are_cut():
+def test_details_are_valid_json_and_truncated_for_any_entry():
     with pytest.raises(InvalidEntry) as refused:
         read_entries(SENDERS, ["\ud800.example", "x" * 5_000])
     msgspec.json.encode(refused.value.details)
@@ -44,7 +44,7 @@ def test_more_than_500_entries_are_refused_before_one_is_read():
             read(SENDERS, [""] * (MAX_ENTRIES + 1))
 
 
-def test_deleting_takes_any_spelling_and_leaves_out_what_cannot_be_an_entry():
+def test_deleting_accepts_any_spelling_and_ignores_invalid_entries():
     assert spell_entries(SENDERS, ["B[.]example", "no dot", "\ud800", "", "a.example", "b.example."]) == [
         "a.example",
         "b.example",

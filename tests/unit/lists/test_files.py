@@ -50,7 +50,7 @@ def test_a_cell_may_go_over_lines_and_the_number_is_that_of_its_last():
     ]
 
 
-def test_csv_that_is_broken_is_told_with_its_line():
+def test_malformed_csv_is_reported_with_its_line():
     first, second = rows('entry,comment\na.example,"x" y\nb.example,\n', "csv")
     assert isinstance(first, BadRow)
     assert first.line == 2
@@ -69,19 +69,19 @@ def test_ndjson_takes_the_lines_of_an_export_and_bare_entries():
 @pytest.mark.parametrize(
     "line", ['"a.example"', "{", '{"entry":7}', '{"entry":"a","coment":"typo"}', '{"comment":"x"}']
 )
-def test_ndjson_that_is_no_entry_is_told_with_its_line(line):
+def test_an_invalid_ndjson_entry_is_reported_with_its_line(line):
     bad, good = rows(f'{line}\n{{"entry":"b.example"}}\n', "ndjson")
     assert isinstance(bad, BadRow)
     assert (bad.line, good) == (1, Row(2, "b.example"))
 
 
 @pytest.mark.parametrize("expires", ["tomorrow", "2027-01-31T12:00:00", "2027-13-01"])
-def test_a_time_that_is_none_is_told(expires):
+def test_an_invalid_time_is_reported(expires):
     (bad,) = rows(f"a.example,,{expires}\n", "csv")
     assert isinstance(bad, BadRow)
 
 
-def test_a_comment_that_is_too_long_or_not_utf8_is_told(tmp_path):
+def test_a_long_or_non_utf8_comment_is_reported(tmp_path):
     path = tmp_path / "feed.csv"
     path.write_bytes(b"\xef\xbb\xbfentry,comment\na.example,caf\xe9\nb.example," + b"x" * 1025 + b"\nc.example,fine\n")
     with open_text(path) as file:
@@ -99,7 +99,7 @@ def test_a_line_without_end_is_cut_and_the_next_one_keeps_its_number(form):
 
 
 @pytest.mark.parametrize("form", ["csv", "ndjson"])
-def test_what_is_written_is_read_again(form):
+def test_a_written_file_is_read_back(form):
     comment = 'a "quoted", strange\ncomment'
     out = io.StringIO()
     assert write_rows([entry('say "now", please', comment, None)], form, out) == 1
@@ -118,7 +118,7 @@ def test_no_cell_is_a_formula_and_every_cell_is_read_as_it_was(text):
     assert (row.entry, row.comment) == (text, text)
 
 
-def test_the_form_is_told_by_the_name_or_said():
+def test_the_format_follows_the_file_name_or_the_option():
     assert form_of("feed.CSV", None) == "csv"
     assert form_of("feed.jsonl", None) == "ndjson"
     assert form_of("-", "txt") == "txt"

@@ -28,7 +28,7 @@ def test_the_examples_of_a_plain_kind_hold_nothing_to_escape(name):
 
 @pytest.mark.parametrize("name", sorted(PLAIN_KINDS))
 @given(text=st.one_of(STRANGE, AROUND, st.text()))
-def test_whatever_a_plain_kind_accepts_holds_nothing_to_escape(name, text):
+def test_entries_of_a_plain_kind_need_no_escaping(name, text):
     try:
         stored = KINDS[name].spell(text)
     except (InvalidEntry, EntryTooBroad):

@@ -30,14 +30,14 @@ PROTECTED = Lookalikes(["example.com", "company.example", "bank.example", "moder
         ("abd.example", ""),
     ],
 )
-def test_what_looks_like_a_protected_domain_is_found(domain, protected):
+def test_a_lookalike_of_a_protected_domain_is_found(domain, protected):
     assert PROTECTED.find(domain) == protected
 
 
 @pytest.mark.parametrize(
     "domain", ["example.com", "mail.example.com", "example.org", "another.example", "", "localhost", "192.0.2.1"]
 )
-def test_a_protected_domain_and_a_different_one_imitate_nobody(domain):
+def test_protected_and_unrelated_domains_are_no_lookalikes(domain):
     assert PROTECTED.find(domain) == ""
 
 
@@ -54,7 +54,7 @@ def test_every_name_one_edit_away_is_found(label, data):
 
 
 @given(st.text("abc", max_size=6), st.text("abc", max_size=6))
-def test_one_edit_is_what_a_slow_comparison_says(left, right):
+def test_one_edit_equals_the_slow_comparison(left, right):
     near = {left[:i] + left[i + 1 :] for i in range(len(left))}
     near |= {left[:i] + letter + left[i:] for i in range(len(left) + 1) for letter in "abc"}
     near |= {left[:i] + letter + left[i + 1 :] for i in range(len(left)) for letter in "abc"}
@@ -67,7 +67,7 @@ def test_names_that_look_alike_share_a_skeleton():
     assert skeleton("paypal") != skeleton("payroll")
 
 
-def test_a_name_in_letters_of_other_alphabets_is_also_met_as_it_looks():
+def test_a_name_with_confusable_characters_is_found():
     assert "grace hopper" in candidates_for_shown_name("Grасе Hорреr")
     assert candidates_for_shown_name("Grace Hopper") == ["grace hopper"]
 

@@ -18,7 +18,7 @@ def present(entry: str, comment: str = "", expires: str | None = None) -> Public
     return PublicListsEntry(entry, comment, moment, "key:a", moment, "key:a", expires, 0, None)
 
 
-def test_rows_are_normalised_and_what_the_list_does_not_take_is_told_with_its_line():
+def test_rows_are_normalised_and_invalid_ones_reported_with_their_line():
     given: list[Row | BadRow] = [
         Row(1, "Billing@Spam.Example"),
         Row(2, "not an address"),
@@ -44,7 +44,7 @@ def test_of_a_repeated_entry_the_last_row_counts():
     assert seen.last == {"a.example": Row(3, "a.example", "two"), "b.example": Row(2, "b.example")}
 
 
-def test_new_changed_and_unchanged_entries_are_told_apart():
+def test_new_changed_and_unchanged_entries_are_distinguished():
     rows = survey(
         [Row(1, "new.example"), Row(2, "same.example", "why"), Row(3, "other.example", "why"), Row(4, "kept.example")]
     )
@@ -77,7 +77,7 @@ def test_a_time_is_compared_as_it_is_stored(expires, there, changed):
     assert plan.changed == changed
 
 
-def test_pruning_takes_only_what_has_the_feeds_comment_and_is_no_longer_in_it():
+def test_pruning_deletes_only_entries_of_the_feed():
     there = [present("gone.example", "feed"), present("mine.example", "by hand"), present("a.example", "feed")]
     assert compare({"a.example": Row(1, "a.example", "feed")}, there, "feed").gone == ("gone.example",)
     assert compare({"a.example": Row(1, "a.example", "feed")}, there).gone == ()

@@ -41,7 +41,7 @@ def entries(matches: Sequence[Match]) -> list[str]:
     return [match.entry for match in matches]
 
 
-def test_an_entry_of_the_tenant_and_one_of_the_global_scope_are_met_and_say_whose_they_are(write: Write) -> None:
+def test_tenant_and_global_entries_match_with_their_scope(write: Write) -> None:
     replica = write({(None, "sender-block"): ["evil.example"], (ACME, "sender-block"): ["eve@evil.example"]})
     wanted = {"sender-block": candidates_for_address("Eve@Evil.example")}
     assert replica.match(ACME, wanted) == (
@@ -58,21 +58,21 @@ def test_entries_come_in_the_order_of_the_candidates(write: Write) -> None:
     assert entries(found) == ["x@a.b.example.com", "a.b.example.com", "*.b.example.com", "*.example.com"]
 
 
-def test_an_expired_entry_is_not_met_and_one_that_expires_later_is(write: Write) -> None:
+def test_an_expired_entry_does_not_match(write: Write) -> None:
     replica = write({(None, "url-block"): [("old.example", EARLIER), ("new.example", LATER)]})
     wanted = {"url-block": [*candidates_for_url("http://old.example/"), *candidates_for_url("http://new.example/")]}
     assert entries(replica.match(ACME, wanted)) == ["new.example"]
     assert replica.entries_of(ACME, "url-block", 10) == ["new.example"]
 
 
-def test_hashes_in_all_lengths_are_met(write: Write) -> None:
+def test_hashes_of_all_lengths_match(write: Write) -> None:
     replica = write({(None, "file-hash-block"): [SHA256, SHA256[:40], SHA256[:32]]})
     candidates = candidates_for_hashes(SHA256, SHA256[:40].upper(), SHA256[:32])
     assert entries(replica.match(ACME, {"file-hash-block": candidates})) == [SHA256, SHA256[:40], SHA256[:32]]
     assert sorted(replica.entries_of(ACME, "file-hash-block", 10)) == sorted([SHA256, SHA256[:40], SHA256[:32]])
 
 
-def test_networks_are_met_by_the_lengths_in_use(write: Write) -> None:
+def test_networks_match_by_their_prefix_lengths(write: Write) -> None:
     replica = write(
         {
             (None, "ip-block"): ["192.0.2.0/24", "2001:db8::/32"],
@@ -87,14 +87,14 @@ def test_networks_are_met_by_the_lengths_in_use(write: Write) -> None:
     assert entries(found) == ["192.0.2.7", "192.0.0.0/16", "192.0.2.0/24"]
 
 
-def test_two_people_of_one_name_are_both_met_by_it(write: Write) -> None:
+def test_two_people_with_one_name_both_match(write: Write) -> None:
     people = ["Ada Byron <ada@example.com>", "Byron, Ada <ada@example.org>"]
     replica = write({(ACME, "protected-people"): people})
     assert entries(replica.match(ACME, {"protected-people": candidates_for_name("ADA BYRON")})) == people
     assert replica.entries_of(ACME, "protected-people", 10) == people
 
 
-def test_subjects_are_met_by_text_and_by_pattern_unless_they_have_expired(write: Write) -> None:
+def test_subjects_match_text_and_patterns_unless_expired(write: Write) -> None:
     stored: list[Given] = [("you have won", EARLIER), ("final notice", LATER, "why"), "/invoice [0-9]+/i"]
     replica = write({(ACME, "subject-block"): stored})
     found = replica.match(ACME, {"subject-block": ["You have won: FINAL notice of Invoice 77"]})
@@ -107,7 +107,7 @@ async def test_many_subjects_are_made_ready_beside_the_loop(write: Write) -> Non
     assert entries(replica.match(ACME, {"subject-block": ["a word7"]})) == ["/word7$/"]
 
 
-def test_attachments_are_met_by_extension_and_media_type(write: Write) -> None:
+def test_attachments_match_extension_and_media_type(write: Write) -> None:
     replica = write({(None, "attachment-block"): [".pdf.exe", "application/x-msdownload"]})
     candidates = candidates_for_attachment("a.PDF.exe", "application/x-msdownload")
     assert entries(replica.match(ACME, {"attachment-block": candidates})) == [".pdf.exe", "application/x-msdownload"]
@@ -127,7 +127,7 @@ def test_only_lists_with_entries_are_in_use(write: Write) -> None:
     assert replica.entries == 2
 
 
-def test_nothing_is_met_by_what_cannot_be_stored(write: Write) -> None:
+def test_an_invalid_value_matches_nothing(write: Write) -> None:
     replica = write({(None, "url-block"): ["a.example"], (None, "file-hash-block"): [SHA256]})
     hostile = {"url-block": ["\udc80", "\x00", "", "a.example"], "file-hash-block": ["zz", "a b", "", SHA256]}
     assert entries(replica.match(ACME, hostile)) == ["a.example", SHA256]
@@ -161,7 +161,7 @@ def test_a_new_copy_takes_the_place_of_the_old_one_and_the_old_files_go(write: W
     assert len(list((tmp_path / "lists").glob("*.sqlite"))) == len(list((tmp_path / "lists").glob("*.bits"))) == 1
 
 
-def test_a_damaged_file_answers_nothing_and_says_so_to_the_writer(write: Write, tmp_path: Path) -> None:
+def test_a_damaged_file_matches_nothing_and_is_reported_to_the_writer(write: Write, tmp_path: Path) -> None:
     replica = write({(None, "url-block"): ["a.example"]})
     (file,) = (tmp_path / "lists").glob("*.sqlite")
     file.write_bytes(b"not a database at all" * 1_000)
@@ -173,7 +173,7 @@ def test_a_damaged_file_answers_nothing_and_says_so_to_the_writer(write: Write, 
     assert not ReplicaFolder(tmp_path / "lists").damaged
 
 
-def test_hits_are_counted_by_entry_and_begin_anew_when_they_are_taken(write: Write) -> None:
+def test_hits_are_counted_per_entry_and_reset_when_taken(write: Write) -> None:
     replica = write({(None, "url-block"): ["a.example", "b.example"]})
     for _ in range(3):
         replica.note_hits(replica.match(ACME, {"url-block": ["a.example"]}))

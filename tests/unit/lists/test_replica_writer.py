@@ -83,7 +83,7 @@ def test_only_one_writes(writer: ReplicaWriter, folder: Path) -> None:
     other.close()
 
 
-def test_what_is_no_replica_needs_a_whole_copy(tmp_path: Path) -> None:
+def test_an_invalid_replica_needs_a_full_copy(tmp_path: Path) -> None:
     writer = ReplicaWriter(tmp_path)
     assert writer.take()
     assert writer.position() is None
@@ -129,7 +129,7 @@ def test_after_a_boot_of_the_host_the_file_is_asked_until_the_bits_are_made_agai
     replica.close()
 
 
-def test_bits_that_became_too_few_are_made_anew(
+def test_a_full_bloom_filter_is_rebuilt(
     writer: ReplicaWriter, replica: Replica, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (before,) = folder.glob("*.bits")

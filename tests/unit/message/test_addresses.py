@@ -36,7 +36,7 @@ def test_a_list_of_mailboxes_is_read(value: str, pairs: list[tuple[str, str]]):
     assert [tuple(address) for address in read_addresses(value)] == pairs
 
 
-def test_the_domain_is_what_follows_the_last_at_sign():
+def test_the_domain_follows_the_last_at_sign():
     assert first_address("X <a@b@c.example>") == Address("X", "a@b@c.example")
     assert first_address("X <a@b@c.example>").domain == "c.example"
 

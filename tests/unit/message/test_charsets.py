@@ -73,7 +73,7 @@ def test_iso_2022_cn_and_cp1047_are_decoded():
 
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-16", "utf-32"])
 @pytest.mark.parametrize("label", ["", "us-ascii", "utf-8"])
-def test_wide_text_is_read_whatever_its_label_says(codec, label):
+def test_wide_text_is_read_with_any_charset_label(codec, label):
     assert "<p>Hello, Bob</p>" in readings("<p>Hello, Bob</p>".encode(codec), (label,))
 
 

@@ -17,7 +17,7 @@ def test_links_come_with_the_text_that_is_seen():
     assert document.links == (Link("http://a.example/", "www.bank.example", "a"), Link("/map", "", "area"))
 
 
-def test_a_form_that_asks_for_a_password_is_told():
+def test_a_password_form_is_reported():
     document = read_html('<form action="http://a.example/take" method=POST><input type="PASSWORD"></form><form></form>')
     assert document.forms == (Form("http://a.example/take", "post", True), Form("", "get", False))
 
@@ -50,7 +50,7 @@ def test_links_behind_ten_thousand_tags_are_still_found():
     assert coverage.complete
 
 
-def test_links_are_bounded_and_the_cut_is_told():
+def test_links_are_bounded_and_the_cut_is_recorded():
     coverage = Coverage(Limits(urls=10_240))
     document = read_html("<a href=http://x.example>x</a>" * 11_000, coverage, Place(part="1"))
     assert len(document.links) == 10_240

@@ -89,7 +89,7 @@ def test_a_message_wrapped_in_base64_is_opened_too():
 
 
 @pytest.mark.parametrize("written", [b"BASE64", b"\r\n base64", b"base64 ", b"(c) base64", b'"base64"', b"base64;"])
-def test_base64_is_decoded_however_it_is_written(written: bytes):
+def test_base64_is_decoded_in_any_layout(written: bytes):
     raw = (
         HEAD + b"Content-Type: application/x\r\nContent-Transfer-Encoding: " + written + b"\r\n\r\naGVsbG8gd29ybGQ=\r\n"
     )
@@ -155,7 +155,7 @@ def mail(content):
 
 
 @pytest.mark.parametrize("content", [ONE, MANY])
-def test_what_is_signed_is_read(content):
+def test_signed_content_is_read(content):
     assert list(signed_contents(content)) == [ENTITY]
 
 
@@ -171,7 +171,7 @@ def test_nothing_breaks_the_reader(place, noise):
         list(signed_contents(content[:place] + noise))
 
 
-def test_the_parts_of_what_is_signed_are_parts_of_the_message():
+def test_parts_of_signed_content_are_parts_of_the_message():
     parts = parse_message(mail(ONE)).parts
     assert {(part.media_type, part.name) for part in parts} >= {("text/html", ""), ("text/plain", "a.js")}
 
@@ -200,7 +200,7 @@ def test_most_files_are_seen_not_only_reported():
 
 
 @pytest.mark.parametrize("message", [each for each in ambiguous() if each.name in UNSEEN], ids=lambda each: each.name)
-def test_what_an_engine_may_not_see_is_reported(message: Ambiguous):
+def test_content_that_an_engine_may_miss_is_reported(message: Ambiguous):
     assert parse_message(message.raw).ambiguities
 
 
@@ -218,5 +218,5 @@ def test_the_names_above_are_those_of_messages():
     ],
     ids=["a sentence before the parts", "a rule and a link after them", "a soft line break", "plain base64"],
 )
-def test_what_honest_mail_has_is_not_reported(raw: bytes):
+def test_regular_mail_is_not_reported(raw: bytes):
     assert not parse_message(raw).ambiguities

@@ -109,25 +109,25 @@ FRAGMENTS = st.lists(
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(FRAGMENTS)
-def test_whatever_the_page_nothing_that_loads_or_runs_remains(page):
+def test_no_html_leaves_active_content_in_the_preview(page):
     assert_harmless(sanitised(page))
 
 
 @settings(max_examples=100, deadline=None)
 @given(FRAGMENTS)
-def test_whatever_the_text_nothing_that_loads_or_runs_remains(page):
+def test_no_text_leaves_active_content_in_the_preview(page):
     raw = b"Content-Type: text/plain; charset=utf-8\r\n\r\n" + page.encode("utf-8", "replace")
     body = preview_message(raw).document.partition("<body>")[2].removesuffix("</body></html>")
     assert_harmless(body)
 
 
-def test_a_link_s_target_is_told_defanged_after_its_text():
+def test_a_link_target_is_shown_defanged_after_its_text():
     assert sanitised('<a href="https://evil.example/a?b=1&amp;c=2">bank.example</a>') == (
         "bank.example <samp>hxxps://evil[.]example/a?b=1&amp;c=2</samp> "
     )
 
 
-def test_odd_schemes_are_told_too():
+def test_unusual_schemes_are_shown():
     shown = sanitised(
         '<a href="javascript:alert(1)">a</a><a href="ms-msdt:/id PCW">b</a><a href="data:text/html,x">c</a>'
     )
@@ -144,7 +144,7 @@ def test_an_image_is_a_box_with_its_description():
     assert sanitised('<img src="http://x.example/i" alt="Logo">').strip() == "<kbd>image: Logo</kbd>"
 
 
-def test_forms_are_told_and_not_built():
+def test_forms_are_shown_as_text():
     shown = sanitised(
         '<form action="https://evil.example/"><input type=password><input type=submit value="Sign in"></form>'
     )
@@ -170,12 +170,12 @@ def test_a_plain_text_keeps_its_lines_and_shows_its_tags_as_text():
     assert "one\n&lt;b&gt;two&lt;/b&gt;[31m" in document.replace("\r", "")
 
 
-def test_a_message_without_text_and_one_that_trips_a_limit_say_so():
+def test_a_message_without_text_or_beyond_a_limit_is_marked():
     assert "no text to show" in preview_message(b"Subject: x\r\n\r\n").document
     assert "<kbd>" in preview_message(b"\n" * 2_100_000).document
 
 
-def test_a_page_is_cut_and_says_so():
+def test_a_long_page_is_truncated_with_a_note():
     raw = b"Content-Type: text/html\r\n\r\n" + b"<p>word " * (MAX_PAGE // 8 + 10)
     document = preview_message(raw).document
     assert "Only the beginning is shown." in document

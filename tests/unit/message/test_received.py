@@ -96,7 +96,7 @@ def test_a_mapped_address_is_that_of_version_4():
 @pytest.mark.contract("8 Trusted relays")
 @pytest.mark.parametrize("fake", FAKES)
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_a_peer_calls_itself_is_never_its_address(name, fake):
+def test_the_helo_name_is_never_the_peer_address(name, fake):
     assert peer_of(line(name, ehlo=fake)) in (PEER, "")
 
 
@@ -144,7 +144,7 @@ def hops_of(*lines: str) -> tuple[HopSummary, ...]:
     return find_hops(parse_message(f"{head}From: a@b.example\r\n\r\nhello\r\n".encode()))
 
 
-def test_a_hop_names_who_gave_and_who_took():
+def test_a_hop_has_its_from_and_by_hosts():
     found = hops_of(
         "from mail.sender.example (mail.sender.example [192.0.2.7])\r\n by mx.corp.example (Postfix) with ESMTPS"
         " id ABC;\r\n Mon, 02 Nov 2026 10:00:00 +0000",

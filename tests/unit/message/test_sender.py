@@ -127,7 +127,7 @@ def test_a_legal_from_is_one_sender(value):
         b"X: y\r\n",
     ],
 )
-def test_an_honest_header_is_one_sender(head):
+def test_a_regular_header_has_one_sender(head):
     assert doubts_of(head + REST) == ()
 
 

@@ -88,7 +88,7 @@ def test_a_header_beyond_a_limit_trips_it(limit: str, field: bytes):
     assert limit in {trip.limit for trip in check_structure(field + ORDINARY).tripped}
 
 
-def test_what_is_just_within_the_limits_passes():
+def test_a_message_within_the_limits_passes():
     within = (
         b"X: " + b"y" * 65_000 + b"\r\nCc: " + b"a@b.example, " * 999 + b"\r\nSender: " + b"(" * 8 + b")" * 8 + b"\r\n"
     )
@@ -110,7 +110,7 @@ def test_what_is_just_within_the_limits_passes():
         ((b"\r\n--outer\r\nContent-Type: app", b"\n--outer\r\nContent-Type: app"), "two kinds"),
     ],
 )
-def test_a_message_that_reads_in_two_ways_is_told(change: tuple[bytes, bytes], word: str):
+def test_an_ambiguous_message_is_reported(change: tuple[bytes, bytes], word: str):
     raw = ORDINARY.replace(*change)
     assert raw != ORDINARY
     assert word in " ".join(check_structure(raw).ambiguities)

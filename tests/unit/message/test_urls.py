@@ -44,7 +44,7 @@ def test_urls_are_found_without_the_punctuation_around_them(text: str, urls: tup
         ("", ""),
     ],
 )
-def test_the_host_is_what_a_browser_goes_to(url: str, host: str):
+def test_the_host_is_read_as_by_a_browser(url: str, host: str):
     assert host_of(url) == host
 
 

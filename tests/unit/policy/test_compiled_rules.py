@@ -19,7 +19,7 @@ def test_the_policy_is_the_same_compiled_and_read(shipped, tmp_path):
     assert make_policy(pieces.rules, pieces.tags, pieces.verdicts) == shipped == load_policy()
 
 
-def test_what_was_compiled_from_other_files_is_passed_over(shipped, tmp_path, monkeypatch):
+def test_outdated_compiled_rules_are_ignored(shipped, tmp_path, monkeypatch):
     file = tmp_path / "policy.json"
     assert read_compiled(file) is None
     file.write_bytes(b"{}")

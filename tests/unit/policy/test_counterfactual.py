@@ -48,7 +48,7 @@ def test_the_one_reason_that_convicts_would_change_it(policy):
     assert found.together is None
 
 
-def test_where_no_reason_decides_alone_the_fewest_together_are_told(policy):
+def test_the_smallest_set_of_deciding_reasons_is_shown(policy):
     request = concluded(policy, "attachments.disguised-executable", "clamav.malware")
     found = what_would_change(request, policy)
     assert found.alone == ()
@@ -57,7 +57,7 @@ def test_where_no_reason_decides_alone_the_fewest_together_are_told(policy):
     assert found.together.verdict is not Verdict.MALWARE
 
 
-def test_a_clean_message_tells_how_far_the_next_line_is(policy):
+def test_a_clean_message_shows_the_distance_to_the_threshold(policy):
     request = concluded(policy, "rspamd.suspected-spam")
     found = what_would_change(request, policy)
     assert request.judgement.verdict is Verdict.CLEAN
@@ -70,12 +70,12 @@ def test_a_message_without_points_has_no_line_near(policy):
     assert what_would_change(concluded(policy), policy).nearest is None
 
 
-def test_a_convicted_message_tells_of_worse_verdicts_alone(policy):
+def test_a_convicted_message_shows_only_worse_verdicts(policy):
     request = concluded(policy, "clamav.malware", "rspamd.probable-spam")
     assert nearest_verdict(request.judgement) is None
 
 
-def test_an_entry_that_blocks_is_told_with_what_would_be_without_it(policy):
+def test_a_blocking_entry_is_shown_with_the_outcome_without_it(policy):
     hit = ListHit("sender-block", "a@b.example", TENANT, value="a@b.example")
     found = what_would_change(concluded(policy, hits=(hit,)), policy)
     assert found.entry is not None
@@ -84,7 +84,7 @@ def test_an_entry_that_blocks_is_told_with_what_would_be_without_it(policy):
     assert [alone.verdict for alone in found.alone] == [Verdict.CLEAN]
 
 
-def test_an_entry_that_allows_is_told_with_what_would_be_without_it(policy):
+def test_an_allowing_entry_is_shown_with_the_outcome_without_it(policy):
     hit = ListHit("sender-allow", "b.example", None, value="a@b.example")
     request = concluded(policy, "rspamd.gtube", hits=(hit,))
     found = what_would_change(request, policy)
@@ -98,7 +98,7 @@ def test_the_profile_of_then_decides(policy):
     assert found.decision is request.ruling.decision
 
 
-def test_rules_that_changed_since_are_told(policy):
+def test_changed_rules_are_reported(policy):
     request = concluded(policy, "clamav.malware")
     judged = replace(request.judgement, verdict=Verdict.SPAM, points={"spam": 100})
     found = what_would_change(replace(request, judgement=judged), policy)
@@ -107,7 +107,7 @@ def test_rules_that_changed_since_are_told(policy):
     assert found.alone == ()
 
 
-def test_a_decision_that_rests_on_what_history_does_not_hold_is_not_guessed(policy):
+def test_a_decision_on_unrecorded_inputs_is_not_guessed(policy):
     request = concluded(policy, "clamav.malware")
     request = replace(request, ruling=replace(request.ruling, decision=Decision.DELIVER))
     found = what_would_change(request, policy)

@@ -67,7 +67,7 @@ def reported(ruling: Ruling) -> str:
 
 
 @pytest.mark.parametrize(("verdict", "balanced"), [(row[0], row[1]) for row in TABLE])
-def test_who_only_watches_is_told_what_would_have_happened(policy, verdict, balanced):
+def test_watch_only_shows_the_decision_of_the_profile(policy, verdict, balanced):
     ruling = decide(judged(verdict), assigned(Profile.MONITOR), policy)
     differs = ruling.decision != balanced
     assert ("policy.monitor" in ruling.tags) is differs
@@ -76,20 +76,20 @@ def test_who_only_watches_is_told_what_would_have_happened(policy, verdict, bala
 
 
 @pytest.mark.contract("2 malware floor")
-def test_who_only_watches_gets_no_malware_and_nothing_that_was_not_looked_at(policy):
+def test_watch_only_delivers_no_malware_and_no_incomplete_message(policy):
     watching = assigned(Profile.MONITOR)
     assert decide(judged("malware"), watching, policy).decision is Decision.QUARANTINE
     assert decide(judged("phishing", incomplete=True), watching, policy).decision is Decision.UNDECIDED
     assert decide(judged("suspicious", forced=True), watching, policy).decision is Decision.QUARANTINE
 
 
-def test_who_only_watches_is_told_of_a_bounce(policy):
+def test_watch_only_reports_a_bounce(policy):
     ruling = decide(judged("blocked"), assigned(Profile.MONITOR), policy, session_open=True, listing=BLOCKED_ADDRESS)
     assert (ruling.decision, ruling.tags) == (Decision.DELIVER, ("policy.monitor",))
     assert reported(ruling) == "only watched: the profile balanced would have decided bounce"
 
 
-def test_who_only_watches_is_told_that_a_list_would_have_delivered(policy):
+def test_watch_only_reports_a_delivery_by_a_list(policy):
     allowed = Listing(acting=(ListHit("sender-allow", "ada@north.example", UUID(int=1)),))
     ruling = decide(judged("spam"), assigned(Profile.MONITOR), policy, listing=allowed)
     assert (ruling.decision, reported(ruling)) == (Decision.DELIVER, "the profile balanced decides the same: deliver")

@@ -32,7 +32,7 @@ def test_the_same_policy_changes_nothing():
     assert found.decisions == {Decision.DELIVER: (2, 2), Decision.QUARANTINE: (1, 1)}
 
 
-def test_a_message_that_changes_is_told_with_the_rules_that_make_it_so():
+def test_a_changed_message_is_reported_with_its_rules():
     other = reweigh(POLICY, {"html.form": 20, "html.picture": 90})
     found = compare(
         [stored("html.form", "html.link", name="first"), stored("html.picture")], Point(POLICY), Point(other)
@@ -57,7 +57,7 @@ def test_another_profile_changes_decisions_and_names_no_rule():
     assert change.rules == ()
 
 
-def test_what_is_from_history_is_decided_with_its_profile_and_the_lists_of_then(policy):
+def test_stored_messages_are_decided_with_their_profile_and_lists(policy):
     allowed = concluded(policy, "clamav.malware", "html.link-mismatch")
     spared = concluded(policy, "rspamd.spam-score", hits=(ListHit("recipient-exempt", "c@d.example", TENANT),))
     strict = concluded(policy, "html.link-mismatch", profile=Profile.STRICT)

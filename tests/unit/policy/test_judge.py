@@ -70,12 +70,12 @@ def test_points_become_a_verdict(weights, verdict):
     assert found.points == {name.value: weight for name, weight in weights.items()}
 
 
-def test_nothing_found_by_all_is_clean_and_says_so(policy):
+def test_no_findings_is_clean_with_a_summary(policy):
     found = judge(evidence(finished(), finished(analyzer="b")), policy)
     assert found.summary == "Clean: all 2 analyzers finished and nothing was found."
 
 
-def test_malware_is_told_in_one_sentence(policy):
+def test_malware_has_a_one_sentence_summary(policy):
     found = judge(evidence(finished("clamav.malware", signature="Eicar")), policy)
     assert found.verdict is Verdict.MALWARE
     assert found.summary == "Malware: the message holds content that ClamAV knows as Eicar."
@@ -128,7 +128,7 @@ def test_a_limit_below_suspicion_or_beside_a_failed_analyzer_is_still_suspicious
     assert found.tags == ("analysis.incomplete",)
 
 
-def test_the_weight_of_a_rule_counts_once_however_often_it_speaks():
+def test_a_repeated_rule_counts_once():
     found = judge(evidence(finished(*["tested.a"] * 9)), policy_of(rule("a", Verdict.PHISHING, 30)))
     assert found.points == {"phishing": 30}
     assert len(found.reasons) == REASONS_PER_RULE
@@ -145,7 +145,7 @@ def test_easing_evidence_counts_once():
     assert judge(evidence(finished("tested.a", "tested.a")), policy_of(easing)).points == {"spam": -30}
 
 
-def test_a_rule_that_needs_several_findings_waits_for_all_and_tells_the_facts_of_all():
+def test_a_rule_with_several_findings_needs_all_and_shows_their_facts():
     both = rule("a", Verdict.PHISHING, 60, when=("tested.a", "tested.b"), summary="both {one} and {two}")
     assert judge(evidence(finished("tested.a", one="x")), policy_of(both)).reasons == ()
     found = judge(evidence(finished("tested.b", two="y"), finished("tested.a", one="x")), policy_of(both))
@@ -176,7 +176,7 @@ FINE = rule("fine", Verdict.SPAM, -40, joins_leading=True)
         (("fine",), {"spam": -40}, Verdict.CLEAN),
     ],
 )
-def test_what_tells_good_from_bad_counts_with_the_verdict_that_leads(found, points, verdict):
+def test_learned_findings_count_for_the_leading_verdict(found, points, verdict):
     rules = [
         rule("phish", Verdict.PHISHING, 45),
         rule("cheat", Verdict.FRAUD, 40),
@@ -188,7 +188,7 @@ def test_what_tells_good_from_bad_counts_with_the_verdict_that_leads(found, poin
     assert (judgement.points, judgement.verdict) == (points, verdict)
 
 
-def test_what_was_learned_neither_convicts_nor_clears_alone():
+def test_learned_findings_neither_convict_nor_clear_alone():
     rules = [each for each in SHIPPED.rules if each.id.startswith("learned.")]
     assert all(each.joins_leading for each in rules)
     for name in sorted({need for each in rules for need in each.needs}):

@@ -26,7 +26,7 @@ def decided(name: str) -> Decision:
 
 
 @pytest.mark.parametrize("name", ["blocked-spanish", "mailbox-dutch", "refund-dutch", "voicemail-dutch"])
-def test_a_lure_with_a_link_to_a_stranger_is_held(name):
+def test_a_lure_with_an_unrelated_link_is_held(name):
     assert decided(name) is Decision.QUARANTINE
 
 

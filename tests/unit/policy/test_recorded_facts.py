@@ -121,7 +121,7 @@ def test_an_engine_that_cleared_a_file_clears_it_with_further_files_too():
     assert judge_again(request, POLICY, rest, other)[1] is None
 
 
-def test_a_file_that_nobody_allowed_then_is_left_to_the_engine():
+def test_a_file_without_allow_entry_is_left_to_the_engine():
     request = finished(MALWARE)
     outcome = RejudgedMessage(request, Edit("file-hash-allow", frozenset({FILE}), TENANT)).judge(POLICY, ())
     assert outcome.undetermined

@@ -161,7 +161,7 @@ def test_judging_again_without_an_entry_equals_processing(seed: int) -> None:
         assert (outcome.verdict_after, outcome.decision_after) == expected, (match, entries, sample.summary)
 
 
-def test_a_message_whose_lists_could_not_be_asked_stays_untold() -> None:
+def test_a_message_without_list_results_is_not_rejudged() -> None:
     sample = Sample(random.Random(1))
     request = sample.processed()
     failed = Evidence((*sample.evidence.reports, failed_report("The lists are away.", 0.1)))

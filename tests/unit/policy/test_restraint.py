@@ -109,7 +109,7 @@ def test_another_verdict_is_left_alone():
     assert said("tested.a", "tested.r", policy=policy_of(*rules)).points == {Verdict.PHISHING: 100}
 
 
-def test_what_a_narrow_restraint_took_is_not_taken_again():
+def test_points_removed_by_a_narrow_restraint_count_once():
     rules = (
         words("link", 80),
         words("word", 120),
@@ -121,7 +121,7 @@ def test_what_a_narrow_restraint_took_is_not_taken_again():
     assert {r.rule: r.weight for r in judgement.reasons if r.weight < 0} == {"tested.narrow": -50, "tested.wide": -60}
 
 
-def test_what_two_restraints_share_is_not_taken_twice():
+def test_overlapping_restraints_remove_points_once():
     """Else what is taken too much would be taken from what neither of them names."""
     rules = (
         words("link", 60),
@@ -138,7 +138,7 @@ def test_what_two_restraints_share_is_not_taken_twice():
 
 
 @given(st.sets(st.sampled_from(sorted({need for each in SHIPPED.rules for need in each.needs})), max_size=80))
-def test_restraints_take_no_more_than_what_they_name_brings(names):
+def test_restraints_remove_at_most_the_points_of_their_rules(names):
     reported = said(*names, *NEWSLETTER, "authentication.aligned", "urls.home", "urls.sending-house").reasons
     for verdict in {each.verdict for each in RESTRAINTS}:
         acting = [reason for reason in reported if reason.verdict is verdict and RULES[reason.rule].restrains]
@@ -191,7 +191,7 @@ def test_no_single_word_more_convicts_a_newsletter():
 
 
 @pytest.mark.parametrize("hard", HARD)
-def test_what_is_hard_counts_in_a_newsletter_as_it_does_elsewhere(hard):
+def test_hard_findings_count_fully_in_a_newsletter(hard):
     alone, beside = said(hard), said(hard, *NEWSLETTER, "authentication.aligned")
     assert max(alone.points.values()) > 0
     for verdict, points in alone.points.items():
@@ -210,7 +210,7 @@ def test_a_lookalike_that_also_lures_is_convicted_in_a_newsletter():
 
 
 @pytest.mark.parametrize("each", RESTRAINTS, ids=lambda each: each.id)
-def test_a_restraint_asks_for_proof_and_leaves_what_is_hard(each):
+def test_a_restraint_needs_proof_and_keeps_hard_findings(each):
     assert each.weight < 0 or each.cap < CONVICTION
     assert {"newsletter.layout", "authentication.aligned", "rspamd.discussion-list", RECOGNISED_BULK} & set(each.needs)
     held = {other.id for other in SHIPPED.rules if other.is_restrained_by(each)}

@@ -77,7 +77,7 @@ def test_a_bad_rule_stops_the_start_with_its_line(tmp_path, changes, said):
     assert "odd.yml:" in caught.value.message
 
 
-def test_all_mistakes_are_told_at_once(tmp_path):
+def test_all_mistakes_are_reported_at_once(tmp_path):
     write(tmp_path, odd(id="First", weight=900), odd(verdict="clean", summary="odd."))
     with pytest.raises(ConfigurationError) as caught:
         load_policy(tmp_path)

@@ -57,7 +57,7 @@ def test_one_tenant_alone_keeps_its_bounce_and_has_no_tag() -> None:
     assert answer_of(given) is public_answer_of(given) is given[0]
 
 
-def test_a_bounce_that_is_not_shared_is_told_as_suppressed() -> None:
+def test_a_bounce_of_one_tenant_is_reported_as_suppressed() -> None:
     bounced = next(each for each in settle(parts(D, B)) if each.tenant == UUID(int=2))
     assert "policy.bounce-suppressed" in bounced.ruling.tags
     dropped = next(each for each in settle(parts(D, X)) if each.tenant == UUID(int=2))
@@ -71,7 +71,7 @@ def test_of_equal_decisions_the_worse_verdict_leads() -> None:
     assert "policy.warn" in answer.tags
 
 
-def test_the_answer_tells_of_the_default_tenant_whichever_part_leads() -> None:
+def test_the_answer_has_the_default_tenant_tag_of_any_part() -> None:
     settled = settle([part(1, Q, Verdict.BLOCKED), replace(part(2, D), assigned_by=AssignedBy.DEFAULT)])
     assert "policy.default-tenant" in answer_of(settled).tags
     assert "policy.default-tenant" not in settled[0].tags
@@ -83,7 +83,7 @@ def test_an_incomplete_analysis_is_undecided_unless_a_part_convicts() -> None:
     assert undecided([unknown, part(2, Q, Verdict.BLOCKED)]) is None
 
 
-def test_what_everybody_reads_has_nothing_of_one_tenant() -> None:
+def test_the_shared_answer_has_no_data_of_one_tenant() -> None:
     blocked = part(1, Q, Verdict.BLOCKED, "policy.monitor")
     hit = ListHit("sender-block", "secret", UUID(int=1), "secret")
     blocked = replace(

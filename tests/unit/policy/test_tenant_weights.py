@@ -23,7 +23,7 @@ def test_without_weights_it_is_the_policy_itself():
     assert for_tenant(POLICY, {}) is POLICY
 
 
-def test_a_rule_weighs_what_the_tenant_says_and_every_other_what_it_did():
+def test_a_tenant_weight_changes_one_rule_only():
     changed = for_tenant(POLICY, {RULE.id: 7})
     found = judge(Evidence((finished(RULE.needs[0]),)), changed)
     assert [reason.weight for reason in found.reasons if reason.rule == RULE.id] == [7]
@@ -49,7 +49,7 @@ def test_no_rule_leaves_its_bounds(rule):
 
 @pytest.mark.contract("2 malware floor")
 @given(st.lists(st.sampled_from(NAMES), max_size=10), st.dictionaries(st.sampled_from(IDS), st.integers(-200, 200)))
-def test_no_weights_of_a_tenant_take_malware_away_or_a_tripped_limit(names, weights):
+def test_tenant_weights_clear_neither_malware_nor_exceeded_limits(names, weights):
     evidence = Evidence((finished(*names),))
     before, after = judge(evidence, POLICY), judge(evidence, for_tenant(POLICY, weights))
     if before.verdict is Verdict.MALWARE:
@@ -58,7 +58,7 @@ def test_no_weights_of_a_tenant_take_malware_away_or_a_tripped_limit(names, weig
 
 
 @pytest.mark.parametrize("wish", [-100, -61, 61, 100])
-def test_what_was_learned_neither_convicts_nor_clears_alone_whatever_a_tenant_lets_it_weigh(wish):
+def test_learned_findings_do_not_decide_alone_with_any_tenant_weight(wish):
     learned = [rule for rule in POLICY.rules if rule.joins_leading]
     changed = for_tenant(POLICY, {rule.id: wish for rule in learned})
     for name in sorted({need for rule in learned for need in rule.needs}):
@@ -69,7 +69,7 @@ def test_what_was_learned_neither_convicts_nor_clears_alone_whatever_a_tenant_le
     assert not list(tenant_problems(POLICY, {rule.id: 0 for rule in learned}))
 
 
-def test_what_is_wrong_is_said_and_a_rule_that_is_gone_later_is_left_out():
+def test_invalid_weights_are_reported_and_removed_rules_ignored():
     malware = next(rule for rule in POLICY.rules if rule.verdict is Verdict.MALWARE and rule.weight > 1)
     reported = " ".join(tenant_problems(POLICY, {"html.gone": 1, malware.id: 1, RULE.id: -1}))
     assert "There is no rule `html.gone`" in reported

@@ -29,7 +29,7 @@ lines = st.lists(st.text(max_size=40) | addresses | proxies | st.sampled_from(["
 
 @pytest.mark.slow
 @given(strangers, lines)
-def test_who_is_no_proxy_never_changes_their_address(peer: str, forged: list[str]) -> None:
+def test_a_client_that_is_no_proxy_keeps_its_address(peer: str, forged: list[str]) -> None:
     assert client_address(peer, forged, PROXIES) == client_address(peer, (), Networks())
 
 
@@ -39,7 +39,7 @@ def test_without_proxies_the_field_is_ignored(peer: str, forged: list[str]) -> N
 
 
 @given(lines, strangers, st.lists(proxies, max_size=MAX_HOPS - 1), st.booleans())
-def test_what_stands_before_the_first_stranger_never_matters(
+def test_hops_before_the_first_untrusted_one_are_ignored(
     forged: list[str], stranger: str, hops: list[str], apart: bool
 ) -> None:
     reported = [stranger, *hops]
@@ -48,9 +48,7 @@ def test_what_stands_before_the_first_stranger_never_matters(
 
 
 @given(lines, st.lists(proxies, max_size=MAX_HOPS - 1), st.text(max_size=40).filter(lambda text: "," not in text))
-def test_what_cannot_be_read_ends_at_the_last_proxy_that_is_known(
-    forged: list[str], hops: list[str], garbage: str
-) -> None:
+def test_an_invalid_field_ends_at_the_last_known_proxy(forged: list[str], hops: list[str], garbage: str) -> None:
     known = client_address(PROXY, [",".join(hops)], PROXIES)
     assert client_address(PROXY, [*forged, f"{garbage}?", *hops], PROXIES) == known
 
@@ -66,7 +64,7 @@ def test_what_cannot_be_read_ends_at_the_last_proxy_that_is_known(
         "[::ffff:c000:207]:50123",
     ],
 )
-def test_an_address_is_read_however_a_proxy_writes_it(hop: str) -> None:
+def test_an_address_is_read_in_every_proxy_spelling(hop: str) -> None:
     assert client_address(PROXY, [hop], PROXIES) == CALLER
     assert client_address(PROXY, [f"198.51.100.1, {hop}, 10.0.0.2:443, [fd00::1]"], PROXIES) == CALLER
     assert client_address(PROXY, ["198.51.100.1", hop, "10.0.0.2"], PROXIES) == CALLER
@@ -114,7 +112,7 @@ def test_a_proxy_that_calls_for_itself_is_the_caller() -> None:
     assert client_address("fd00::1%eth0", ["fd00:0::2, 10.0.0.3"], PROXIES) == "fd00::2"
 
 
-def test_more_hops_than_anybody_has_are_not_followed() -> None:
+def test_too_many_hops_are_not_followed() -> None:
     hops = [f"10.0.0.{number}" for number in range(200, 200 - MAX_HOPS, -1)]
     assert client_address(PROXY, [CALLER, *hops[1:]], PROXIES) == CALLER
     assert client_address(PROXY, [CALLER, *hops], PROXIES) == "10.0.0.200"
@@ -137,5 +135,5 @@ def test_a_call_knows_every_line_of_the_field_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["Forwarded", "X-Real-IP", "X_Forwarded_For", "X-Forwarded-Host", "Client-IP"])
-def test_no_other_field_is_looked_at(name: str) -> None:
+def test_no_other_field_is_read(name: str) -> None:
     assert call_with((name, CALLER), (name, f"for={CALLER}")).address == PROXY

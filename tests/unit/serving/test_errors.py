@@ -22,5 +22,5 @@ def test_an_error_of_the_lists_has_its_status(error, status):
     assert answer_for(error).status == status
 
 
-def test_who_is_too_fast_is_told_when_to_come_back():
+def test_a_rate_limit_error_has_retry_after():
     assert answer_for(errors.RateLimited("Slower.", retry_after=7)).headers["Retry-After"] == "7"

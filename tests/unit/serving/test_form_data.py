@@ -79,7 +79,7 @@ def test_one_line_break_before_the_first_boundary_is_tolerated():
         BODY.replace(b"Content-Type: ", b"Content-Type:\r\n "),
     ],
 )
-def test_what_rfc_2046_permits_around_parts_is_accepted(body):
+def test_preamble_epilogue_and_padding_of_rfc_2046_are_accepted(body):
     for cut in range(len(body) + 1):
         assert [part[:2] for part in read(body[:cut], body[cut:])] == [part[:2] for part in EXPECTED], cut
     assert read(body)[1][2] == body.index(MESSAGE)
@@ -134,7 +134,7 @@ def test_a_preamble_an_epilogue_and_blanks_change_no_part(preamble, epilogue, fi
         b"--frontier\r\n\r\nx\r\n--frontier--",
     ],
 )
-def test_what_two_readers_could_understand_differently_is_refused(body):
+def test_ambiguous_form_data_is_rejected(body):
     with pytest.raises(MalformedMultipart):
         read(body)
 

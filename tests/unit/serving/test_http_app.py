@@ -57,7 +57,7 @@ async def test_an_unknown_path_is_not_found(app, path):
     assert (response.status, body["error"]) == (404, "not_found")
 
 
-async def test_a_wrong_method_tells_the_right_ones(app):
+async def test_a_wrong_method_gets_405_with_allow(app):
     response, body = await ask(app, "DELETE")
     assert (response.status, body["error"], response.headers["Allow"]) == (405, "method_not_allowed", "GET, HEAD, POST")
 
@@ -81,7 +81,7 @@ async def test_a_bug_leaks_nothing(app):
     assert response.headers["X-Request-Id"]
 
 
-async def test_a_refusal_says_when_to_come_back(app):
+async def test_a_rejection_has_retry_after(app):
     response, _ = await ask(app, path="/refuse")
     assert (response.status, response.headers["Retry-After"]) == (503, "7")
 

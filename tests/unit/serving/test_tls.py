@@ -28,11 +28,11 @@ def test_a_file_that_is_not_there_is_named(folder: Path):
     assert problem(folder, ca="gone.crt") == "tls: gone.crt cannot be read (No such file or directory)."
 
 
-def test_the_key_of_another_certificate_is_told(folder: Path):
+def test_a_key_of_another_certificate_is_reported(folder: Path):
     assert problem(folder, key="abby.key") == "tls: abby.key is not the key of guard.crt."
 
 
-def test_what_is_no_certificate_is_told(folder: Path):
+def test_an_invalid_certificate_is_reported(folder: Path):
     (folder / "other").write_text("not PEM")
     assert "other and guard.key are not a certificate" in problem(folder, certificate="other")
     assert "other is not a certificate authority" in problem(folder, ca="other")
@@ -40,7 +40,7 @@ def test_what_is_no_certificate_is_told(folder: Path):
         client_context(folder / "other")
 
 
-def test_a_key_with_a_password_is_told_and_nobody_is_asked_for_it(folder: Path):
+def test_an_encrypted_key_is_reported_without_a_prompt(folder: Path):
     key = serialization.load_pem_private_key((folder / "guard.key").read_bytes(), None)
     sealed = key.private_bytes(
         serialization.Encoding.PEM,

@@ -105,7 +105,7 @@ async def test_each_mistake_has_its_error(tmp_path, error, body):
 
 
 @pytest.mark.parametrize("charset", ["; charset=utf-8", '; charset="UTF-8"', ";charset=utf8", "; profile=x", ";"])
-async def test_the_content_type_of_parameters_may_say_more(tmp_path, charset):
+async def test_the_content_type_of_parameters_may_have_parameters(tmp_path, charset):
     header = f"Content-Type: application/json{charset}\r\n"
     upload = await receive(body_of(part("parameters", b"{}", header), part("email", b"x")), tmp_path)
     assert upload.parameters == b"{}"

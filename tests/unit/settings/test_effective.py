@@ -30,7 +30,7 @@ def test_a_value_of_the_file_has_its_line(tmp_path: Path) -> None:
     assert found["staticApiTokens[0].name"] == ("border", "abby.yml:5")
 
 
-def test_what_the_file_does_not_say_is_the_default(tmp_path: Path) -> None:
+def test_missing_settings_have_their_default(tmp_path: Path) -> None:
     assert settings(tmp_path)["listen.port"] == ("9081", DEFAULT)
     assert settings(tmp_path)["database.poolSize"] == ("4", DEFAULT)
 

@@ -8,7 +8,7 @@ LAN = Networks.of(["10.0.0.0/24", "192.0.2.7", "2001:db8::/32"])
 
 
 @pytest.mark.parametrize("text", ["10.0.0.0", "10.0.0.255", "192.0.2.7", "::ffff:10.0.0.3", "2001:DB8:0::1"])
-def test_an_address_of_a_network_is_in_it_however_it_is_written(text: str) -> None:
+def test_an_address_is_found_in_its_network_in_any_spelling(text: str) -> None:
     address = read_address(text)
     assert address is not None
     assert address in LAN
@@ -25,7 +25,7 @@ def test_any_other_is_not(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " 10.0.0.1", "10.0.0.1 ", "010.0.0.1", "1.2.3", "10.0.0.1/32", "fe80::1%eth0", "٣"]
 )
-def test_what_is_no_address_is_not_read(text: str) -> None:
+def test_an_invalid_address_is_rejected(text: str) -> None:
     assert read_address(text) is None
 
 
@@ -49,12 +49,12 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
         ("::/0", "matches every address"),
     ],
 )
-def test_a_mistake_is_told_with_what_to_write(text: str, reported: str) -> None:
+def test_an_error_shows_the_correct_form(text: str, reported: str) -> None:
     ((key, problem),) = network_mistakes("proxies", ["10.0.0.0/8", text, "::1"], everybody=False)
     assert key == "proxies"
     assert problem.startswith(f"`{text}` ")
     assert reported in problem
 
 
-def test_everybody_may_be_meant() -> None:
+def test_a_network_of_all_addresses_is_accepted() -> None:
     assert list(network_mistakes("clients", ["0.0.0.0/0", "::/0", "10.0.0.0/255.0.0.0", "192.0.2.7"])) == []

@@ -87,7 +87,7 @@ def test_a_file_that_is_no_document_is_refused_at_its_line(file: Path, raw: byte
         "rooms: hunter2\n",
     ],
 )
-def test_no_mistake_tells_a_value_that_may_be_a_secret(file: Path, text: str) -> None:
+def test_errors_show_no_secret_values(file: Path, text: str) -> None:
     assert "hunter2" not in problems(file, text)
 
 

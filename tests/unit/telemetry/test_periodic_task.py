@@ -15,7 +15,7 @@ async def settle(done: list[int], count: int) -> None:
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("away"), TimeoutError(), ValueError("a bug")])
-async def test_a_chore_outlives_what_goes_wrong(error: Exception) -> None:
+async def test_a_task_continues_after_failures(error: Exception) -> None:
     done: list[int] = []
 
     async def work() -> None:
@@ -46,7 +46,7 @@ async def test_a_task_can_run_at_once_and_ends_when_stopped() -> None:
     assert done == [1]
 
 
-async def test_what_is_in_hand_comes_to_its_end_and_no_further_piece_begins():
+async def test_a_stop_finishes_the_current_run_and_starts_no_other():
     begun = asyncio.Event()
     ended: list[str] = []
 
@@ -64,7 +64,7 @@ async def test_what_is_in_hand_comes_to_its_end_and_no_further_piece_begins():
     assert ended == ["piece"]
 
 
-async def test_what_takes_too_long_is_cut_off():
+async def test_a_run_past_the_grace_period_is_cancelled():
     begun = asyncio.Event()
 
     async def work() -> None:

@@ -24,7 +24,7 @@ def test_a_line_of_a_stream_can_be_given_back():
     assert (entry.entry, entry.comment, entry.expires) == ("a.example", "", None)
 
 
-def test_what_is_absent_is_told_from_what_is_empty():
+def test_absent_and_empty_fields_are_distinguished():
     (entry,) = read_request(body(listName="sender-block", entries=[{"entry": "a"}]), AddEntries).entries
     assert entry.comment is UNSET
     assert entry.expires is UNSET
@@ -64,13 +64,13 @@ def test_500_entries_pass_and_501_do_not(kind):
         ({"listName": "x", "entries": [], "tenantUID": None}, ""),
     ],
 )
-def test_a_wrong_shape_is_told_with_its_place(fields, pointer):
+def test_a_wrong_type_is_reported_with_its_place(fields, pointer):
     with pytest.raises(SchemaViolation) as caught:
         read_request(body(**fields), AddEntries)
     assert caught.value.details[0]["pointer"] == pointer
 
 
-def test_a_name_that_no_list_can_have_is_told_in_words():
+def test_an_invalid_list_name_is_reported_in_words():
     with pytest.raises(SchemaViolation) as caught:
         read_request(body(listName="Sender_Block", entries=[]), AddEntries)
     assert str(caught.value.details[0]["problem"]).startswith("Must be the name of a list")
@@ -84,6 +84,6 @@ def test_a_tenant_that_is_no_uuid_has_its_own_code():
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b'{"a":1,"a":1}', b'{"tenantUid":NaN}', b"\xff", b"{}{}", b'{"x":"\\u0000"}']
 )
-def test_what_is_no_json_object_is_refused(raw):
+def test_a_body_that_is_no_json_object_is_rejected(raw):
     with pytest.raises(InvalidJson):
         read_request(raw, GetLists)

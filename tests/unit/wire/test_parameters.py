@@ -35,7 +35,7 @@ def test_the_null_sender_has_two_spellings(sender):
         "<<bob@corp.example>",
     ],
 )
-def test_an_address_is_the_same_with_what_is_written_around_it(written):
+def test_an_address_is_read_without_its_decoration(written):
     envelope = envelope_of(
         read_parameters(parameters(envelopeFrom=written, envelopeRecipients=["a@b.example", written]))
     )
@@ -66,7 +66,7 @@ def test_smtputf8_addresses_are_accepted():
         ({"enveloperFrom": "typo"}, "/borderMtaData"),
     ],
 )
-def test_a_mistake_is_told_with_its_pointer(changes, pointer):
+def test_an_error_has_its_json_pointer(changes, pointer):
     with pytest.raises(SchemaViolation) as violation:
         read_parameters(parameters(**changes))
     assert violation.value.details[0]["pointer"] == pointer
@@ -104,7 +104,7 @@ def test_a_tenant_that_is_no_uuid_has_its_own_code():
     ],
     ids=range(16),
 )
-def test_what_a_lenient_reader_would_let_pass_is_not_json(raw):
+def test_lenient_json_is_rejected(raw):
     with pytest.raises(InvalidJson):
         read_parameters(raw)
 
@@ -116,14 +116,14 @@ def test_what_a_lenient_reader_would_let_pass_is_not_json(raw):
         (b'{"borderMtaData": ' + b"9" * 5_000 + b"}", "too many digits"),
     ],
 )
-def test_what_is_wrong_is_said_in_words_of_the_api(raw, said):
+def test_errors_use_the_words_of_the_api(raw, said):
     with pytest.raises(InvalidJson, match=said) as caught:
         read_parameters(raw)
     assert "sys." not in str(caught.value)
     assert "utf-8-sig" not in str(caught.value)
 
 
-def test_a_control_character_is_told_in_words_and_not_as_a_pattern():
+def test_a_control_character_error_shows_no_pattern():
     with pytest.raises(SchemaViolation) as caught:
         read_parameters(parameters(senderHelo="a\x1bb"))
     assert caught.value.details == (

@@ -37,7 +37,7 @@ def test_numbers_and_moments_are_read_from_text():
         {"befor": "2026-11-15T09:00:00Z"},
     ],
 )
-def test_what_is_not_meant_by_the_record_is_refused(values):
+def test_unknown_query_parameters_are_rejected(values):
     with pytest.raises(SchemaViolation):
         read(**values)
 
@@ -52,7 +52,7 @@ def test_a_tenant_that_is_no_uuid_has_its_own_error():
         read(tenantUid="acme")
 
 
-def test_that_a_message_was_released_cannot_be_said_by_a_caller():
+def test_a_caller_cannot_set_the_released_state():
     assert read_query([("kind", "fine")], MessageReportQuery).kind is ReportKind.FINE
     with pytest.raises(SchemaViolation, match="released"):
         read_query([("kind", "released")], MessageReportQuery)

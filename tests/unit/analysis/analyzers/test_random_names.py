@@ -6,7 +6,7 @@ from mailwarden.analysis.analyzers.sender import is_random_label, is_random_loca
 
 
 @pytest.mark.parametrize("label", ["zyfgqtpm", "i0q7zw6iwr", "mrjlzkpovxxsljrcrbskcb"])
-def test_a_thrown_label_is_told(label: str) -> None:
+def test_a_random_label_is_reported(label: str) -> None:
     assert is_random_label(label)
 
 
@@ -19,7 +19,7 @@ def test_a_chosen_label_is_not(label: str) -> None:
 
 
 @pytest.mark.parametrize("local", ["MvSSrjf", "zSmLZbkdxnnxNL", "0u4cw6o4bk"])
-def test_a_thrown_address_is_told(local: str) -> None:
+def test_a_random_address_is_reported(local: str) -> None:
     assert is_random_local(local)
 
 

@@ -19,19 +19,19 @@ def counted(text):
     return struct.pack("<H", len(text)) + text.encode("utf-16-le")
 
 
-def test_a_link_tells_its_target_and_its_words():
+def test_a_shortcut_has_its_target_and_arguments():
     content = link(0x80 | 0x08 | 0x20, counted("..\\cmd.exe") + counted("/c   start     x"))
     assert read_shortcut("a.lnk", content) == Shortcut("..\\cmd.exe", "/c start x")
 
 
-def test_a_link_tells_the_target_of_its_information_and_environment():
+def test_a_shortcut_has_the_target_of_its_link_info_and_environment():
     info = struct.pack("<7I", 60, 28, 1, 0, 28, 0, 0) + b"C:\\Windows\\notepad.exe".ljust(32, b"\0")
     assert read_shortcut("a", link(0x82, info)) == Shortcut("C:\\Windows\\notepad.exe")
     block = b"\x14\x03\0\0\x01\0\0\xa0" + b"%ComSpec%".ljust(260, b"\0")
     assert read_shortcut("a", link(0x80, block)) == Shortcut("%ComSpec%")
 
 
-def test_a_link_without_other_texts_tells_the_last_of_its_items():
+def test_a_shortcut_without_texts_has_its_last_item():
     items = b"\x14\0\x1fMy Computer\0" + "powershell.exe".encode("utf-16-le") + b"\0\0"
     assert read_shortcut("a", link(0x81, struct.pack("<H", len(items)) + items)) == Shortcut("powershell.exe")
 
@@ -49,11 +49,11 @@ def test_a_link_without_other_texts_tells_the_last_of_its_items():
         ("a.url", b"", ""),
     ],
 )
-def test_shortcuts_of_text_tell_their_target(name, content, target):
+def test_text_shortcuts_have_their_target(name, content, target):
     assert read_shortcut(name, content) == Shortcut(target)
 
 
-def test_what_is_no_shortcut_is_none():
+def test_other_files_are_no_shortcuts():
     assert read_shortcut("a.txt", b"URL=https://north.example/") is None
 
 

@@ -48,7 +48,7 @@ def test_the_meta_of_a_rule_chooses_its_findings(tmp_path, verdict, severity, na
     assert found[0].place == Place(part="1")
 
 
-def test_every_mistake_is_told_with_its_file_and_line_and_the_rest_goes_on(tmp_path):
+def test_every_mistake_is_reported_with_file_and_line(tmp_path):
     (tmp_path / "broken.yar").write_text("rule a { condition: b }\nrule c { condition: $d }", "utf-8")
     (tmp_path / "included.yar").write_text('include "other.yar"', "utf-8")
     (tmp_path / "latin.yar").write_bytes(b"// \xff")
@@ -62,7 +62,7 @@ def test_every_mistake_is_told_with_its_file_and_line_and_the_rest_goes_on(tmp_p
     assert len(list(analyzer.examine(view(b"needle")))) == 2
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     (problem,) = YaraAnalyzer().load(tmp_path / "nowhere")
     assert "cannot be read" in problem.sentence
 

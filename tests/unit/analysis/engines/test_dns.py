@@ -55,7 +55,7 @@ async def test_a_probe_without_its_record_means_that_the_resolver_is_down(probe)
     assert report.failure is not None
 
 
-async def test_a_resolver_that_reaches_nobody_is_down_though_its_cache_answers():
+async def test_a_resolver_without_upstream_is_down_despite_its_cache():
     resolver = Scripted({})
     resolver.reply = lambda name: FAILED if name.startswith("mailwarden-") else resolver.usual_reply(name)
     with pytest.raises(EngineFailed):
@@ -108,7 +108,7 @@ async def test_a_record_that_is_none_is_not_looked_for_again():
 
 
 @pytest.mark.contract("8 dns")
-async def test_a_domain_whose_servers_fail_is_unverified_and_a_brand_is_named():
+async def test_a_domain_with_failing_servers_is_unverified():
     resolver = Scripted({"_dmarc.company.example": FAILED, "_dmarc.paypal.com": FAILED})
     symbols = {"R_SPF_DNSFAIL": (), "DMARC_DNSFAIL": ("company.example : timeout",)}
     assert [each.name for each in (await confirm(resolver, symbols)).findings] == [UNVERIFIED_SENDER]
@@ -143,7 +143,7 @@ async def test_a_lookup_counts_only_between_two_probes_that_succeed():
     assert "v=dmarc1" in str((await confirm(resolver, symbols)).failure), "what was said then is not kept"
 
 
-async def test_what_is_kept_is_bounded(monkeypatch):
+async def test_cached_results_are_bounded(monkeypatch):
     monkeypatch.setattr("mailwarden.analysis.engines.dns.KEPT", 10)
     resolver = Scripted({})
     for number in range(50):

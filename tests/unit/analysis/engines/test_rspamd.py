@@ -40,7 +40,7 @@ def test_the_envelope_goes_into_the_head_with_every_recipient():
     assert {"IP: 2001:db8::1", "Helo: h.example", "Content-Length: 10"} <= set(lines)
 
 
-def test_what_the_envelope_lacks_is_not_held_against_the_message():
+def test_missing_envelope_fields_disable_their_checks():
     assert "DMARC_CHECK" in settings_of(request_head(BARE, 1))
     assert "DMARC_CHECK" not in settings_of(request_head(FULL, 1))
 
@@ -93,7 +93,7 @@ def test_without_an_address_spf_is_not_expected():
 @pytest.mark.parametrize(
     "address", ["10.1.2.3", "172.16.0.9", "192.168.1.4", "127.0.0.1", "::1", "fd00::7", "fe80::1", "::ffff:10.0.0.1"]
 )
-def test_an_address_of_a_private_network_says_nothing_about_the_sender(address):
+def test_a_private_address_is_not_sent_to_rspamd(address):
     within = Envelope("ada@north.example", ("bob@corp.example",), address)
     assert client_address(within) == ""
     assert b"\r\nIP:" not in request_head(within, 1)
@@ -101,12 +101,12 @@ def test_an_address_of_a_private_network_says_nothing_about_the_sender(address):
 
 
 @pytest.mark.parametrize("address", ["203.0.113.7", "2001:db8::1", "172.32.0.1"])
-def test_any_other_address_is_told(address):
+def test_a_public_address_is_sent_to_rspamd(address):
     assert client_address(Envelope("ada@north.example", ("bob@corp.example",), address)) == address
 
 
 @pytest.mark.parametrize("behind_dkim", ["ARC_NA", "ARC_REJECT", "DMARC_NA"])
-def test_where_a_signature_leaves_no_symbol_what_waits_for_dkim_tells_that_it_was_checked(behind_dkim):
+def test_dkim_dependent_symbols_prove_that_dkim_was_checked(behind_dkim):
     require_whole(answer(symbols={"R_SPF_NA": Symbol(), behind_dkim: Symbol()}), FULL, signed=True)
     require_whole(answer(symbols={behind_dkim: Symbol()}), BARE, signed=True)
     for unfinished, envelope, signed in (

@@ -16,6 +16,6 @@ def test_status_and_reason_are_read():
 @pytest.mark.parametrize(
     "answer", [b"", b"\r\n\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 two hundred\r\n\r\n", b"\xff\xfe"]
 )
-def test_what_is_no_answer_is_a_failure(answer: bytes):
+def test_an_invalid_answer_is_a_failure(answer: bytes):
     with pytest.raises(EngineFailed, match="without an answer"):
         status_of(answer)

@@ -117,7 +117,7 @@ def test_names_in_an_archive_that_is_refused_are_seen():
 
 
 @pytest.mark.parametrize("name", ["rar 4", "rar 5", "7z", "cab", "zip"])
-def test_what_stands_before_an_archive_hides_nothing(name):
+def test_data_before_an_archive_hides_nothing(name):
     for front in (b"Dear Bob, " * 50, bytes(5_000_000)):
         assert "invoice.htm" in opened("a.rar", front + ARCHIVES[name]).places
 

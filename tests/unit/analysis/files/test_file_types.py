@@ -37,7 +37,7 @@ def found(name: str, content: bytes, media_type: str = "application/octet-stream
         (b"", ""),
     ],
 )
-def test_the_first_bytes_tell_the_kind(head, kind):
+def test_the_first_bytes_identify_the_type(head, kind):
     assert kind_by_content(head) == kind
 
 
@@ -59,7 +59,7 @@ def test_a_double_ending_needs_a_dangerous_one_behind_a_harmless_one():
     assert ending_of("no ending") == ""
 
 
-def test_pictures_under_each_other_s_names_deceive_nobody():
+def test_images_with_swapped_extensions_are_harmless():
     assert keeps_promise("a.jpg", "png")
     assert not keeps_promise("a.jpg", "program")
     assert keeps_promise("a.unknown", "program")

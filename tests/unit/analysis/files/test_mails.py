@@ -47,7 +47,7 @@ def test_a_message_is_opened_by_its_name_or_by_its_content(name):
 
 
 @pytest.mark.parametrize("front", [b"\r\n\r\n", b"\xef\xbb\xbf", b"From : x@y.example\r\n"])
-def test_a_message_is_recognised_behind_what_clients_skip(front):
+def test_a_message_is_recognised_after_leading_bytes(front):
     assert opened("note", front + mail_with(("run.js", SCRIPT))).contents["run.js"] == SCRIPT
 
 

@@ -61,7 +61,7 @@ def test_bait_is_found_behind_others():
     assert "pdf.bait" in found
 
 
-def test_what_many_files_do_is_told_a_few_times():
+def test_findings_of_many_files_are_bounded():
     evidence, _ = look(*(document("actions.eml") + b"\n%% %d" % number for number in range(30)))
     reported = [finding.name for _, finding in evidence.findings if finding.name.startswith("pdf.")]
     assert max(map(reported.count, reported)) == PER_KIND

@@ -126,7 +126,7 @@ def test_links_are_found_in_every_format(content):
 
 
 @pytest.mark.parametrize("kind", ["attachedTemplate", "oleObject", "frame", "subDocument", "slideMaster", "aFChunk"])
-def test_what_is_loaded_from_elsewhere_is_found(kind):
+def test_external_references_are_found(kind):
     document = read_document(related(kind), "zip")
     assert document is not None
     assert document.remote == ((kind.lower(), URL),)
@@ -139,7 +139,7 @@ def test_an_encrypted_document_is_recorded_or_opened():
     assert [each.reason for each in view.coverage.missed] == [MissedReason.ENCRYPTED]
 
 
-def test_open_documents_tell_macros_and_encryption():
+def test_opendocument_macros_and_encryption_are_found():
     kind = {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": "<a/>"}
     assert "office.macro" in found("a.odt", zipped({**kind, "Basic/Standard/Module1.xml": "Sub Main"}))
     assert "office.macro" in found("a.odt", zipped({**kind, "Scripts/python/a.py": "import os"}))

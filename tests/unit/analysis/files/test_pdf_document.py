@@ -52,7 +52,7 @@ def octal(text: str) -> bytes:
         "front",
     ],
 )
-def test_a_link_is_found_however_it_is_written(content):
+def test_a_link_is_found_in_every_encoding(content):
     assert LINK in scan_pdf(content).links
 
 

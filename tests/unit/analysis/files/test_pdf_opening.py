@@ -32,7 +32,7 @@ def opening_actions(content, packed):
         (b"/OpenAction 9 0 R", set()),
     ],
 )  # fmt: skip
-def test_what_happens_at_opening_is_told(content, kinds):
+def test_open_actions_are_reported(content, kinds):
     assert opening_actions(b"%PDF-1.7 " + content, ()) == kinds
 
 

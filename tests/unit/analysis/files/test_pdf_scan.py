@@ -20,7 +20,7 @@ def test_actions_inside_packed_objects_are_found():
     assert scan.files == ("a.exe",)
 
 
-def test_a_disguised_name_is_read_and_told():
+def test_an_obfuscated_name_is_decoded_and_reported():
     assert scan_pdf(b"%PDF-1.7 /J#61vaScript").disguised == ("/JavaScript",)
 
 

@@ -64,7 +64,7 @@ def packed(script, filters=b"/FlateDecode"):
         (b"/S /JavaScript /JS (app.alert\\('x'\\))", QUIET),
     ],
 )  # fmt: skip
-def test_what_runs_is_told_from_what_defines(content, reported):
+def test_running_and_defining_scripts_are_distinguished(content, reported):
     assert look_at_scripts(content, ()) == reported
 
 
@@ -81,7 +81,7 @@ def test_what_runs_is_told_from_what_defines(content, reported):
         "eval(a)",
     ],
 )
-def test_what_reaches_out_or_hides_is_told(script):
+def test_network_access_and_obfuscation_are_reported(script):
     how = how_it_acts(script, calls_at_once(script))
     assert how
     reported = look_at_scripts(packed(script.encode()), ())
@@ -121,7 +121,7 @@ def test_a_tree_under_a_disguised_name_is_found():
     assert scan_pdf(content).scripts.acts
 
 
-def test_an_object_that_is_written_anew_is_read_as_both():
+def test_both_versions_of_a_redefined_object_are_read():
     content = kept(b"(this.print\\(true\\);)", b"\n3 0 obj << /S /JavaScript /JS (app.launchURL\\('x'\\)) >> endobj\n")
     assert look_at_scripts(content, ()).acts
 
@@ -140,7 +140,7 @@ def test_more_scripts_of_one_object_than_are_read_are_not_quiet():
     assert [missed.limit for missed in coverage.missed] == ["pdf_scripts"]
 
 
-def test_what_follows_the_first_action_is_told():
+def test_chained_actions_are_reported():
     following = b"\n7 0 obj << /S /JavaScript /JS (app.alert\\('x'\\)) /Next 7 0 R >> endobj"
     content = b"/OpenAction << /S /GoTo /D [1 0 R /Fit] /Next 7 0 R >>" + following
     assert opening_actions(content, ()) == {"GoTo", "JavaScript"}

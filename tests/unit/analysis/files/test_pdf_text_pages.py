@@ -74,7 +74,7 @@ def test_a_letter_is_lines_of_text(content, notes):
         "lines that touch",
     ],
 )
-def test_what_may_show_a_code_is_more_than_lines(content, notes):
+def test_a_page_that_may_show_a_code_is_rendered(content, notes):
     assert not is_lines(content, notes)
 
 

@@ -111,7 +111,7 @@ def test_drawings_are_read():
     ],
     ids=["mirrored", "inverted", "turned", "tilted", "faint"],
 )
-def test_a_code_is_read_however_it_is_turned(change):
+def test_a_rotated_code_is_read(change):
     assert read_picture(saved(change(image(8)), "PNG")) == (URL,)
 
 

@@ -49,7 +49,7 @@ def test_round_and_moved_modules_are_read(fields, shape):
 @pytest.mark.parametrize(
     "outline", ["M{x} {y}h1v1h-1z", "M{x},{y} L{r},{y} {r},{b} {x},{b} Z", "M{x} {y}H{r}V{b}H{x}Z"]
 )
-def test_paths_are_read_however_they_are_written(fields, outline):
+def test_paths_are_read_in_every_notation(fields, outline):
     path = "".join(outline.format(x=x, y=y, r=x + 1, b=y + 1) for x, y in fields)
     assert (read_vectors(drawn(f'<path d="{path}"/>'))) == [ADDRESS]
 

@@ -109,7 +109,7 @@ def test_both_contents_are_seen_where_the_headers_differ():
 
 
 @pytest.mark.parametrize("cut", [1, 5, 22, 60])
-def test_a_zip_whose_end_is_cut_off_is_opened_and_recorded(cut):
+def test_a_truncated_zip_is_opened_and_recorded(cut):
     content = zipped({"run.js": SCRIPT, "b.txt": b"x" * 90})
     found = opened("a.zip", content[:-cut])
     assert found.contents["run.js"] == SCRIPT
@@ -123,7 +123,7 @@ def test_a_directory_of_files_that_are_not_there_is_recorded():
     assert "run.js" in found.places
 
 
-def test_a_method_that_nobody_knows_is_recorded_with_the_name():
+def test_an_unknown_method_is_recorded_with_the_name():
     content = zipped({"run.js": SCRIPT}, zipfile.ZIP_STORED).replace(b"\x14\0\0\0\0\0", b"\x14\0\0\0\x4d\0")
     found = opened("a.zip", content)
     assert found.missed == {"unsupported"}

@@ -51,5 +51,5 @@ def test_a_name_inside_another_domain_is_found(host: str) -> None:
 @pytest.mark.parametrize(
     "host", ["huaweicloud.com", "www.paypal.com", "googleusercontent.com", "groups.example", "sparkasse-nord.de"]
 )
-def test_a_domain_of_the_house_or_of_another_word_is_not(host: str) -> None:
+def test_an_own_domain_or_another_word_is_no_lookalike(host: str) -> None:
     assert load_brands().borne_by(host) is None

@@ -16,12 +16,12 @@ from mailwarden.analysis.links.confusables import disguise_of, reads_as
         ("ＰａｙＰａｌ", "paypal"),
     ],
 )
-def test_what_is_disguised_reads_plainly_and_is_told(text: str, plain: str) -> None:
+def test_confusable_text_is_folded_and_reported(text: str, plain: str) -> None:
     assert reads_as(text) == plain
     assert disguise_of(text)
 
 
-def test_a_turned_direction_is_told() -> None:
+def test_a_direction_override_is_reported() -> None:
     assert "direction" in disguise_of("gnp\u202eexe.doc")
 
 

@@ -56,7 +56,7 @@ def test_names_and_private_addresses_are_no_bare_addresses(host):
     assert not public_ip(host)
 
 
-def test_a_name_before_the_host_is_told():
+def test_a_user_name_before_the_host_is_reported():
     assert false_name("https://bank.example@thief.example/") == "bank.example"
     assert false_name("https://thief.example/?mail=ada@bank.example") == ""
     assert false_name("mailto:ada@bank.example") == ""

@@ -89,18 +89,18 @@ def test_a_gateway_is_taken_off_and_a_known_organisation_is_passed():
         ("https://thief.example/?e=ada@north.example", ""),
     ],
 )
-def test_a_recipient_is_found_however_it_is_written(url, how):
+def test_a_recipient_is_found_in_every_encoding(url, how):
     assert PARTIES.marks.find(url) == how
 
 
 @pytest.mark.parametrize(
     "url", ["http://localhost:3000/", "http://10.0.0.1:8888/a", "https://www.north.example/login", "#x"]
 )
-def test_machines_at_home_and_ones_own_pages_are_no_strangers(url):
+def test_private_hosts_and_own_domains_are_not_foreign(url):
     assert noticed(url) == set()
 
 
-def test_words_are_no_marks_and_names_that_can_be_said_are_not_random():
+def test_words_are_no_tokens_and_pronounceable_names_not_random():
     assert not is_counted("/Getting_Started_with_the_Ferries_2026/index.html")
     assert is_counted("/x/aB3dE5gH7jK9mN1pQ3sT5vW7")
     assert not is_random("northferries")

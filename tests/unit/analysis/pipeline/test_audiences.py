@@ -35,7 +35,7 @@ def examined(raw: bytes, recipients: tuple[str, ...], *others: tuple[str, ...]) 
     return found
 
 
-def test_a_second_look_finds_what_a_look_of_its_own_would_find() -> None:
+def test_a_rescan_equals_a_separate_scan() -> None:
     assert len(SAMPLES) > 100
     for path in SAMPLES[::12]:
         raw = path.read_bytes()
@@ -99,7 +99,7 @@ def named(collected: Collected, engine: str) -> list[str]:
 
 
 @pytest.mark.contract("3 mixed recipients")
-async def test_what_a_tenant_taught_an_engine_is_evidence_for_it_alone() -> None:
+async def test_learned_evidence_belongs_to_its_tenant_alone() -> None:
     rspamd, clamav, workers = Engine("rspamd", learns=True), Engine("clamav", learns=False), InProcessWorkers()
     audiences = (Audience(ACME, "acme"), Audience(CLUB), Audience(("x@nobody.example",)))
     found = await collect(workers, (rspamd, clamav), *audiences)

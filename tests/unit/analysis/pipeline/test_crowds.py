@@ -84,7 +84,7 @@ def test_photographs_and_codes_in_front_hide_no_code_behind_them():
 
 
 @pytest.mark.parametrize("number", [1, 4, 5, 100])
-def test_of_each_kind_a_few_are_told(number: int):
+def test_findings_per_kind_are_bounded(number: int):
     findings = [Finding("tested.a")] * number + [Finding("tested.b")]
     reported = [each.name for each in limit_each_kind(findings) if isinstance(each, Finding)]
     assert reported.count("tested.a") == min(number, PER_KIND)

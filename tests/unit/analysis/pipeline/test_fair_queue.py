@@ -21,7 +21,7 @@ def drained(ring: RoundRobin[str]) -> list[str]:
     return [ring.next() for _ in range(len(ring))]
 
 
-def test_tenants_take_turns_however_many_requests_one_has():
+def test_tenants_take_turns_regardless_of_their_load():
     ring: RoundRobin[str] = RoundRobin()
     for number in range(4):
         ring.add(flow("acme"), f"a{number}")

@@ -41,7 +41,7 @@ from mailwarden.message.parser import parse_message
         ("Use 7742 to open the file", "7742"),
     ],
 )
-def test_a_password_that_is_told_is_found(text, password):
+def test_a_stated_password_is_found(text, password):
     assert find_passwords(text) == (password,)
 
 
@@ -53,7 +53,7 @@ def test_a_password_that_is_told_is_found(text, password):
         "Your order code: 7742", "Shopping: 7742", "Use the form to open a ticket", "Per 2026 to open the books",
     ],
 )  # fmt: skip
-def test_where_no_password_is_told_none_is_found(text):
+def test_text_without_a_password_yields_none(text):
     assert find_passwords(text) == ()
 
 

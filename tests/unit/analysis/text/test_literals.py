@@ -36,7 +36,7 @@ def test_the_words_that_a_pattern_needs(pattern, words):
 @pytest.mark.parametrize(
     "pattern", ["", "(a|b)?", "[^a]", ".", r"\w+", "(?i)a", "a)", "(a", "[a", "a{", "\\", "^$", "a*"]
 )
-def test_what_needs_nothing_or_is_not_known_asks_for_nothing(pattern):
+def test_a_pattern_without_required_words_has_no_literals(pattern):
     assert read_shape(pattern).best is None
 
 
@@ -50,7 +50,7 @@ def test_whether_a_pattern_may_hold_the_end_of_a_sentence(pattern, crosses):
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_whatever_a_shipped_piece_matches_holds_one_of_its_words(data):
+def test_every_match_of_a_shipped_phrase_has_one_of_its_literals(data):
     piece = data.draw(st.sampled_from(PIECES))
     shape = read_shape(piece)
     text = data.draw(st.from_regex(re.compile(piece, re.ASCII), fullmatch=True))

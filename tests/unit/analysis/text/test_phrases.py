@@ -29,7 +29,7 @@ def found(phrase: str, text: str) -> bool:
         ("ｆｕｌｌ width", "full width"),
     ],
 )
-def test_a_phrase_is_found_however_it_is_written(phrase, text):
+def test_a_phrase_is_found_in_every_spelling(phrase, text):
     assert found(phrase.replace("($", "(\\$"), text)
 
 
@@ -46,7 +46,7 @@ def test_a_phrase_stays_in_its_sentence_and_begins_at_words(phrase, text):
     assert not found(phrase, text)
 
 
-def test_the_words_that_were_heard_are_told_and_counted():
+def test_matched_phrases_are_reported_and_counted():
     match = PhraseBook({"it": ("one", "two", "three")}).find("two and one")["it"]
     assert (match.count, match.words) == (2, "one")
 
@@ -66,7 +66,7 @@ def test_hostile_text_costs_little(text):
     assert time.process_time() - started < 1.0
 
 
-def test_a_bitcoin_address_is_told_by_its_checksum():
+def test_a_bitcoin_address_is_verified_by_its_checksum():
     assert find_bitcoin_address("pay to 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa now")
     assert find_bitcoin_address("or BC1QW508D6QEJXTDG4Y5R3ZARVARY0C5XW7KV8F3T4.")
     assert not find_bitcoin_address("1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNb and bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t5")
@@ -95,12 +95,12 @@ def test_one_phrase_of_a_long_text_is_chance(portions):
     assert "offers.casino" not in names(view_of(f"free spins for you. {padded(portions * PORTION)}"))
 
 
-def test_what_is_said_again_and_again_is_heard_in_a_long_text_too():
+def test_repeated_phrases_match_in_a_long_text():
     text = "casino bonus. free spins. online casino. roulette and blackjack. slot machines. place your bets. jackpot. "
     assert "offers.casino" in names(view_of(text + padded(PORTION)))
 
 
-def test_text_that_nobody_sees_dilutes_nothing():
+def test_invisible_text_does_not_lower_the_density():
     hidden = f'<p>free spins for you</p><div style="display:none">{padded(2 * PORTION)}</div>'
     view = view_of(hidden, "html")
     assert unseen(view) > PORTION

@@ -61,7 +61,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("limit", BEYOND)
-def test_what_a_limit_leaves_out_is_recorded(limit):
+def test_content_beyond_a_limit_is_recorded(limit):
     value, within, beyond, kind = BEYOND[limit]
     assert "structure.limit" not in {finding.name for finding in found(message(within, kind), **{limit: value})}
     missed = [

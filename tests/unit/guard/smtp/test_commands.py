@@ -80,7 +80,7 @@ def test_a_recipient_is_read_with_its_parameters() -> None:
         "bü@büro.example",
     ],
 )
-def test_a_recipient_whom_everybody_reads_the_same_is_taken(address: str) -> None:
+def test_an_unambiguous_recipient_is_accepted(address: str) -> None:
     assert read_recipient(f"TO:<{address}>", utf8=True).address == address
 
 
@@ -105,7 +105,7 @@ OTHERWISE = (
 
 
 @pytest.mark.parametrize("address", OTHERWISE)
-def test_a_recipient_whom_the_next_hop_would_take_for_another_is_refused(address: str) -> None:
+def test_an_ambiguous_recipient_is_rejected(address: str) -> None:
     with pytest.raises(Rejection, match=r"^553 5\.1\.3"):
         read_recipient(f"TO:<{address}>", utf8=False)
 

@@ -56,7 +56,7 @@ def test_a_bounce_stands_only_where_all_bounce() -> None:
     assert "quarantine instead" in mixed[0].finished.ruling.trace[-1].outcome
 
 
-async def test_a_sender_is_told_the_verdict_and_not_why() -> None:
+async def test_the_reply_names_the_verdict_and_no_reason() -> None:
     refused = part(B)
     delivery = Delivery(
         NextHop(("127.0.0.1", 1), 1.0, "guard.example"), ResultSeal(KeyRing.of(b"k" * 32)), None, Metrics()
@@ -82,7 +82,7 @@ async def test_a_sender_is_told_the_verdict_and_not_why() -> None:
         ([D, X], "451 4.4.1", False),
     ],
 )
-async def test_without_a_quarantine_what_is_held_comes_again(decisions, reply, done) -> None:
+async def test_without_a_quarantine_held_messages_are_deferred(decisions, reply, done) -> None:
     assert await answered(decisions, None) == (reply, done)
 
 
@@ -96,7 +96,7 @@ async def test_without_a_quarantine_what_is_held_comes_again(decisions, reply, d
         ([Q, D], "451 4.4.1", 0),  # it comes again, and would be kept each time
     ],
 )
-async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decisions, reply, kept) -> None:
+async def test_with_a_quarantine_held_messages_are_stored_before_the_reply(decisions, reply, kept) -> None:
     writer = HeldWriter()
     assert (await answered(decisions, writer))[0] == reply
     assert [each.ruling.decision for each in writer.kept] == [Q] * kept
@@ -105,7 +105,7 @@ async def test_with_a_quarantine_what_is_held_is_kept_before_the_answer(decision
 @pytest.mark.parametrize(
     ("failure", "level"), [(StorageUnavailable("The disk is full.", retry_after=5), "warning"), (KeyError(), "error")]
 )
-async def test_what_cannot_be_kept_comes_again_and_the_log_says_why(failure: Exception, level: str) -> None:
+async def test_messages_that_cannot_be_stored_are_deferred_and_logged(failure: Exception, level: str) -> None:
     with structlog.testing.capture_logs() as logs:
         assert await answered([Q, X], HeldWriter(failure)) == ("451 4.3.0", False)
     (line,) = logs

@@ -49,7 +49,7 @@ async def message_in(lines: SmtpReader, tmp_path: Path, *, max_size: int = MAX, 
         (b"\xff\x00\xfe\r\n.\r\n", b"\xff\x00\xfe\r\n"),
     ],
 )
-async def test_a_message_ends_at_its_end_however_it_is_cut(sent: bytes, message: bytes, tmp_path: Path) -> None:
+async def test_the_end_of_data_is_found_at_every_split(sent: bytes, message: bytes, tmp_path: Path) -> None:
     for size in (1, 2, 3, 5, len(sent)):
         pieces = [sent[start : start + size] for start in range(0, len(sent), size)]
         lines = fed(*pieces, b"QUIT\r\n")
@@ -100,7 +100,7 @@ async def test_a_dot_with_company_is_text(odd: bytes, tmp_path: Path) -> None:
     )
 
 
-async def test_a_client_that_takes_another_end_for_the_end_is_told_soon(tmp_path: Path, monkeypatch) -> None:
+async def test_a_bare_line_feed_end_of_data_is_rejected_early(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("mailwarden.guard.smtp.reader.DOOMED_SECONDS", 0.1)
     with pytest.raises(Rejection, match=r"550 5\.5\.2"):
         await message_in(fed(b"a: b\r\n\r\ntext\n.\n"), tmp_path, seconds=30.0)

@@ -95,7 +95,7 @@ async def taken(decisions: list[Decision]) -> tuple[str, list[Decision]]:
         ([D], "451 4.4.1", []),
     ],
 )
-async def test_history_is_told_of_what_was_carried_out(
+async def test_history_records_the_executed_decision(
     decisions: list[Decision], reply: str, reported: list[Decision]
 ) -> None:
     assert await taken(decisions) == (reply, reported)

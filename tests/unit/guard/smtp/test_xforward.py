@@ -49,7 +49,7 @@ def test_address_and_name_of_the_client_are_read(argument: str, address: str | N
         f"HELO={'a' * 256}",
     ],
 )
-def test_what_cannot_be_read_is_refused(argument: str | None) -> None:
+def test_malformed_parameters_are_rejected(argument: str | None) -> None:
     with pytest.raises(Rejection, match=r"501 5\.5\.4"):
         Forwarded().extended_by(argument)
 

@@ -33,11 +33,11 @@ LENGTHS = PrefixLengths.of(["192.0.2.1", "10.0.0.0/8", "198.51.100.0/24", "2001:
         ("a@", []),
     ],
 )
-def test_an_address_is_met_by_itself_its_domain_and_the_wildcards_above(address, keys):
+def test_an_address_matches_itself_its_domain_and_parent_wildcards(address, keys):
     assert candidates_for_address(address) == keys
 
 
-def test_a_domain_entry_does_not_cover_what_is_below_it_and_a_wildcard_not_the_domain_itself():
+def test_a_domain_excludes_subdomains_and_a_wildcard_excludes_the_domain():
     assert "example.com" not in candidates_for_address("a@mail.example.com")
     assert "*.example.com" not in candidates_for_address("a@example.com")
     assert candidates_for_sender_domain("Mail.Example.com") == ["mail.example.com", "*.example.com"]
@@ -54,12 +54,12 @@ def test_an_ip_address_has_one_key_for_each_length_in_use():
     assert candidates_for_ip("10.1.2.3", PrefixLengths.of([])) == []
 
 
-def test_a_simulation_is_met_by_its_network_or_its_domain():
+def test_a_simulation_matches_its_network_or_domain():
     keys = candidates_for_simulation("Training.example", "10.1.2.3", LENGTHS)
     assert keys == ["10.1.2.3", "10.1.2.0/24", "10.0.0.0/8", "training.example"]
 
 
-def test_a_link_is_met_by_its_page_the_paths_above_its_host_and_the_wildcards_above():
+def test_a_link_matches_its_page_parent_paths_host_and_wildcards():
     assert candidates_for_url("https://u:p@a.b.example.com/x/y.php?q=1#f") == [
         "a.b.example.com/x/y.php?q=1",
         "a.b.example.com/x/y.php",
@@ -93,13 +93,13 @@ def test_a_link_is_met_by_its_page_the_paths_above_its_host_and_the_wildcards_ab
         ("https://i❤.example/", "xn--i-7iq.example"),
     ],
 )
-def test_a_link_in_disguise_is_met(url, stored):
+def test_an_obfuscated_link_matches(url, stored):
     assert KINDS["url"].normalise(stored) == stored
     assert stored in candidates_for_url(url)
 
 
 @pytest.mark.parametrize("url", ["", "http://", "http:///", "https://[::1", "?", "#", "http://" + "a." * 4_000])
-def test_what_leads_nowhere_has_no_keys(url):
+def test_a_link_without_a_host_has_no_keys(url):
     assert candidates_for_url(url) == []
 
 
@@ -109,7 +109,7 @@ def test_the_keys_of_a_hostile_link_are_few():
     assert max(map(len, keys)) <= 2_000
 
 
-def test_a_file_is_met_by_each_of_its_hashes():
+def test_a_file_matches_each_of_its_hashes():
     content = b"sample"
     sha256, sha1, md5 = (hashlib.new(name, content).hexdigest() for name in ("sha256", "sha1", "md5"))
     assert candidates_for_hashes(sha256.upper(), sha1, md5) == [sha256, sha1, md5]
@@ -128,11 +128,11 @@ def test_a_file_is_met_by_each_of_its_hashes():
         ("", "", (), []),
     ],
 )
-def test_an_attachment_is_met_by_its_extensions_and_its_media_type(name, media_type, inside, keys):
+def test_an_attachment_matches_its_extensions_and_media_type(name, media_type, inside, keys):
     assert candidates_for_attachment(name, media_type, inside) == keys
 
 
-def test_a_name_is_met_in_any_order_case_and_accent():
+def test_a_name_matches_in_any_order_case_and_accent():
     key = key_of_name("José Smith")
     assert candidates_for_name("SMITH, Jose") == [key] == candidates_for_name("ｊｏｓé\u200b  smith")
     assert candidates_for_name("José Smithson") != [key]
@@ -140,7 +140,7 @@ def test_a_name_is_met_in_any_order_case_and_accent():
     assert person_of("Ada Byron <ada@example.com>") == ("Ada Byron", "ada@example.com")
 
 
-def test_a_subject_is_met_by_literals_and_patterns_the_longest_literal_first():
+def test_a_subject_matches_literals_before_patterns_longest_first():
     matcher = SubjectMatcher(
         ["won", "you have won", "/prize [0-9]+/i", "/PRIZE/", "/\\Qa.b/", "other", "/(?P<n>x)y/", "/(?P<n>z)y/"]
     )
@@ -151,7 +151,7 @@ def test_a_subject_is_met_by_literals_and_patterns_the_longest_literal_first():
     assert matcher.find("") == []
 
 
-def test_a_thousand_patterns_are_each_met():
+def test_a_thousand_patterns_all_match():
     entries = [f"/case {number} (open|closed)/i" for number in range(1_000)]
     matcher = SubjectMatcher(entries)
     assert matcher.find("Re: CASE 731 closed") == ["/case 731 (open|closed)/i"]

@@ -200,14 +200,14 @@ def test_a_spelling_is_stored_in_its_one_form(kind, spelling, stored):
 
 
 @pytest.mark.parametrize(("kind", "spelling", "reason"), rows(REFUSED))
-def test_what_is_no_entry_is_refused_with_its_reason(kind, spelling, reason):
+def test_an_invalid_entry_is_rejected_with_the_reason(kind, spelling, reason):
     with pytest.raises(InvalidEntry, match=reason):
         KINDS[kind].normalise(spelling)
 
 
 @pytest.mark.contract("4")
 @pytest.mark.parametrize(("kind", "spelling"), rows(TOO_BROAD))
-def test_what_covers_too_much_is_refused(kind, spelling):
+def test_a_too_broad_entry_is_rejected(kind, spelling):
     with pytest.raises(EntryTooBroad):
         KINDS[kind].normalise(spelling)
 

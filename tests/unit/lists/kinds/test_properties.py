@@ -66,7 +66,7 @@ def test_anything_is_normalised_or_refused_and_normalising_again_changes_nothing
 
 @settings(max_examples=300, deadline=None)
 @given(ANYTHING)
-def test_what_a_message_holds_never_raises(text):
+def test_values_of_a_message_never_raise(text):
     candidates_for_address(text)
     candidates_for_sender_domain(text)
     candidates_for_recipient(text)
@@ -165,7 +165,7 @@ def test_a_stored_network_is_found_from_every_address_in_it(address, length):
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Z"]), min_size=1, max_size=8))
-def test_a_stored_subject_name_or_extension_is_found_in_what_it_was_made_from(text):
+def test_a_stored_entry_matches_its_source_text(text):
     if (literal := normalised("subject", text)) and not literal.startswith("/"):
         assert SubjectMatcher([literal]).find(f"Re: {text} ...") == [literal]
     if extension := normalised("attachment", "." + text):
