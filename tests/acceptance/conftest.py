@@ -9,6 +9,7 @@ from rig.samples import plain_message
 from tests.acceptance.client import Client, wait_until
 from tests.acceptance.deployment import Deployment, DeploymentTemplate, run_deployment
 from tests.acceptance.pausable_clamd import PausableClamd
+from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
 
 PLACES = {"mainWorkerCount": 5, "maxGuardRequestsInProcessing": 5, "guardRequestThrottleThreshold": 5}
 
@@ -59,6 +60,25 @@ def restartable(installed_restartable: Deployment, pausable_clamd: PausableClamd
     pausable_clamd.resume()
     installed_restartable.product.start()
     return installed_restartable
+
+
+@pytest.fixture(scope="module")
+def running_mta(
+    engines: Engines,
+    deployment_template: DeploymentTemplate,
+    pausable_clamd: PausableClamd,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[PostfixDeployment]:
+    folder = tmp_path_factory.mktemp("mta")
+    with run_postfix_deployment(engines, deployment_template, folder, pausable_clamd) as running:
+        yield running
+
+
+@pytest.fixture
+def mta(running_mta: PostfixDeployment) -> PostfixDeployment:
+    """Return a deployment with two Postfix servers, both queues empty."""
+    running_mta.settle()
+    return running_mta
 
 
 @pytest.fixture

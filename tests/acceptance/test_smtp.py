@@ -4,7 +4,6 @@ import base64
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,29 +13,13 @@ from rig.samples import malware_message, plain_message, spam_message
 from tests.acceptance.client import envelope, wait_until
 from tests.acceptance.deployment import in_processing, submitting
 from tests.acceptance.pausable_clamd import PausableClamd
-from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
+from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import ggrid_in, send
 
 pytestmark = pytest.mark.slow
 
 OURS = {"X-Mailwarden-Ggrid", "X-Mailwarden-Verdict", "X-Mailwarden-Decision", "X-Mailwarden-Tags"}
 TRACE = {*OURS, "X-Mailwarden-Signature", "Received"}
-
-
-@pytest.fixture(scope="module")
-def running_mta(
-    engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd
-) -> Iterator[PostfixDeployment]:
-    with run_postfix_deployment(
-        engines, deployment_template, tmp_path_factory.mktemp("post"), pausable_clamd
-    ) as opened:
-        yield opened
-
-
-@pytest.fixture
-def post(running_mta: PostfixDeployment) -> PostfixDeployment:
-    running_mta.settle()
-    return running_mta
 
 
 @pytest.mark.contract("6 smtp")

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-from collections.abc import Iterator
 from email import message_from_bytes
 from typing import Any
 from uuid import uuid4
@@ -14,28 +13,11 @@ from rig.samples import malware_message, spam_message
 from tests.acceptance.client import wait_until
 from tests.acceptance.deployment import run_command
 from tests.acceptance.held import age
-from tests.acceptance.pausable_clamd import PausableClamd
-from tests.acceptance.postfix_deployment import PostfixDeployment, run_postfix_deployment
+from tests.acceptance.postfix_deployment import PostfixDeployment
 from tests.acceptance.smtp import send
 
 pytestmark = pytest.mark.slow
 TWO = ("ann@company.example", "bob@company.example")
-
-
-@pytest.fixture(scope="module")
-def running_mta(
-    engines, deployment_template, tmp_path_factory, pausable_clamd: PausableClamd
-) -> Iterator[PostfixDeployment]:
-    with run_postfix_deployment(
-        engines, deployment_template, tmp_path_factory.mktemp("held"), pausable_clamd
-    ) as opened:
-        yield opened
-
-
-@pytest.fixture
-def post(running_mta: PostfixDeployment) -> PostfixDeployment:
-    running_mta.settle()
-    return running_mta
 
 
 def spam(engines) -> tuple[str, bytes]:

@@ -11,7 +11,7 @@ from tests.integration.digests.digest_setup import ALL, DigestSetup, DigestSink
 
 
 @pytest.fixture
-def post() -> DigestSink:
+def digest_sink() -> DigestSink:
     return DigestSink()
 
 
