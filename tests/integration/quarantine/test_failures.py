@@ -13,9 +13,8 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database
 from mailwarden.errors import GlobalScopeForbidden, NotReleasable, SchemaViolation, StorageUnavailable
-from mailwarden.model.actor import Actor
 from mailwarden.model.outcome import Verdict
-from mailwarden.model.scope import Scope
+from mailwarden.model.scope import Actor, Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.model import BY_RECIPIENT, State
 from mailwarden.quarantine.service import QuarantineWriter
