@@ -12,7 +12,7 @@ from bench import history as made
 from bench.made_database import made_database
 from bench.search import ROWS, frequent, p95, rare
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.lists.catalogue import find_list
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.store import ListScope

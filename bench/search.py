@@ -12,7 +12,7 @@ import uvloop
 from bench import history as made
 from bench.made_database import made_database
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import HistoryStore, Range
 from mailwarden.history.terms import domain_term

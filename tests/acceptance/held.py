@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.model.scope import Scope
 from mailwarden.quarantine.blob_store import FilesystemStore
 from mailwarden.quarantine.digest import DigestLinkSigner

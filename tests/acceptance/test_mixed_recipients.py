@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import HistoryStore, Row
 from mailwarden.model.scope import Scope

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.postgresql import store as postgresql
 from mailwarden.history.store import HistoryStore, SenderStore
 

@@ -14,11 +14,10 @@ from aiohttp.test_utils import RawTestServer, TestClient
 
 from mailwarden.access.sessions import COOKIE
 from mailwarden.access.users import Role, User
-from mailwarden.console.assets import Assets
 from mailwarden.console.auth import BodyType, ConsoleAuth, Page, PublicPage
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest
-from mailwarden.console.templating import POLICY, Templates
+from mailwarden.console.templating import POLICY, Assets, Templates
 from mailwarden.errors import StorageUnavailable
 from mailwarden.serving.http_app import HttpApp
 from mailwarden.telemetry.metrics import Metrics

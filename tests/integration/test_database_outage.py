@@ -9,7 +9,7 @@ import pytest
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy

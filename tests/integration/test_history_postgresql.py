@@ -12,8 +12,8 @@ import pytest
 
 from mailwarden.database.pool import Database
 from mailwarden.errors import StorageUnavailable
+from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention
-from mailwarden.history.opening import open_history
 from mailwarden.history.store import HistoryStore
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.model.evidence import Evidence, Finding, Report, Status

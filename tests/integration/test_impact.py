@@ -9,7 +9,7 @@ import pytest
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.lists.entry_store import EntryStore
 from mailwarden.lists.matching import Match
 from mailwarden.lists.service import Lists

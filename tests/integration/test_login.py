@@ -7,8 +7,8 @@ import pytest
 
 from mailwarden.access import sessions
 from mailwarden.access.accounts import Account
+from mailwarden.access.factors import Passwords
 from mailwarden.access.login import CONSOLE_SEAL, Logins, build_registry
-from mailwarden.access.passwords import Passwords
 from mailwarden.access.rate_limits import PER_ADDRESS, PER_NAME, AttemptLimit, ThrottleStore
 from mailwarden.access.sessions import Notes, SessionLimits, Sessions, SessionStore
 from mailwarden.access.users import Position, Role

@@ -11,7 +11,7 @@ from bench.history import TENANTS, build_history
 from bench.search import operators
 from mailwarden.database.pool import Database
 from mailwarden.errors import SearchTooBroad
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.postgresql import search as searcher
 from mailwarden.history.postgresql import store as postgresql
 from mailwarden.history.query import Query, condition_matches, parse_query

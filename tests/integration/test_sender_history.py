@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from mailwarden.database.pool import Database
-from mailwarden.history import senders
+from mailwarden.history import open_history, senders
 from mailwarden.history.maintenance import SENDER_DAYS, Retention
-from mailwarden.history.opening import open_history
 from mailwarden.history.senders import KNOWN_AGE, KnownSender, SenderHistory, SenderHistoryReporter, contact_digest
 from mailwarden.history.store import ContactCount, ContactStats, HistoryStore, SenderStore
 from mailwarden.history.writer import HistoryWriter

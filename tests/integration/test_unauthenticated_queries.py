@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer, TestClient
 
-from mailwarden.abby.app import built_abby
+from mailwarden.abby.app import open_abby
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import KeyTexts
 from mailwarden.access.login import build_registry
@@ -68,7 +68,7 @@ def folder(tmp_path: Path, database_url: str) -> Path:
 
 @pytest.fixture
 async def app(folder: Path, queries: Queries) -> AsyncIterator[HttpApp]:
-    async with built_abby(read(folder / PATH, AbbyConfig), folder) as app:
+    async with open_abby(read(folder / PATH, AbbyConfig), folder) as app:
         yield app
 
 

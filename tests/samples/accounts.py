@@ -5,9 +5,8 @@ import time
 import pyotp
 
 from mailwarden.access.accounts import UserAdministration
-from mailwarden.access.factors import STEP_SECONDS
+from mailwarden.access.factors import STEP_SECONDS, Passwords
 from mailwarden.access.login import Logins, Registry, Setups, build_registry
-from mailwarden.access.passwords import Passwords
 from mailwarden.access.sessions import ClientOrigin, Session, SessionLimits
 from mailwarden.access.users import Position, User
 from mailwarden.crypto.keyring import KeyRing

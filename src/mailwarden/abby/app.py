@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -45,13 +46,14 @@ from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.access.users import Role
 from mailwarden.analysis.previews import Previews
 from mailwarden.console.app import Services, build_console
+from mailwarden.console.auth import VisitorSessions
 from mailwarden.console.list_form import ListServices
-from mailwarden.console.visitor_session import VisitorSessions
-from mailwarden.crypto.keyring import read_ring
+from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.crypto.self_tests import CRYPTOGRAPHY
 from mailwarden.database.pool import Database
 from mailwarden.errors import ConfigurationError
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
+from mailwarden.history.store import HistoryStore
 from mailwarden.learning.reports import ContentsSeal
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
@@ -82,106 +84,165 @@ from mailwarden.telemetry.self_tests import BASIC, PASSWORDS, require_known_answ
 SEARCHES = 4  # concurrent searches of history; others wait
 
 
+@dataclass(frozen=True, slots=True)
+class AbbyContext:
+    """The parts of abby that the APIs and the console share."""
+
+    config: AbbyConfig
+    folder: Path
+    metrics: Metrics
+    spool: Path
+    database: Database
+    directory: TenantDirectory
+    lists: ListStore
+    watch: GuardWatch
+    guards: GuardClient
+    status: Status
+    pepper: KeyRing
+    keys: ApiKeys
+    contents_key: KeyRing
+    history: HistoryStore
+    reports: ReportService
+    quarantine: QuarantineService
+
+
 @asynccontextmanager
-async def built_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
+async def open_abby(config: AbbyConfig, folder: Path) -> AsyncIterator[HttpApp]:
     """Start all parts of abby; stop them in reverse order."""
-    metrics = Metrics()
-    core = config.service_providers.core
     async with AsyncExitStack() as stack:
-        database = Database(config.database.url, config.database.pool_size, logs=True)
-        stack.push_async_callback(database.close)
-        streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
-        stack.push_async_callback(streams.close)
-        tenants = TenantStore(database)
-        directory = TenantDirectory(tenants)
-        await directory.start()
-        stack.push_async_callback(directory.stop)
-        lists = ListStore(database, streams)
-        expiry = Expiry(lists)
-        expiry.start()
-        stack.push_async_callback(expiry.stop)
-        tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
-        session = await stack.enter_async_context(open_session(tls))
-        watch = GuardWatch(session, core.hosts)
-        status = Status(watch, lambda: database.up, ColourMemory())
-        await watch.start(status.observe)
-        stack.push_async_callback(watch.stop)
-        spool = prepare_spool(folder / config.spool)
-        guards = GuardClient(session, watch, metrics)
-        # Searches have their own connections, so that they never delay a scan.
-        searches = Database(config.database.url, SEARCHES)
-        stack.push_async_callback(searches.close)
-        history = open_history(searches)
-        scanning = Scanning(
-            guards,
-            directory,
-            IdempotencyStore(database),
-            spool,
-            metrics,
-            max_uploads=config.max_uploads,
-            body_timeout_ms=config.body_timeout,
-            long_request_timeout_ms=core.long_request_timeout,
-        )
-        pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
-        lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
-        stack.callback(lost_keys.cancel)
-        keys = ApiKeys(KeyStore(database), pepper)
-        limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
-        registry = build_registry(database, pepper, limits)
-        stack.callback(registry.passwords.close)
-        visitors = VisitorSessions(registry, config.console.public_url)
-        await offer_openid_login(stack, visitors, config.console, folder)
-        key = read_ring(folder / config.contents.key, "contents.key")
-        seal = ContentsSeal(key)
-        by_ggrid = open_history(database)
-        teaching = ReportService(ReportStore(database), by_ggrid, seal)
-        quarantine = QuarantineService(
-            QuarantineStore(database), open_vault(config.quarantine, folder, key), Lists(lists), spool
-        )
-        routes = build_routes(
-            Access(config.static_api_tokens),
-            KeyAccess(keys, SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))),
-            metrics,
-            scanning=scanning,
-            status=status,
-            lists=ListApi(
-                Lists(lists),
-                directory,
-                body_timeout_ms=config.body_timeout,
-                max_streams=config.max_list_streams,
-            ),
-            messages=Messages(by_ggrid),
-            reports=ReportApi(teaching, directory, body_timeout_ms=config.body_timeout),
-            quarantine=QuarantineApi(quarantine, body_timeout_ms=config.body_timeout),
-            health=Health(lambda: directory.loaded and watch.any_usable),
-        )
-        policy = load_policy()
-        console = Services(
-            teaching=teaching,
-            quarantine=quarantine,
-            self_service=DigestLinkService(DigestLinkSigner(key), DigestStore(database)),
-            sessions=registry.sessions,
-            visitors=visitors,
-            keys=keys,
-            directory=directory,
-            tenants=tenants,
-            audit=AuditStore(database),
-            deployment=AbbyDeployment(config, folder, watch, status, database),
-            analyses=WatchedAnalyses(guards, directory, long_request_timeout_ms=core.long_request_timeout),
-            history=history,
-            policy=policy,
-            lists=build_list_services(lists, database, history, policy),
-            previews=Previews(sandbox=config.console.preview_sandbox),
-            spool=spool,
-            metrics=metrics,
-        )
+        context = await _open_context(config, folder, stack)
+        routes = [*_api_routes(context), *build_console(await _console_services(context, stack))]
         yield HttpApp(
-            [*routes, *build_console(console)],
-            metrics,
+            routes,
+            context.metrics,
             proxies=Networks.of(config.trusted_proxies),
             # RFC 6797. abby listens with TLS alone, so that the field is never sent in the clear (section 7.2).
             headers={"Strict-Transport-Security": f"max-age={config.hsts_max_age}"},
         )
+
+
+async def _open_context(config: AbbyConfig, folder: Path, stack: AsyncExitStack) -> AbbyContext:
+    metrics = Metrics()
+    database = Database(config.database.url, config.database.pool_size, logs=True)
+    stack.push_async_callback(database.close)
+    directory = TenantDirectory(TenantStore(database))
+    await directory.start()
+    stack.push_async_callback(directory.stop)
+    lists = _start_lists(config, database, stack)
+    watch, guards, status = await _start_guards(config, folder, database, metrics, stack)
+    spool = prepare_spool(folder / config.spool)
+    pepper = read_ring(folder / config.api_key_pepper, "apiKeyPepper")
+    lost_keys = asyncio.create_task(PepperStore(database).log_lost_keys(Scope.deployment(), pepper))
+    stack.callback(lost_keys.cancel)
+    contents_key = read_ring(folder / config.contents.key, "contents.key")
+    history = open_history(database)
+    vault = open_vault(config.quarantine, folder, contents_key)
+    return AbbyContext(
+        config=config,
+        folder=folder,
+        metrics=metrics,
+        spool=spool,
+        database=database,
+        directory=directory,
+        lists=lists,
+        watch=watch,
+        guards=guards,
+        status=status,
+        pepper=pepper,
+        keys=ApiKeys(KeyStore(database), pepper),
+        contents_key=contents_key,
+        history=history,
+        reports=ReportService(ReportStore(database), history, ContentsSeal(contents_key)),
+        quarantine=QuarantineService(QuarantineStore(database), vault, Lists(lists), spool),
+    )
+
+
+def _start_lists(config: AbbyConfig, database: Database, stack: AsyncExitStack) -> ListStore:
+    """Return the list store; listEntries has its own connections, and expired entries are removed."""
+    streams = Database(config.database.url, config.max_list_streams, STREAM_SECONDS)
+    stack.push_async_callback(streams.close)
+    lists = ListStore(database, streams)
+    expiry = Expiry(lists)
+    expiry.start()
+    stack.push_async_callback(expiry.stop)
+    return lists
+
+
+async def _start_guards(
+    config: AbbyConfig, folder: Path, database: Database, metrics: Metrics, stack: AsyncExitStack
+) -> tuple[GuardWatch, GuardClient, Status]:
+    tls = client_context(folder / config.tls.ca, folder / config.tls.certificate, folder / config.tls.key)
+    session = await stack.enter_async_context(open_session(tls))
+    watch = GuardWatch(session, config.service_providers.core.hosts)
+    status = Status(watch, lambda: database.up, ColourMemory())
+    await watch.start(status.observe)
+    stack.push_async_callback(watch.stop)
+    return watch, GuardClient(session, watch, metrics), status
+
+
+def _api_routes(context: AbbyContext) -> list[Route]:
+    config, database = context.config, context.database
+    scanning = Scanning(
+        context.guards,
+        context.directory,
+        IdempotencyStore(database),
+        context.spool,
+        context.metrics,
+        max_uploads=config.max_uploads,
+        body_timeout_ms=config.body_timeout,
+        long_request_timeout_ms=config.service_providers.core.long_request_timeout,
+    )
+    lists = ListApi(
+        Lists(context.lists),
+        context.directory,
+        body_timeout_ms=config.body_timeout,
+        max_streams=config.max_list_streams,
+    )
+    return build_routes(
+        Access(config.static_api_tokens),
+        KeyAccess(context.keys, SharedRateLimiter(config.lists_rate_limit, LeaseStore(database))),
+        context.metrics,
+        scanning=scanning,
+        status=context.status,
+        lists=lists,
+        messages=Messages(context.history),
+        reports=ReportApi(context.reports, context.directory, body_timeout_ms=config.body_timeout),
+        quarantine=QuarantineApi(context.quarantine, body_timeout_ms=config.body_timeout),
+        health=Health(lambda: context.directory.loaded and context.watch.any_usable),
+    )
+
+
+async def _console_services(context: AbbyContext, stack: AsyncExitStack) -> Services:
+    config, database = context.config, context.database
+    limits = SessionLimits(config.console.session_idle, config.console.session_absolute)
+    registry = build_registry(database, context.pepper, limits)
+    stack.callback(registry.passwords.close)
+    visitors = VisitorSessions(registry, config.console.public_url)
+    await offer_openid_login(stack, visitors, config.console, context.folder)
+    # Searches have their own connections, so that they never delay a scan.
+    searches = Database(config.database.url, SEARCHES)
+    stack.push_async_callback(searches.close)
+    history, policy = open_history(searches), load_policy()
+    timeout_ms = config.service_providers.core.long_request_timeout
+    return Services(
+        reports=context.reports,
+        quarantine=context.quarantine,
+        self_service=DigestLinkService(DigestLinkSigner(context.contents_key), DigestStore(database)),
+        sessions=registry.sessions,
+        visitors=visitors,
+        keys=context.keys,
+        directory=context.directory,
+        tenants=TenantStore(database),
+        audit=AuditStore(database),
+        deployment=AbbyDeployment(config, context.folder, context.watch, context.status, database),
+        analyses=WatchedAnalyses(context.guards, context.directory, long_request_timeout_ms=timeout_ms),
+        history=history,
+        policy=policy,
+        lists=build_list_services(context.lists, database, history, policy),
+        previews=Previews(sandbox=config.console.preview_sandbox),
+        spool=context.spool,
+        metrics=context.metrics,
+    )
 
 
 def build_routes(
@@ -247,14 +308,14 @@ def build_routes(
 async def _serve(config: AbbyConfig, folder: Path) -> None:
     public = config.public_tls or config.tls
     tls = ServerTls(lambda: server_context(folder / public.certificate, folder / public.key))
-    async with built_abby(config, folder) as door:
+    async with open_abby(config, folder) as app:
         tune_gc()
         limits = Limits(
             header_timeout_ms=config.header_timeout,
             max_connections=config.max_connections,
             max_connections_per_address=config.max_connections_per_address,
         )
-        await serve_until_stopped(door, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
+        await serve_until_stopped(app, config.listen, tls, limits, grace_ms=config.shutdown_grace_period)
 
 
 def run_abby(folder: Path) -> int:
@@ -306,5 +367,5 @@ def _read_secret(path: Path) -> str:
 
 def build_list_services(store: ListStore, database: Database, history: History, policy: Policy) -> ListServices:
     entries = EntryStore(database)
-    desk = ListService(store, entries, ChangeStore(database), UndoStore(database))
-    return ListServices(Lists(store), desk, Checker(entries), ImpactEstimator(history, entries, policy))
+    service = ListService(store, entries, ChangeStore(database), UndoStore(database))
+    return ListServices(Lists(store), service, Checker(entries), ImpactEstimator(history, entries, policy))

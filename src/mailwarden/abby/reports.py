@@ -55,8 +55,8 @@ class Tenants(Protocol):
 class ReportApi:
     """Handles reports, at most MAX_CALLS at once."""
 
-    def __init__(self, teaching: ReportService, tenants: Tenants, *, body_timeout_ms: int) -> None:
-        self._teaching = teaching
+    def __init__(self, reports: ReportService, tenants: Tenants, *, body_timeout_ms: int) -> None:
+        self._reports = reports
         self._tenants = tenants
         self._body_timeout_ms = body_timeout_ms
         self._calls = 0
@@ -71,8 +71,8 @@ class ReportApi:
             given = await self._receive(call.request) if comes else None
             ggrid, kind = call.variables["ggrid"], Kind(query.kind)
             scope = caller.scope.narrowed(query.tenant_uid or None)
-            lesson = await self._teaching.report_message(scope, ggrid, kind, _actor(call, caller), given)
-        return _answer(report_of(lesson), 202)
+            report = await self._reports.report_message(scope, ggrid, kind, _actor(call, caller), given)
+        return _answer(report_of(report), 202)
 
     async def report(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Store a report with its message, scanned or not."""
@@ -82,30 +82,30 @@ class ReportApi:
             given = await self._receive(call.request)
             tenant = await self._tenant(query.tenant_uid, caller)
             kind, actor = Kind(query.kind), _actor(call, caller)
-            lesson = await self._teaching.report_contents(caller.scope, tenant, kind, actor, contents=given)
-        return _answer(report_of(lesson), 202)
+            report = await self._reports.report_contents(caller.scope, tenant, kind, actor, contents=given)
+        return _answer(report_of(report), 202)
 
     async def list_reports(self, call: Call, caller: Caller) -> web.StreamResponse:
         query = _query(call, ReportsQuery)
         before = None if query.before is msgspec.UNSET else _in_utc(query.before)
         tenant = await self._tenant(query.tenant_uid, caller)
-        found = await self._teaching.reports(caller.scope, tenant, before, query.limit)
+        found = await self._reports.reports(caller.scope, tenant, before, query.limit)
         return _answer(Reports(tuple(map(report_of, found))))
 
     async def take_back(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Withdraw a report; another tenant's report is reported as missing."""
-        await self._teaching.withdraw(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
+        await self._reports.withdraw(caller.scope, _uid_in(call.variables["uid"]), _actor(call, caller))
         return web.Response(status=204)
 
     async def show_learning(self, call: Call, caller: Caller) -> web.StreamResponse:
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
-        standing = await self._teaching.status(caller.scope, tenant)
+        standing = await self._reports.status(caller.scope, tenant)
         return _answer(learning_of(standing))
 
     async def reset(self, call: Call, caller: Caller) -> web.StreamResponse:
         """Delete all training of a tenant."""
         tenant = await self._tenant(_query(call, TenantQuery).tenant_uid, caller)
-        return _answer(Forgotten(await self._teaching.reset(caller.scope, tenant, _actor(call, caller))))
+        return _answer(Forgotten(await self._reports.reset(caller.scope, tenant, _actor(call, caller))))
 
     async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
         intake = MessageCollector()
@@ -137,18 +137,18 @@ class ReportApi:
             self._calls -= 1
 
 
-def report_of(lesson: UserReport) -> Report:
+def report_of(report: UserReport) -> Report:
     """Return the API record of a report."""
     return Report(
-        uid=lesson.uid,
-        tenant_uid=lesson.tenant,
-        kind=lesson.kind,
-        state=lesson.state,
-        ggrid=lesson.ggrid,
-        subject=lesson.subject,
-        size=lesson.size,
-        reported_by=lesson.reported_by,
-        reported_at=lesson.reported_at,
+        uid=report.uid,
+        tenant_uid=report.tenant,
+        kind=report.kind,
+        state=report.state,
+        ggrid=report.ggrid,
+        subject=report.subject,
+        size=report.size,
+        reported_by=report.reported_by,
+        reported_at=report.reported_at,
     )
 
 

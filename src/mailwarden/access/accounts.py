@@ -12,6 +12,7 @@ import msgspec
 
 from mailwarden.access.factors import (
     Passkey,
+    check_password,
     creation_options,
     new_recovery_codes,
     new_totp_secret,
@@ -21,7 +22,6 @@ from mailwarden.access.factors import (
     verify_creation,
 )
 from mailwarden.access.login import CODES, Registry
-from mailwarden.access.passwords import check_password
 from mailwarden.access.rate_limits import PER_NAME, name_subject
 from mailwarden.access.sessions import ClientOrigin, Session
 from mailwarden.access.setup_links import SetupLink

@@ -16,6 +16,8 @@ import msgspec
 from mailwarden.access.factors import (
     FactorStore,
     NewPasskey,
+    Passwords,
+    check_password,
     creation_options,
     credential_in,
     looks_like_recovery,
@@ -29,7 +31,6 @@ from mailwarden.access.factors import (
     verify_assertion,
     verify_creation,
 )
-from mailwarden.access.passwords import Passwords, check_password
 from mailwarden.access.rate_limits import PER_ADDRESS, PER_CODE, PER_NAME, ThrottleStore, address_subject, name_subject
 from mailwarden.access.sessions import ClientOrigin, Notes, Session, SessionLimits, Sessions, SessionStore
 from mailwarden.access.setup_links import Credentials, LinkStore, SetupLink

@@ -24,7 +24,7 @@ from mailwarden.cli.database import add_database_options, ask_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, plain_problem
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.query import parse_query
 from mailwarden.history.store import MAX_ROWS, Cursor
 from mailwarden.model.envelope import Envelope

@@ -21,7 +21,7 @@ from mailwarden.cli.database import add_database_options, ask_database, find_ten
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.learning.reports import (
     ContentsSeal,
     Kind,

@@ -14,13 +14,11 @@ from mailwarden.access.audit import AuditStore
 from mailwarden.access.keys import ApiKeys
 from mailwarden.access.tenants import TenantDirectory, TenantStore
 from mailwarden.analysis.previews import Previews
-from mailwarden.console.assets import Assets
-from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder
-from mailwarden.console.csp_reports import CspReports
+from mailwarden.console.auth import PREFIX, ConsoleAuth, Page, PublicPage, SessionFinder, VisitorSessions
 from mailwarden.console.list_form import ListServices
 from mailwarden.console.request import see_other
 from mailwarden.console.screens.account import AccountScreen
-from mailwarden.console.screens.analyze import AnalyzeScreen
+from mailwarden.console.screens.analyze import AnalyzeScreen, PreviewScreen
 from mailwarden.console.screens.audit import AuditScreen
 from mailwarden.console.screens.dashboard import DashboardScreen, HealthScreen
 from mailwarden.console.screens.keys import KeysScreen
@@ -29,13 +27,11 @@ from mailwarden.console.screens.lists import ListChangesScreen, ListEditsScreen,
 from mailwarden.console.screens.login import LoginScreen, SetupScreen
 from mailwarden.console.screens.messages import MessageScreen, MessagesScreen
 from mailwarden.console.screens.people import PeopleScreen
-from mailwarden.console.screens.preview import PreviewScreen
 from mailwarden.console.screens.quarantine import HeldScreen, QuarantineScreen
 from mailwarden.console.screens.tenants import TenantsScreen, TenantWeightsScreen
 from mailwarden.console.self_service import SelfServicePage
 from mailwarden.console.services import Analyses, Deployment
-from mailwarden.console.templating import Templates
-from mailwarden.console.visitor_session import VisitorSessions
+from mailwarden.console.templating import Assets, CspReports, Templates
 from mailwarden.history.store import HistoryStore
 from mailwarden.learning.service import ReportService
 from mailwarden.policy.rules import Policy
@@ -60,7 +56,7 @@ class Services:
     history: HistoryStore
     policy: Policy
     lists: ListServices
-    teaching: ReportService
+    reports: ReportService
     quarantine: QuarantineService
     self_service: DigestLinkService
     previews: Previews
@@ -79,7 +75,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *PeopleScreen(UserAdministration(services.visitors.registry), services.visitors).pages(),
         *DashboardScreen(services.history, services.deployment, services.policy).pages(),
         *MessagesScreen(services.history).pages(),
-        *MessageScreen(services.history, services.policy, services.teaching, services.quarantine).pages(),
+        *MessageScreen(services.history, services.policy, services.reports, services.quarantine).pages(),
         *QuarantineScreen(services.quarantine, services.history).pages(),
         *HeldScreen(services.quarantine, services.history, previews).pages(),
         *AnalyzeScreen(services.analyses, services.policy).pages(),
@@ -88,7 +84,7 @@ def build_pages(services: Services) -> Sequence[Page | PublicPage]:
         *ListEditsScreen(services.lists).pages(),
         *ListChangesScreen(services.lists).pages(),
         *ListExportScreen(services.lists).pages(),
-        *LearningScreen(services.teaching).pages(),
+        *LearningScreen(services.reports).pages(),
         *TenantsScreen(services.tenants, services.directory, services.policy).pages(),
         *TenantWeightsScreen(services.tenants, services.directory, services.policy).pages(),
         *AuditScreen(services.audit).pages(),

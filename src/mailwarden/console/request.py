@@ -18,6 +18,7 @@ from mailwarden.console.templating import HEADERS, Templates
 from mailwarden.console.texts import DONE, NOTICES
 from mailwarden.errors import MailwardenError, NotFound, SchemaViolation
 from mailwarden.lists.store import ListScope
+from mailwarden.message.preview import HEADERS as PREVIEW_HEADERS
 from mailwarden.model.scope import Actor, Scope
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.errors import STATUS_OF
@@ -189,6 +190,11 @@ class UserRequest:
         finish_headers(response, self.call.request_id, self.call.request.path, self.call.headers)
         await response.prepare(self.call.request)
         return response
+
+
+def preview_response(document: str) -> web.Response:
+    """Return a safe preview, with its own Content-Security-Policy."""
+    return web.Response(text=document, headers=PREVIEW_HEADERS)
 
 
 def see_other(path: str, done: str = "", **query: str) -> web.Response:

@@ -56,14 +56,14 @@ ROLES: Mapping[str, str] = {
 }
 
 # The training state of a report.
-LESSONS: Mapping[str, str] = {
+TRAINING_STATES: Mapping[str, str] = {
     TrainingState.WAITING: "waits to be learned",
     TrainingState.LEARNED: "learned",
     TrainingState.REFUSED: "not learned: too little text, a test message of spam filters, or the engine failed",
     TrainingState.NOT_KEPT: "not learned: the report came without the message",
 }
 
-WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES, "lessons": LESSONS}
+WORDS: Mapping[str, Mapping[str, str]] = {"colours": COLOURS, "roles": ROLES, "training": TRAINING_STATES}
 
 # Bidirectional embeddings, overrides and isolates, which reorder the text that follows.
 _TURNING = {code: f"[U+{code:04X}]" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}

@@ -32,8 +32,8 @@ from mailwarden.guard.processing import Processing
 from mailwarden.guard.smtp.source import open_smtp
 from mailwarden.guard.sources.http_listeners import open_http_sources
 from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, RestApi
+from mailwarden.history import open_history
 from mailwarden.history.maintenance import Retention, Rollups
-from mailwarden.history.opening import open_history
 from mailwarden.history.senders import SenderHistory, SenderHistoryReporter
 from mailwarden.history.writer import HistoryWriter
 from mailwarden.learning.reports import ContentsSeal

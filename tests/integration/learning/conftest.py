@@ -8,7 +8,7 @@ from mailwarden.access.tenants import TenantStore
 from mailwarden.analysis.engines.rspamd import RspamdEngine, RspamdSettings
 from mailwarden.database.pool import Database
 from mailwarden.guard.jobs.learning import Learning
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
 from rig.engines import Engines

@@ -8,7 +8,7 @@ import pytest
 from mailwarden.access.tenants import TenantStore
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Database
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.history.senders import sender_contacts
 from mailwarden.history.store import SenderStore
 from mailwarden.learning.reports import ContentsSeal, Kind

@@ -3,7 +3,7 @@
 import pytest
 from argon2 import PasswordHasher
 
-from mailwarden.access.passwords import MAX_WAITING, Passwords, check_password
+from mailwarden.access.factors import MAX_WAITING, Passwords, check_password
 from mailwarden.errors import Overloaded, UnsuitablePassword
 
 

@@ -6,19 +6,19 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from mailwarden.console.assets import FOLDER, Assets
+from mailwarden.console.templating import ASSET_FOLDER, Assets
 
-SOURCES = YAML(typ="safe").load(FOLDER / "vendor" / "SOURCES.yml")
+SOURCES = YAML(typ="safe").load(ASSET_FOLDER / "vendor" / "SOURCES.yml")
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source["file"])
 def test_third_party_files_equal_their_package(source: dict[str, str]) -> None:
-    content = (FOLDER / "vendor" / source["file"]).read_bytes()
+    content = (ASSET_FOLDER / "vendor" / source["file"]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == source["sha256"]
 
 
 def test_every_file_of_others_is_named_with_its_source() -> None:
-    there = {path.name for path in (FOLDER / "vendor").iterdir() if path.suffix in (".js", ".css")}
+    there = {path.name for path in (ASSET_FOLDER / "vendor").iterdir() if path.suffix in (".js", ".css")}
     assert there == {source["file"] for source in SOURCES}
 
 

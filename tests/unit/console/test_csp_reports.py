@@ -8,8 +8,7 @@ import structlog
 from aiohttp import StreamReader
 from aiohttp.test_utils import make_mocked_request
 
-from mailwarden.console.csp_reports import CspReports
-from mailwarden.console.templating import REPORTS
+from mailwarden.console.templating import REPORTS, CspReports
 from mailwarden.serving.http_app import Call
 from mailwarden.telemetry.metrics import Metrics
 

@@ -3,20 +3,20 @@
 import re
 from pathlib import Path
 
-from mailwarden.console.templating import FOLDER
+from mailwarden.console.templating import TEMPLATE_FOLDER
 
 _NAME = re.compile(r"[\"']([\w/-]+\.html)[\"']")
 
 
 def test_every_template_that_is_used_exists() -> None:
-    console = FOLDER.parent
+    console = TEMPLATE_FOLDER.parent
     users = [path for path in console.rglob("*") if path.suffix in (".py", ".html")]
     used = {(path.name, name) for path in users for name in _NAME.findall(path.read_text())}
     assert len(used) > 100
-    assert [(user, name) for user, name in sorted(used) if not Path(FOLDER, name).is_file()] == []
+    assert [(user, name) for user, name in sorted(used) if not Path(TEMPLATE_FOLDER, name).is_file()] == []
 
 
 def test_every_template_is_used() -> None:
-    users = [path for path in FOLDER.parent.rglob("*") if path.suffix in (".py", ".html")]
+    users = [path for path in TEMPLATE_FOLDER.parent.rglob("*") if path.suffix in (".py", ".html")]
     used = {name for path in users for name in _NAME.findall(path.read_text())}
-    assert {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.html")} - used == set()
+    assert {str(path.relative_to(TEMPLATE_FOLDER)) for path in TEMPLATE_FOLDER.rglob("*.html")} - used == set()

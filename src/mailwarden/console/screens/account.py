@@ -7,12 +7,11 @@ from aiohttp import web
 from mailwarden.access.accounts import Account
 from mailwarden.access.factors import totp_uri
 from mailwarden.access.login import CODES as SHOWN_CODES
-from mailwarden.console.auth import Page
+from mailwarden.console.auth import Page, VisitorSessions
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
 from mailwarden.console.screens.login import draw_qr_code
 from mailwarden.console.templating import HEADERS
-from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import LoginFailed, MailwardenError, RateLimited, SchemaViolation, UnsuitablePassword
 
 ACCOUNT = "/console/account"

@@ -1,7 +1,10 @@
 """The Analyze screen: analyzes an uploaded message like one from the border MTA and shows the progress.
 
 The response is streamed: the head and an empty table at once, a row for each finished analyzer, then the content of
-the message's page. It needs no script.
+the message's page. It needs no script. The safe preview shows an uploaded message in a sandboxed frame.
+
+Security: the preview shows hostile content. A separate process makes the document (analysis/previews), and the response
+has a Content-Security-Policy of its own, which allows one style sheet of ours and nothing else. Nothing is stored.
 """
 
 import asyncio
@@ -12,15 +15,16 @@ from contextlib import aclosing
 import msgspec
 from aiohttp import web
 
+from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import BodyType, Page
 from mailwarden.console.message_view import view_of
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import UserRequest
+from mailwarden.console.request import UserRequest, preview_response
 from mailwarden.console.screens.messages import shown
-from mailwarden.console.screens.preview import uploaded_message
 from mailwarden.console.services import Analyses, Step
 from mailwarden.errors import EmptyEmail, InternalError, MailwardenError, SchemaViolation
 from mailwarden.message.addresses import HEAD, correspondents
+from mailwarden.message.preview import document_of, notice
 from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.rules import Policy
 from mailwarden.serving.errors import STATUS_OF
@@ -133,9 +137,9 @@ def parameters_of(request: UserRequest, message: Spooled) -> MessageAnalysisRequ
     recipients = [line.strip() for line in form.raw("recipients").replace(",", "\n").splitlines() if line.strip()]
     sender = form.text("sender")
     if not sender or not recipients:
-        said_sender, said_recipients = correspondents(message.window(0, min(HEAD, message.size)).data())
-        sender = sender or said_sender
-        recipients = recipients or [*said_recipients]
+        header_sender, header_recipients = correspondents(message.window(0, min(HEAD, message.size)).data())
+        sender = sender or header_sender
+        recipients = recipients or [*header_recipients]
     if not recipients:
         raise SchemaViolation("Name a recipient: the message itself names none.")
     border: dict[str, object] = {"envelopeFrom": sender, "envelopeRecipients": recipients}
@@ -154,3 +158,40 @@ def sentence_for(error: MailwardenError) -> str:
     pointer = str(detail.get("pointer", ""))
     name = next((words for start, words in _FIELDS.items() if pointer.startswith(start)), "the form")
     return f"Look at {name}: {detail.get('problem', error.message)}."
+
+
+class PreviewScreen:
+    def __init__(self, previews: Previews) -> None:
+        self._previews = previews
+
+    def pages(self) -> Sequence[Page]:
+        return [
+            Page("GET", "/preview", Permission.MESSAGES, self.show_nothing),
+            Page("POST", "/preview", Permission.MESSAGES, self.show, BodyType.UPLOAD),
+        ]
+
+    async def show_nothing(self, request: UserRequest) -> web.StreamResponse:
+        """Show a hint while the frame is empty."""
+        del request
+        return preview_response(document_of(notice("The message is shown here.")))
+
+    async def show(self, request: UserRequest) -> web.StreamResponse:
+        """Show the uploaded message; reject another one if the form names a SHA-256."""
+        message = uploaded_message(request)
+        if message is None:
+            return preview_response(document_of(notice("No message was given.")))
+        preview = await self._previews.of(message)
+        meant = request.form.text("sha256")
+        if meant and preview.sha256 and preview.sha256 != meant:
+            return preview_response(document_of(notice(f"This is another message: its SHA-256 is {preview.sha256}.")))
+        return preview_response(preview.document)
+
+
+def uploaded_message(request: UserRequest) -> Spooled | None:
+    """Return the uploaded file, or the pasted text with CRLF line ends."""
+    if (file := request.form.file("message")) is not None:
+        return file
+    text = request.form.raw("text")
+    if not text.strip():
+        return None
+    return Spooled.of(text.replace("\r\n", "\n").replace("\n", "\r\n").encode("utf-8", "replace"))

@@ -9,11 +9,10 @@ from aiohttp import web
 
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, Network, NewKey
 from mailwarden.access.sessions import Sessions
-from mailwarden.console.auth import Page
+from mailwarden.console.auth import Page, VisitorSessions
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import GLOBAL, UserRequest, see_other, with_error_status
 from mailwarden.console.services import Deployment
-from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation, TenantNotFound
 from mailwarden.serving.http_app import Call
 

@@ -37,9 +37,9 @@ REPORT_KINDS = (
 
 def read_kind(form: Form) -> Kind:
     """Return the reported kind, or raise SchemaViolation."""
-    said = form.text("kind")
+    wanted = form.text("kind")
     for kind, _, _ in REPORT_KINDS:
-        if said == kind:
+        if wanted == kind:
             return kind
     raise SchemaViolation("Choose a kind: phishing, spam or fine.")
 
@@ -62,9 +62,9 @@ def require_contents(form: Form) -> bytes:
     return contents
 
 
-def notice_code(lesson: UserReport) -> str:
+def notice_code(report: UserReport) -> str:
     """Return the code of the notice after a report."""
-    return "report-unlearned" if lesson.state is TrainingState.NOT_KEPT else "report-kept"
+    return "report-unlearned" if report.state is TrainingState.NOT_KEPT else "report-kept"
 
 
 LEARNING = "/console/learning"
@@ -83,8 +83,8 @@ class Side(Struct, frozen=True):
 
 
 class LearningScreen:
-    def __init__(self, teaching: ReportService) -> None:
-        self._teaching = teaching
+    def __init__(self, reports: ReportService) -> None:
+        self._reports = reports
 
     def pages(self) -> Sequence[Page]:
         return [
@@ -103,18 +103,18 @@ class LearningScreen:
         tenant = tenant_of(request)
         try:
             kind, contents = read_kind(request.form), require_contents(request.form)
-            lesson = await self._teaching.report_contents(
+            report = await self._reports.report_contents(
                 request.scope, tenant.uid, kind, request.actor, contents=contents
             )
         except (EmptyEmail, LearningFull, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(request, tenant, error)
-        return see_other(LEARNING, notice_code(lesson), tenant=str(tenant.uid))
+        return see_other(LEARNING, notice_code(report), tenant=str(tenant.uid))
 
     async def take_back(self, request: UserRequest) -> web.StreamResponse:
         """Undo a report and return to the message's page or to this screen."""
         ggrid = parse_ggrid(request.form.text("ggrid")) if request.form.text("ggrid") else None
         tenant = None if ggrid else tenant_of(request)
-        await self._teaching.withdraw(request.scope, _report_in(request.variables["report"]), request.actor)
+        await self._reports.withdraw(request.scope, _report_in(request.variables["report"]), request.actor)
         if tenant is None:
             return see_other(f"/console/messages/{ggrid}", "report-withdrawn", tenant=request.form.text("tenant"))
         return see_other(LEARNING, "report-withdrawn", tenant=str(tenant.uid))
@@ -127,15 +127,15 @@ class LearningScreen:
         tenant = tenant_of(request)
         if request.form.text("name") != tenant.name:
             return await self._reset_page(request, tenant, "This is not the name of the tenant. Nothing was deleted.")
-        await self._teaching.reset(request.scope, tenant.uid, request.actor)
+        await self._reports.reset(request.scope, tenant.uid, request.actor)
         return see_other(LEARNING, "learning-reset", tenant=str(tenant.uid))
 
     async def _page(
         self, request: UserRequest, tenant: Tenant, error: MailwardenError | None = None
     ) -> web.StreamResponse:
         before = _moment_in(request.query.get("before", ""))
-        found = await self._teaching.reports(request.scope, tenant.uid, before, PAGE_SIZE + 1)
-        standing = await self._teaching.status(request.scope, tenant.uid)
+        found = await self._reports.reports(request.scope, tenant.uid, before, PAGE_SIZE + 1)
+        standing = await self._reports.status(request.scope, tenant.uid)
         return request.render(
             "learning/index.html",
             tenant=tenant,
@@ -152,7 +152,7 @@ class LearningScreen:
         )
 
     async def _reset_page(self, request: UserRequest, tenant: Tenant, mistake: str = "") -> web.StreamResponse:
-        standing = await self._teaching.status(request.scope, tenant.uid)
+        standing = await self._reports.status(request.scope, tenant.uid)
         return request.render(
             "learning/reset.html", tenant=tenant, standing=standing, mistake=mistake, status=400 if mistake else 200
         )

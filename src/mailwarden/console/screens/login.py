@@ -9,11 +9,18 @@ from msgspec import Struct
 
 from mailwarden.access.factors import totp_uri
 from mailwarden.access.sessions import Session
-from mailwarden.console.auth import LOGIN, Page, PublicPage, safe_return_path
+from mailwarden.console.auth import (
+    LOGIN,
+    Page,
+    PublicPage,
+    VisitorSessions,
+    safe_return_path,
+    with_cookie,
+    without_cookie,
+)
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest, see_other, with_error_status
 from mailwarden.console.templating import HEADERS
-from mailwarden.console.visitor_session import VisitorSessions, with_cookie, without_cookie
 from mailwarden.errors import (
     LinkSpent,
     LoginFailed,

@@ -215,11 +215,11 @@ MAX_OTHERS = 20  # other tenants named on the page of a message
 
 class MessageScreen:
     def __init__(
-        self, history: HistoryStore, policy: Policy, teaching: ReportService, quarantine: QuarantineService
+        self, history: HistoryStore, policy: Policy, reports: ReportService, quarantine: QuarantineService
     ) -> None:
         self._history = history
         self._policy = policy
-        self._teaching = teaching
+        self._reports = reports
         self._quarantine = quarantine
 
     def pages(self) -> Sequence[Page]:
@@ -238,10 +238,10 @@ class MessageScreen:
         try:
             kind, contents = read_kind(request.form), read_contents(request.form)
             scope = request.scope.narrowed(tenant_in(request.form.text("tenant")))
-            lesson = await self._teaching.report_message(scope, ggrid, kind, request.actor, contents)
+            report = await self._reports.report_message(scope, ggrid, kind, request.actor, contents)
         except (LearningFull, OtherMessage, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(request, error)
-        return see_other(f"/console/messages/{lesson.ggrid}", notice_code(lesson), tenant=str(lesson.tenant))
+        return see_other(f"/console/messages/{report.ggrid}", notice_code(report), tenant=str(report.tenant))
 
     async def _page(self, request: UserRequest, error: MailwardenError | None = None) -> web.StreamResponse:
         named = tenant_in(request.form.text("tenant") or request.query.get("tenant", ""))
@@ -249,10 +249,10 @@ class MessageScreen:
         others = [
             each for each in await self._history.tenants_of(request.scope, finished.ggrid) if each != finished.tenant
         ]
-        said = await self._teaching.reports_of(request.scope.narrowed(finished.tenant), finished.ggrid)
+        reports = await self._reports.reports_of(request.scope.narrowed(finished.tenant), finished.ggrid)
         values = shown(request, view_of(finished, self._policy), stored=True)
         held = await held_message_of(self._quarantine, request, finished)
-        more = {"said": said, "held": held, "error": error, "others": others[:MAX_OTHERS]}
+        more = {"reports": reports, "held": held, "error": error, "others": others[:MAX_OTHERS]}
         return request.render("message/page.html", {**values, **more}, status=STATUS_OF[type(error)] if error else 200)
 
 
@@ -269,7 +269,7 @@ def shown(request: UserRequest, message: MessageView, *, stored: bool) -> dict[s
     return {
         "message": message,
         "stored": stored,
-        "said": (),
+        "reports": (),
         "report_kinds": REPORT_KINDS,
         "error": None,
         "curl": curl_for(request, message.request),

@@ -7,12 +7,11 @@ from aiohttp import web
 
 from mailwarden.access.accounts import UserAdministration
 from mailwarden.access.users import Position, Role, User
-from mailwarden.console.auth import PREFIX, Page
+from mailwarden.console.auth import PREFIX, Page, VisitorSessions
 from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, read_uid, see_other, with_error_status
 from mailwarden.console.screens.keys import MAX_TENANT_MENU, tenant_names, tenant_uid_of
 from mailwarden.console.texts import ROLES
-from mailwarden.console.visitor_session import VisitorSessions
 from mailwarden.errors import Forbidden, LastAdministrator, NotFound, SchemaViolation, TenantNotFound
 
 PEOPLE = "/console/people"

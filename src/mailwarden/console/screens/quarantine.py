@@ -15,8 +15,7 @@ from mailwarden.analysis.previews import Previews
 from mailwarden.console.auth import Page
 from mailwarden.console.list_form import MAX_CHOICES
 from mailwarden.console.permissions import Permission
-from mailwarden.console.request import UserRequest, see_other, with_error_status
-from mailwarden.console.screens.preview import framed
+from mailwarden.console.request import UserRequest, preview_response, see_other, with_error_status
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
     EntryTooBroad,
@@ -317,9 +316,9 @@ class HeldScreen:
         try:
             raw = await self._quarantine.preview(request.scope, uid, request.actor)
         except READ_ERRORS as error:
-            return framed(document_of(notice(error.message)))
+            return preview_response(document_of(notice(error.message)))
         try:
-            return framed((await self._previews.of(raw)).document)
+            return preview_response((await self._previews.of(raw)).document)
         finally:
             raw.close()
 

@@ -20,7 +20,7 @@ from mailwarden.guard.jobs.digests import Digests, DigestWriter
 from mailwarden.guard.result_headers import Cleaned, clean
 from mailwarden.guard.smtp.commands import Forwarded, Recipient, Sender
 from mailwarden.guard.smtp.next_hop import NO_ANSWER, DeliveryFailed, NextHop
-from mailwarden.history.opening import open_history
+from mailwarden.history import open_history
 from mailwarden.learning.reports import ContentsSeal, Kind, MessageCollector
 from mailwarden.learning.service import ReportService
 from mailwarden.learning.store import ReportStore
