@@ -12,7 +12,7 @@ ENVELOPE = Envelope("ann@sender.example", ("bob@corp.example",), "203.0.113.5", 
 _BOUNDARY = "bench-9f1c0c4e7d"
 
 
-class BareClient:
+class DirectClient:
     """Calls Rspamd and clamd for the same message in parallel, and checks only that both answered."""
 
     def __init__(self, rspamd: str, clamav: str) -> None:

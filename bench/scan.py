@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.clients import BareClient, ScanClient
+from bench.clients import DirectClient, ScanClient
 from bench.cpu import children_of, run_counted, show_cpu
 from bench.load import Load, run_load
 from bench.messages import read_messages
@@ -61,7 +61,7 @@ def main() -> None:
 async def measure(
     engines: Engines, product: Product, messages: Mapping[str, Sequence[bytes]], rounds: int, count: int
 ) -> None:
-    bare = [BareClient(engines.rspamd.address, engines.clamd.address) for _ in range(CONCURRENCY)]
+    bare = [DirectClient(engines.rspamd.address, engines.clamd.address) for _ in range(CONCURRENCY)]
     context = client_context(product.ca)
     scan = [ScanClient("127.0.0.1", product.abby.port, context, product.token) for _ in range(CONCURRENCY)]
     roots = {

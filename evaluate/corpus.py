@@ -57,7 +57,7 @@ class Sample(Struct, frozen=True):
         return {"malware-simulated": MALWARE}.get(self.label, self.label)
 
 
-class Posted(Struct, frozen=True):
+class Submission(Struct, frozen=True):
     """A sample as it is submitted: its bytes and its envelope."""
 
     sample: Sample
@@ -99,12 +99,12 @@ class Corpus:
                 place.write_bytes(content.read())
         mark.touch()
 
-    def post(self, sample: Sample, now: float) -> Posted:
+    def post(self, sample: Sample, now: float) -> Submission:
         """Return the message without the traces of its collection; malformed ones stay as they are."""
         raw = (self._unpacked / sample.path).read_bytes()
         if sample.kind == MALFORMED:
             envelope_fields = self._normalizer.raw_envelope(raw)
-            return Posted(
+            return Submission(
                 sample,
                 raw,
                 Envelope(_printable(envelope_fields["mail_from"]), ("user@corp.example",), envelope_fields["ip"]),
@@ -118,9 +118,9 @@ class Corpus:
         )
         # The normaliser leaves the honeypot's own address in From and Subject, where it would reveal the label.
         unmasked = _HONEYPOT.sub(str(envelope_fields["rcpt"]).encode(), normal)
-        return Posted(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
+        return Submission(sample, _LINE_END.sub(b"\r\n", unmasked), envelope)
 
-    def posts(self, samples: list[Sample], now: float) -> Iterator[Posted]:
+    def posts(self, samples: list[Sample], now: float) -> Iterator[Submission]:
         for sample in samples:
             yield self.post(sample, now)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evaluate.corpus import Corpus, Posted, Sample
+from evaluate.corpus import Corpus, Sample, Submission
 from evaluate.scanning import scan_all
 from evaluate.trial import Judged, try_all
 from mailwarden.model.envelope import Envelope
@@ -129,7 +129,7 @@ def _result(judged: Judged) -> Result:
     return Result(sample.subset, sample.path, judged.judgement.verdict, judged.decision, rules[:6], limits)
 
 
-def _collection(folder: Path) -> Iterator[Posted]:
+def _collection(folder: Path) -> Iterator[Submission]:
     """Yield the ham of a corpus: without its traces if it has a normaliser, else as delivered."""
     if (folder / "normalize.py").is_file():
         corpus = Corpus(folder, UNPACKED / folder.name)
@@ -138,7 +138,7 @@ def _collection(folder: Path) -> Iterator[Posted]:
         now = time.time()
         for sample in samples:
             posted = corpus.post(sample, now)
-            yield Posted(Sample(sample.path, "ham", folder.name, sample.source), posted.raw, posted.envelope)
+            yield Submission(Sample(sample.path, "ham", folder.name, sample.source), posted.raw, posted.envelope)
         return
     with (folder / "MANIFEST.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["path"]: row for row in csv.DictReader(file) if row["label"] == "ham"}
@@ -149,13 +149,13 @@ def _collection(folder: Path) -> Iterator[Posted]:
             if row and content:
                 sender = row["mail_from"].encode("ascii", "ignore").decode()
                 envelope = Envelope(sender, (RECIPIENT,), "203.0.113.77", "mail.sender.example")
-                yield Posted(Sample(row["path"], "ham", folder.name, row["source"]), content.read(), envelope)
+                yield Submission(Sample(row["path"], "ham", folder.name, row["source"]), content.read(), envelope)
 
 
-def _good_mail(folder: Path) -> Iterator[Posted]:
+def _good_mail(folder: Path) -> Iterator[Submission]:
     for path in sorted(folder.glob("*.eml")):
         envelope = Envelope("news@sender.example", (RECIPIENT,), "203.0.113.77", "mail.sender.example")
-        yield Posted(Sample(path.name, "ham", "good_mail", ""), path.read_bytes(), envelope)
+        yield Submission(Sample(path.name, "ham", "good_mail", ""), path.read_bytes(), envelope)
 
 
 def _read_arguments() -> argparse.Namespace:

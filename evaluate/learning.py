@@ -56,11 +56,11 @@ async def ask_learners(
     engines: Engines, corpus: Corpus, split: Split, lessons: Sequence[Sample], records: Sequence[Scanned]
 ) -> list[Scanned]:
     """Train, query each record, and return the records with the learned findings."""
-    school = School(engines, corpus)
+    school = Trainer(engines, corpus)
     learners = learners_for(split, lessons)
     try:
         await school.teach(learners)
-        await school.take_apart(learners)
+        await school.split_by_source(learners)
         whole = await school.ask(records, learners)
         found = dict(zip((record.sample.path for record in records), whole, strict=True))
         elsewhere: dict[str, tuple[Finding, ...]] = {}
@@ -81,7 +81,7 @@ async def ask_learners(
     ]
 
 
-class School:
+class Trainer:
     """Rspamd, its controller and its Redis, as guard uses them."""
 
     def __init__(self, engines: Engines, corpus: Corpus) -> None:
@@ -132,7 +132,7 @@ class School:
         known = Known(posted.envelope, MessageSummary(size=len(posted.raw), sha256=""), {"rspamd": answer})
         return tuple(LearnedAnalyzer().conclude(known))
 
-    async def take_apart(self, learners: Iterable[Learner]) -> None:
+    async def split_by_source(self, learners: Iterable[Learner]) -> None:
         """Read the counts of each source in one pass over the keys, and remove them."""
         parts = {part for learner in learners for part in learner.sources.values()}
         batch: list[bytes] = []

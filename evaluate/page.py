@@ -21,7 +21,7 @@ from evaluate.figures import (
 from evaluate.plots import bar_plot, roc_plot
 from evaluate.scores import curve
 from evaluate.separation import reasons_of
-from evaluate.tables import missed, percent, wronged
+from evaluate.tables import false_positives, missed, percent
 from evaluate.trial import Judged
 from mailwarden.model.place import place_text
 
@@ -58,7 +58,7 @@ def _page(judged: Sequence[Judged], lines: Sequence[str]) -> Iterator[str]:
         if subsets:
             yield f"<h3>{kind}</h3>" + bar_plot(_bars(subsets, threshold))
     yield "<h2>Tables</h2><pre>" + escape("\n".join(lines)) + "</pre>"
-    yield from _messages("Good mail that is quarantined", wronged(judged))
+    yield from _messages("Good mail that is quarantined", false_positives(judged))
     for kind in (PHISHING, SPAM, BEC_QR, MALWARE):
         yield from _messages(f"Delivered: {kind}", missed(judged, [kind]))
 

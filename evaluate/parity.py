@@ -21,7 +21,7 @@ from time import time
 import aiohttp
 import uvloop
 
-from evaluate.corpus import Corpus, Posted
+from evaluate.corpus import Corpus, Submission
 from evaluate.progress import Meter, side_by_side
 from mailwarden.model.envelope import Envelope
 from rig.caller import HOST, SUBMIT, caller_context
@@ -42,7 +42,7 @@ Judged = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Sources:
     """The three ways into one guard."""
 
     session: aiohttp.ClientSession
@@ -50,7 +50,7 @@ class Doors:
     smtp_port: int
     check_port: int
 
-    async def judge(self, posted: Posted) -> tuple[Judged, ...]:
+    async def judge(self, posted: Submission) -> tuple[Judged, ...]:
         """Return the result of each source for a message, in the order of WAYS."""
         message = _LINE_END.sub(b"\r\n", posted.raw).replace(b"\0", b"")
         message = message if message.endswith(b"\r\n") else message + b"\r\n"
@@ -142,18 +142,18 @@ def main(words: Sequence[str] | None = None) -> int:
         product = stack.enter_context(start_product(folder, engines, url, guards=[{"scanSources": sources}]))
         postfix.start()
         judged = uvloop.run(_judge_all(product, postfix.guard_port, check_port, posts))
-    return tell(posts, judged)
+    return print_differences(posts, judged)
 
 
-async def _judge_all(product: Product, smtp: int, check: int, posts: Sequence[Posted]) -> list[tuple[Judged, ...]]:
+async def _judge_all(product: Product, smtp: int, check: int, posts: Sequence[Submission]) -> list[tuple[Judged, ...]]:
     connector = aiohttp.TCPConnector(ssl=caller_context(product.ca))
     timeout = aiohttp.ClientTimeout(SECONDS)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        doors = Doors(session, product, smtp, check)
+        doors = Sources(session, product, smtp, check)
         return await side_by_side(posts, doors.judge, Meter(len(posts)).step)
 
 
-def tell(posts: Sequence[Posted], judged: Sequence[tuple[Judged, ...]]) -> int:
+def print_differences(posts: Sequence[Submission], judged: Sequence[tuple[Judged, ...]]) -> int:
     """Print the differences and their number; return 1 if there are any."""
     different = 0
     for posted, ways in zip(posts, judged, strict=True):

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import uvloop
 
-from evaluate.corpus import Posted
+from evaluate.corpus import Submission
 from evaluate.progress import Meter, side_by_side
 from evaluate.records import Scanned
-from evaluate.rivals import BareRspamd, SpamAssassin, has_spamassassin
+from evaluate.rivals import PlainRspamd, SpamAssassin, has_spamassassin
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.guard.app import open_context
 from mailwarden.guard.config import PATH, GuardConfig
@@ -37,7 +37,7 @@ DEADLINE = 90.0
 TENANT = UUID("0e5a1e00-0000-7000-a000-000000000000")
 
 GoOn = Callable[[Engines, list[Scanned]], list[Scanned]]
-Ask = Callable[[Posted], Awaitable[float | None]]
+Ask = Callable[[Submission], Awaitable[float | None]]
 
 
 def leave(_: Engines, records: list[Scanned]) -> list[Scanned]:
@@ -45,23 +45,23 @@ def leave(_: Engines, records: list[Scanned]) -> list[Scanned]:
     return records
 
 
-async def no_score(_: Posted) -> float | None:
+async def no_score(_: Submission) -> float | None:
     """Return no score, for a product that is not installed."""
     return None
 
 
-def scan_all(posts: Iterable[Posted], total: int, go_on: GoOn = leave) -> list[Scanned]:
+def scan_all(posts: Iterable[Submission], total: int, go_on: GoOn = leave) -> list[Scanned]:
     """Start everything, scan the messages, process them while the engines run, stop everything."""
     start_logging("evaluate", "error")
     with start_engines() as engines:
         return go_on(engines, scan_with(engines, posts, total))
 
 
-def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Scanned]:
+def scan_with(engines: Engines, posts: Iterable[Submission], total: int) -> list[Scanned]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         product = install_product(folder, engines, engines.postgresql.create_database(f"evaluate_{os.getpid()}"))
-        rspamd = BareRspamd(engines.rspamd.address).score
+        rspamd = PlainRspamd(engines.rspamd.address).score
         spamassassin: Ask = no_score
         if has_spamassassin():
             spamd = SpamAssassin(folder)
@@ -71,12 +71,12 @@ def scan_with(engines: Engines, posts: Iterable[Posted], total: int) -> list[Sca
         return uvloop.run(_scan(product.guards[0].folder, posts, (rspamd, spamassassin), Meter(total)))
 
 
-async def _scan(folder: Path, posts: Iterable[Posted], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
+async def _scan(folder: Path, posts: Iterable[Submission], rivals: tuple[Ask, Ask], meter: Meter) -> list[Scanned]:
     async with open_context(read(folder / PATH, GuardConfig), folder, Metrics()) as (_, context):
         return await side_by_side(posts, lambda posted: _scan_one(context, posted, rivals), meter.step)
 
 
-async def _scan_one(context: GuardContext, posted: Posted, rivals: tuple[Ask, Ask]) -> Scanned:
+async def _scan_one(context: GuardContext, posted: Submission, rivals: tuple[Ask, Ask]) -> Scanned:
     request = GuardRequest(
         ggrid=new_ggrid(),
         source="evaluate",
@@ -96,7 +96,7 @@ async def _scan_one(context: GuardContext, posted: Posted, rivals: tuple[Ask, As
     return Scanned(posted.sample, evidence, subject[:200], problem, rspamd, spamassassin)
 
 
-async def _ask(rival: Ask, posted: Posted) -> float | None:
+async def _ask(rival: Ask, posted: Submission) -> float | None:
     try:
         return await rival(posted)
     except (OSError, TimeoutError, EngineFailed, ValueError):

@@ -137,7 +137,7 @@ def missed(judged: Iterable[Judged], kinds: Iterable[str]) -> list[Judged]:
     return [one for one in judged if one.sample.kind in wanted and not one.held]
 
 
-def wronged(judged: Iterable[Judged]) -> list[Judged]:
+def false_positives(judged: Iterable[Judged]) -> list[Judged]:
     """Return the false positives of the shipped policy."""
     return [one for one in judged if one.sample.kind in (HAM, FIXTURE) and one.held]
 
@@ -148,7 +148,7 @@ def cause_tables(judged: Sequence[Judged]) -> Iterator[str]:
         "spam that is delivered": missed(judged, [SPAM]),
         "simulated BEC and QR that are delivered": missed(judged, [BEC_QR]),
         "simulated malware that is delivered": missed(judged, [MALWARE]),
-        "ham that is quarantined": wronged(judged),
+        "ham that is quarantined": false_positives(judged),
     }
     for title, some in groups.items():
         yield f"{title}: {len(some)}, by the rule that weighs most"

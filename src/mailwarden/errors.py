@@ -87,7 +87,7 @@ class LoginFailed(MailwardenError):
     code = "login_failed"
 
 
-class LinkSpent(MailwardenError):
+class LinkInvalid(MailwardenError):
     """A setup link is unknown, used or expired."""
 
     code = "link_spent"
@@ -171,7 +171,7 @@ class ListNotFound(MailwardenError):
     code = "list_not_found"
 
 
-class LessonNotFound(MailwardenError):
+class ReportNotFound(MailwardenError):
     code = "report_not_found"
 
 
@@ -179,7 +179,7 @@ class LearningFull(MailwardenError):
     code = "learning_full"
 
 
-class OtherMessage(MailwardenError):
+class MessageMismatch(MailwardenError):
     """The uploaded bytes are not those of the named message."""
 
     code = "other_message"
@@ -193,7 +193,7 @@ class IdempotencyConflict(MailwardenError):
     code = "idempotency_conflict"
 
 
-class PersonNotFound(MailwardenError):
+class UserNotFound(MailwardenError):
     code = "person_not_found"
 
 

@@ -12,12 +12,12 @@ from mailwarden.database.pool import Database
 from mailwarden.errors import (
     Forbidden,
     LastAdministrator,
-    LinkSpent,
+    LinkInvalid,
     NameTaken,
-    PersonNotFound,
     SchemaViolation,
     TenantNotFound,
     UnsuitablePassword,
+    UserNotFound,
 )
 from mailwarden.model.scope import Actor, Scope
 from tests.samples.accounts import ADA, ALL, PASSWORD, PLACE, Accounts
@@ -50,10 +50,10 @@ async def test_the_first_link_makes_an_administrator_and_is_good_once(accounts: 
     assert session.user is not None
     assert (session.user.name, session.user.role, session.user.scope) == ("Root", Role.DEPLOYMENT_ADMINISTRATOR, ALL)
     assert session.user.has_totp
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.open(token, PLACE)
     # And another first link, made before or after, lets nobody in once somebody exists.
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.open(await accounts.registry.links.create_first(ALL, ADA), PLACE)
 
 
@@ -65,7 +65,7 @@ async def test_the_first_link_works_for_one_of_two_concurrent_users(accounts: Ac
     two = await accounts.setups.choose(two, "two", PASSWORD)
     accounts.secrets = {"one": one.notes.totp, "two": two.notes.totp}
     await accounts.setups.prove_totp(one, accounts.code("one"), PLACE)
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.prove_totp(two, accounts.code("two"), PLACE)
     assert [user.name for user in await accounts.administration.list(ALL)] == ["one"]
 
@@ -75,7 +75,7 @@ async def test_the_first_link_works_only_without_users(accounts: Accounts) -> No
     visit = await accounts.setups.choose(visit, "late", PASSWORD)
     accounts.secrets["late"] = visit.notes.totp
     await accounts.create_user("early", Position(Role.AUDITOR))
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.prove_totp(visit, accounts.code("late"), PLACE)
 
 
@@ -96,9 +96,9 @@ async def test_an_expired_link_is_rejected(accounts: Accounts) -> None:
     visit, _ = await accounts.setups.open(token, PLACE)
     async with accounts.database.connection() as connection:
         await connection.execute("UPDATE setup_links SET expires = now()")
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.open(token, PLACE)
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.choose(visit, "late", PASSWORD)
 
 
@@ -125,13 +125,13 @@ async def test_a_tenant_administrator_sees_and_changes_the_people_of_their_tenan
     ]
     assert [user.name for user in await administration.list(mine)] == ["own"]
     for other in others:
-        with pytest.raises(PersonNotFound):
+        with pytest.raises(UserNotFound):
             await administration.find(mine, other.uid)
-        with pytest.raises(PersonNotFound):
+        with pytest.raises(UserNotFound):
             await administration.disable(mine, other.uid, ADA)
-        with pytest.raises(PersonNotFound):
+        with pytest.raises(UserNotFound):
             await administration.renew(mine, other.uid, ADA)
-        with pytest.raises(PersonNotFound):
+        with pytest.raises(UserNotFound):
             await administration.move(mine, other.uid, Position(Role.ANALYST, frozenset({acme})), ADA)
     for beyond in (ROOT, Position(Role.ANALYST), Position(Role.AUDITOR, frozenset({club}))):
         with pytest.raises(Forbidden):
@@ -146,7 +146,7 @@ async def test_a_tenant_administrator_sees_and_changes_the_people_of_their_tenan
     (seen,) = await administration.links(ALL)
     assert not await administration.withdraw(mine, seen.link_id, ADA)
     assert await administration.withdraw(ALL, seen.link_id, ADA)
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.open(link, PLACE)
 
 
@@ -208,7 +208,7 @@ async def test_links_of_a_moved_or_disabled_user_are_invalid(accounts: Accounts,
         token = await accounts.administration.invite(mine, Position(Role.ANALYST, frozenset({acme})), "", maker)
         await accounts.setups.open(token, PLACE)
         await change()
-        with pytest.raises(LinkSpent):
+        with pytest.raises(LinkInvalid):
             await accounts.setups.open(token, PLACE)
 
 
@@ -233,10 +233,10 @@ async def test_a_change_of_the_role_invalidates_links(accounts: Accounts, acme: 
             begun = await accounts.setups.choose(visit, "ignored", "another battery staple")
             accounts.secrets["ann"] = begun.notes.totp
         await change()
-        with pytest.raises(LinkSpent):
+        with pytest.raises(LinkInvalid):
             await accounts.setups.open(token, PLACE)
         if begun is not None:
-            with pytest.raises(LinkSpent):
+            with pytest.raises(LinkInvalid):
                 await accounts.setups.prove_totp(begun, accounts.code("ann"), PLACE)
     assert await accounts.administration.links(ALL) == []
 
@@ -245,7 +245,7 @@ async def test_a_link_uses_the_current_role(accounts: Accounts, acme: UUID) -> N
     await accounts.create_user("root", ROOT)
     ann = await accounts.create_user("ann", Position(Role.ANALYST, frozenset({acme})))
     await accounts.administration.move(ALL, ann.uid, ROOT, ADA)
-    with pytest.raises(PersonNotFound):
+    with pytest.raises(UserNotFound):
         await accounts.registry.links.renew(Scope.of(acme), ann, ADA)  # read before the promotion
     assert await accounts.administration.links(ALL) == []
 
@@ -256,7 +256,7 @@ async def test_a_link_of_before_a_change_is_refused_even_if_it_is_still_there(ac
     token = await accounts.administration.renew(ALL, ann.uid, ADA)
     async with accounts.database.connection() as connection:  # beside the store, as a restored backup would
         await connection.execute("UPDATE people SET role = 'auditor' WHERE uid = $1", ann.uid)
-    with pytest.raises(LinkSpent):
+    with pytest.raises(LinkInvalid):
         await accounts.setups.open(token, PLACE)
 
 

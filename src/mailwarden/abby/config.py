@@ -261,7 +261,7 @@ class AbbyConfig(Struct, frozen=True, rename="camel", forbid_unknown_fields=True
             yield "staticApiTokens", f"two tokens are named `{name}`"
         if len(set(secrets)) != len(secrets):
             yield "staticApiTokens", "two users have the same token"
-        yield from network_mistakes("trustedProxies", self.trusted_proxies, everybody=False)
+        yield from network_mistakes("trustedProxies", self.trusted_proxies, allow_all=False)
 
 
 def _names_a_tenant(permission: str) -> bool:

@@ -152,7 +152,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             errors.InvalidTenantUid,
             *MESSAGE_BODY,
             errors.MessageNotFound,
-            errors.OtherMessage,
+            errors.MessageMismatch,
             errors.StorageUnavailable,
         ),
         query=MessageReportQuery,
@@ -175,7 +175,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "takeReportBack",
         "Undo a report and train again without it.",
         None,
-        (errors.LessonNotFound, errors.StorageUnavailable),
+        (errors.ReportNotFound, errors.StorageUnavailable),
         status=204,
     ),
     ("GET", "/v1/learning"): Operation(

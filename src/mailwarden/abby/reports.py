@@ -16,8 +16,8 @@ from aiohttp import web
 from mailwarden.abby.access import Caller
 from mailwarden.errors import (
     EmptyEmail,
-    LessonNotFound,
     Overloaded,
+    ReportNotFound,
     TenantForbidden,
     TenantNotFound,
     UnsupportedMediaType,
@@ -28,7 +28,7 @@ from mailwarden.model.scope import Actor
 from mailwarden.model.tenant import Tenant
 from mailwarden.serving.form_data import parse_options
 from mailwarden.serving.http_app import Call
-from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
 from mailwarden.wire.reports import (
     Forgotten,
     Learning,
@@ -109,7 +109,7 @@ class ReportApi:
 
     async def _receive(self, request: web.BaseRequest) -> ReportedMessage:
         intake = MessageCollector()
-        await grant_body(request)
+        await send_continue(request)
         async with BodyClock(self._body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
                 intake.add(chunk)
@@ -192,7 +192,7 @@ def _uid_in(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise LessonNotFound("There is no such report.") from None
+        raise ReportNotFound("There is no such report.") from None
 
 
 def _actor(call: Call, caller: Caller) -> Actor:

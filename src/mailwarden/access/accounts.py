@@ -26,7 +26,7 @@ from mailwarden.access.rate_limits import PER_NAME, name_subject
 from mailwarden.access.sessions import ClientOrigin, Session
 from mailwarden.access.setup_links import SetupLink
 from mailwarden.access.users import Position, User, checked_email
-from mailwarden.errors import LoginFailed, PersonNotFound, SchemaViolation
+from mailwarden.errors import LoginFailed, SchemaViolation, UserNotFound
 from mailwarden.model.scope import Actor, Scope
 
 _ALL = Scope.deployment()
@@ -141,7 +141,7 @@ class UserAdministration:
     async def find(self, scope: Scope, uid: UUID) -> User:
         user = await self._registry.users.find(scope, uid)
         if user is None:
-            raise PersonNotFound("There is no such person.")
+            raise UserNotFound("There is no such person.")
         return user
 
     async def invite(self, scope: Scope, position: Position, email: str, actor: Actor) -> str:

@@ -38,7 +38,7 @@ from mailwarden.access.users import User, UserStore, checked_name
 from mailwarden.crypto.keyring import BrokenSeal, KeyRing
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
-from mailwarden.errors import LinkSpent, LoginFailed, NameTaken
+from mailwarden.errors import LinkInvalid, LoginFailed, NameTaken
 from mailwarden.model.scope import Scope
 from mailwarden.telemetry.logs import get_logger
 
@@ -220,7 +220,7 @@ class Setups:
     async def link_of(self, visit: Session) -> SetupLink:
         """Return the visit's link while it is valid."""
         if visit.notes.link is None:
-            raise LinkSpent("Open the setup link again.")
+            raise LinkInvalid("Open the setup link again.")
         return await self._links.open(_ALL, visit.notes.link)
 
     async def choose(self, visit: Session, name: str, password: str) -> Session:
@@ -247,7 +247,7 @@ class Setups:
         """Return the visit with the challenge, and the browser's options for a passkey."""
         await self.link_of(visit)
         if visit.notes.uid is None or visit.notes.password_hash is None:
-            raise LinkSpent("Choose a name and a password first.")
+            raise LinkInvalid("Choose a name and a password first.")
         challenge = secrets.token_bytes(32)
         options = creation_options(origin, visit.notes.uid.bytes, visit.notes.name, challenge, [])
         return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
@@ -270,7 +270,7 @@ class Setups:
     ) -> tuple[Session, str]:
         notes = visit.notes
         if notes.link is None or notes.uid is None or notes.password_hash is None:
-            raise LinkSpent("Open the setup link again.")
+            raise LinkInvalid("Open the setup link again.")
         codes = new_recovery_codes()
         digests = tuple(recovery_digest(code, self._pepper) for code in codes)
         chosen = Credentials(notes.uid, notes.name, notes.password_hash, digests, totp, step, passkey)

@@ -28,7 +28,7 @@ from mailwarden.access.users import (
 )
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import Forbidden, LinkSpent, PersonNotFound
+from mailwarden.errors import Forbidden, LinkInvalid, UserNotFound
 from mailwarden.model.scope import Actor, Scope
 
 FIRST_RUN_HOURS = 24
@@ -124,7 +124,7 @@ class LinkStore:
             user = await lock_user(connection, scope, user.uid)  # the current state: the role may have changed
             position = Position(user.role, user.tenants)
             if not position.is_within(scope):
-                raise PersonNotFound("There is no such person.")
+                raise UserNotFound("There is no such person.")
             await connection.execute("DELETE FROM setup_links WHERE person = $1", user.uid)
             return await self._insert(connection, Purpose.RENEW, position, actor, email=user.email, user=user)
 
@@ -143,11 +143,11 @@ class LinkStore:
         return True
 
     async def find(self, scope: Scope, token: str) -> SetupLink:
-        """Return the link of a token, or raise LinkSpent; a token that was not issued here causes no query."""
+        """Return the link of a token, or raise LinkInvalid; a token that was not issued here causes no query."""
         return await self.open(scope, self._digest(token))
 
     async def open(self, scope: Scope, digest: bytes) -> SetupLink:
-        """Return the link, or raise LinkSpent; the token is enough in any scope, and the link stays valid."""
+        """Return the link, or raise LinkInvalid; the token is enough in any scope, and the link stays valid."""
         async with self._database.connection() as connection:
             row = await connection.fetchrow(_OPEN, digest)
         if row is None:
@@ -240,5 +240,5 @@ def _link(row: Row) -> SetupLink:
     )
 
 
-def _spent() -> LinkSpent:
-    return LinkSpent("This link is used up or too old. Ask for a new one.")
+def _spent() -> LinkInvalid:
+    return LinkInvalid("This link is used up or too old. Ask for a new one.")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mailwarden.access.audit import record_event
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, PersonNotFound, SchemaViolation, TenantNotFound
+from mailwarden.errors import Forbidden, LastAdministrator, NameTaken, SchemaViolation, TenantNotFound, UserNotFound
 from mailwarden.model.scope import Actor, Scope
 
 MAX_NAME = 100
@@ -280,7 +280,7 @@ async def lock_user(connection: Connection, scope: Scope, uid: UUID) -> User:
 async def _found(connection: Connection, scope: Scope, uid: UUID) -> User:
     row = await connection.fetchrow(_FIND, scope.uids(), uid)
     if row is None:
-        raise PersonNotFound("There is no such person.")
+        raise UserNotFound("There is no such person.")
     return user_of(row)
 
 

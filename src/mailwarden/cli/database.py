@@ -34,16 +34,16 @@ def database_url(options: argparse.Namespace) -> str:
     return read(folder / PATH, AbbyConfig).database.url
 
 
-def said_by_driver(error: StorageUnavailable) -> str:
+def with_driver_error(error: StorageUnavailable) -> str:
     """Return the sentence with the driver's error, for the user at the terminal."""
     return f"{error.message} ({error.__cause__})" if error.__cause__ and str(error.__cause__) else error.message
 
 
 def unreachable(error: StorageUnavailable) -> CommandError:
-    return CommandError(f"{said_by_driver(error)} Check the address with `mailwarden doctor`.")
+    return CommandError(f"{with_driver_error(error)} Check the address with `mailwarden doctor`.")
 
 
-def ask_database(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
+def query_database(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
     """Run a query on the selected database; raise CommandError with the driver's error if it is unavailable."""
 
     async def ask() -> T:
@@ -72,7 +72,7 @@ def tenant_uid(options: argparse.Namespace, named: str) -> UUID:
     try:
         return UUID(named)
     except ValueError:
-        return ask_database(options, lambda database: find_tenant(database, named)).uid
+        return query_database(options, lambda database: find_tenant(database, named)).uid
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

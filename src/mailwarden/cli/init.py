@@ -19,8 +19,8 @@ from mailwarden.cli.certificates import KEY as CA_KEY
 from mailwarden.cli.certificates import make_certificates, renew_certificates
 from mailwarden.cli.command import Command, operator
 from mailwarden.cli.config import check
-from mailwarden.cli.database import said_by_driver
-from mailwarden.cli.people import by_name, setup_link
+from mailwarden.cli.database import with_driver_error
+from mailwarden.cli.people import setup_link, with_host_name
 from mailwarden.cli.secrets import new_key, write_ring
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.migrations import migrate
@@ -175,7 +175,7 @@ def _prepare_database(folder: Path, arguments: argparse.Namespace) -> None:
         _print_setup_link(folder, arguments)
     except StorageUnavailable as error:
         raise CommandError(
-            f"{said_by_driver(error)} Everything else is made. With the right address in database.url of both files: "
+            f"{with_driver_error(error)} Everything else is made. Correct database.url in both files, then run "
             f"`mailwarden database migrate --config {folder}`, "
             f"then `mailwarden people first --config {folder}` for the console's link."
         ) from None
@@ -198,7 +198,7 @@ def _print_setup_link(folder: Path, arguments: argparse.Namespace) -> None:
     if token is not None:
         unspecified = ipaddress.ip_address(arguments.host).is_unspecified
         host = next(iter(arguments.name), socket.gethostname() if unspecified else arguments.host)
-        site = by_name(
+        site = with_host_name(
             f"https://[{host}]:{arguments.abby_port}" if ":" in host else f"https://{host}:{arguments.abby_port}"
         )
         print(f"console        {setup_link(site, token)}")

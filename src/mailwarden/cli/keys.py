@@ -10,7 +10,7 @@ from typing import TypeVar
 from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.keys import ApiKey, ApiKeys, KeyScope, KeyStore, NewKey
 from mailwarden.cli.command import Command, add_action, add_expires_option, operator, print_json, table
-from mailwarden.cli.database import add_database_options, ask_database, tenant_uid
+from mailwarden.cli.database import add_database_options, query_database, tenant_uid
 from mailwarden.crypto.keyring import KeyRing, read_ring
 from mailwarden.errors import CommandError, KeyNotFound, SchemaViolation
 from mailwarden.model.scope import Scope
@@ -119,7 +119,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _ask(options: argparse.Namespace, question: Callable[[KeyStore], Awaitable[T]]) -> T:
-    return ask_database(options, lambda database: question(KeyStore(database)))
+    return query_database(options, lambda database: question(KeyStore(database)))
 
 
 def _pepper(options: argparse.Namespace) -> KeyRing:

@@ -163,11 +163,11 @@ def _add(options: argparse.Namespace, client: ListsClient) -> int:
     comment = UNSET if options.comment is None else options.comment
     expires = UNSET if options.expires is None else options.expires
     entries = (NewEntry(entry, comment, expires) for entry in options.entries)
-    return _tell(options, client.add(options.list, entries, options.tenant), "added or updated")
+    return _print_count(options, client.add(options.list, entries, options.tenant), "added or updated")
 
 
 def _delete(options: argparse.Namespace, client: ListsClient) -> int:
-    return _tell(options, client.delete(options.list, options.entries, options.tenant), "deleted")
+    return _print_count(options, client.delete(options.list, options.entries, options.tenant), "deleted")
 
 
 def _export(options: argparse.Namespace, client: ListsClient) -> int:
@@ -193,7 +193,7 @@ def _output(path: Path | None) -> Iterator[TextIO]:
             raise
 
 
-def _tell(options: argparse.Namespace, count: int, done: str) -> int:
+def _print_count(options: argparse.Namespace, count: int, done: str) -> int:
     if options.output == "json":
         print(json.dumps({"modifiedEntries": count}))
     else:

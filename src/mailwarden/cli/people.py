@@ -11,7 +11,7 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, INVITE_HOURS, LinkStore
 from mailwarden.access.users import Position, Role, User, UserStore, checked_email
 from mailwarden.cli.command import Command, abby_url, add_action, operator, table
-from mailwarden.cli.database import add_database_options, ask_database, find_tenant
+from mailwarden.cli.database import add_database_options, find_tenant, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError
@@ -27,7 +27,7 @@ def setup_link(site: str, token: str) -> str:
     return f"{site}/console/setup/{token}"
 
 
-def by_name(site: str) -> str:
+def with_host_name(site: str) -> str:
     """Return the URL with a host name instead of a local address: browsers create passkeys only for names."""
     parts = urlsplit(site)
     return f"https://localhost:{parts.port}" if parts.hostname in ("127.0.0.1", "::1") else site
@@ -107,13 +107,13 @@ async def _find(database: Database, name: str) -> User:
 
 
 def _ask(options: argparse.Namespace, question: Callable[[Database], Awaitable[T]]) -> T:
-    return ask_database(options, question)
+    return query_database(options, question)
 
 
 def _site(options: argparse.Namespace) -> str:
     if options.url:
         return str(options.url).rstrip("/")
-    return read(options.config / PATH, AbbyConfig).console.public_url or by_name(abby_url(options))
+    return read(options.config / PATH, AbbyConfig).console.public_url or with_host_name(abby_url(options))
 
 
 def _record(person: User) -> dict[str, object]:

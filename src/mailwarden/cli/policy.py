@@ -20,7 +20,7 @@ from mailwarden.analysis.analyzer import Content
 from mailwarden.analysis.pipeline.collector import Collector
 from mailwarden.analysis.pipeline.worker_pool import Timeouts, WorkerPool
 from mailwarden.cli.command import Command, add_action, add_address_options
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.cli.scan import addresses_of, make_parameters, submit
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, plain_problem
@@ -35,7 +35,7 @@ from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rejudge import Difference, Point, RuleChange, Stored, compare, stored_of
+from mailwarden.policy.rejudge import Difference, PolicyChoice, RuleChange, Stored, compare, stored_of
 from mailwarden.policy.rules import Policy, load_policy, read_weights, reweigh, tag_problems
 from mailwarden.settings.reader import Mistake, Mistakes, read
 
@@ -166,9 +166,9 @@ def _diff(options: argparse.Namespace) -> int:
         raise CommandError("Choose the difference: --rules FOLDER, --set RULE=WEIGHT or --profile NAME.")
     if not 1 <= options.last <= MAX_MESSAGES:
         raise CommandError(f"--last is 1 to {MAX_MESSAGES:,}.")
-    other = Point(chosen_policy(options), Profile(options.profile) if options.profile else None)
+    other = PolicyChoice(chosen_policy(options), Profile(options.profile) if options.profile else None)
     messages = _read_file(options.file, options.last) if options.file else _read_history(options)
-    difference = compare(messages, Point(load_policy()), other)
+    difference = compare(messages, PolicyChoice(load_policy()), other)
     print(_difference_json(difference) if options.output == "json" else render(difference))
     return 1 if options.exit_code and difference.changes else 0
 
@@ -212,7 +212,7 @@ def _read_history(options: argparse.Namespace) -> Sequence[Stored]:
             before = page.older
         return found
 
-    return ask_database(options, ask)
+    return query_database(options, ask)
 
 
 def render(difference: Difference) -> str:

@@ -18,7 +18,7 @@ from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.access.tenants import TenantSettings, TenantStore, domain_of_recipient
 from mailwarden.cli.command import Command, add_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, ask_database, find_tenant
+from mailwarden.cli.database import add_database_options, find_tenant, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
 from mailwarden.errors import CommandError, MailwardenError
@@ -52,22 +52,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "show held messages, newest first",
         "mailwarden quarantine list --tenant acme --verdict spam --days 7",
     )
-    ls.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant")
-    ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages with this verdict")
-    ls.add_argument("--recipient", metavar="ADDRESS", help="only messages to this address, or @domain")
-    ls.add_argument("--sender", metavar="ADDRESS", help="only messages from this address, or @domain")
-    ls.add_argument("--text", metavar="TEXT", help="only messages with this text in the subject")
-    ls.add_argument(
-        "--state", choices=[each.value for each in State], help="only messages with a recipient in this state"
-    )
-    ls.add_argument("--days", type=float, metavar="NUMBER", help="only messages of the last days")
-    ls.add_argument(
-        "--limit",
-        type=int,
-        default=50,
-        metavar="NUMBER",
-        help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
-    )
+    _add_filters(ls)
     show = add_action(
         actions, "show", "show one held message and its state for each recipient", "mailwarden quarantine show UID"
     )
@@ -96,6 +81,34 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             word, dest="listed", choices=[each.value for each in Listed], help=f"also add the sender to {name}"
         )
         action.add_argument("--everywhere", action="store_true", help="use the global list instead of the tenant's")
+    days = _add_days(actions)
+    add_digest(actions)
+    for action in (ls, show, release, delete, days):
+        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
+    for action in (ls, show, release, delete, export, days):
+        add_database_options(action)
+
+
+def _add_filters(ls: argparse.ArgumentParser) -> None:
+    ls.add_argument("--tenant", metavar="TENANT", help="name or UUID of the tenant")
+    ls.add_argument("--verdict", choices=[each.value for each in Verdict], help="only messages with this verdict")
+    ls.add_argument("--recipient", metavar="ADDRESS", help="only messages to this address, or @domain")
+    ls.add_argument("--sender", metavar="ADDRESS", help="only messages from this address, or @domain")
+    ls.add_argument("--text", metavar="TEXT", help="only messages with this text in the subject")
+    ls.add_argument(
+        "--state", choices=[each.value for each in State], help="only messages with a recipient in this state"
+    )
+    ls.add_argument("--days", type=float, metavar="NUMBER", help="only messages of the last days")
+    ls.add_argument(
+        "--limit",
+        type=int,
+        default=50,
+        metavar="NUMBER",
+        help=f"maximum number of rows (default: 50, at most {MAX_PAGE})",
+    )
+
+
+def _add_days(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     days = add_action(
         actions,
         "days",
@@ -108,11 +121,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="days for a verdict, or `default` for all others; repeatable",
     )  # fmt: skip
     days.add_argument("--reset", action="store_true", help="remove the tenant's own values before --set")
-    add_digest(actions)
-    for action in (ls, show, release, delete, days):
-        action.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
-    for action in (ls, show, release, delete, export, days):
-        add_database_options(action)
+    return days
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -258,7 +267,7 @@ def _ask(options: argparse.Namespace, question: Callable[[QuarantineService, Dat
             return await question(QuarantineService(QuarantineStore(database), vault, lists, Path(spool)), database)
 
     try:
-        return ask_database(options, ask)
+        return query_database(options, ask)
     except CommandError:
         raise
     except MailwardenError as error:
@@ -307,11 +316,11 @@ def run_digest(options: argparse.Namespace) -> int:
             ALL, tenant.uid, replace(TenantSettings.of(tenant), quarantine_digest=options.on), operator()
         )
 
-    tenant = ask_database(options, change)
+    tenant = query_database(options, change)
     print(f"{tenant.name}: the daily digest is {'on' if tenant.quarantine_digest else 'off'}.")
     if tenant.quarantine_digest and not tenant.domains:
         print("mailwarden: the tenant has no recipient domains, so no digests are sent.", file=sys.stderr)
-    if tenant.quarantine_digest and _is_sent_by_none(options.config / GUARD_PATH):
+    if tenant.quarantine_digest and _sends_no_digests(options.config / GUARD_PATH):
         print(
             f"mailwarden: {options.config / GUARD_PATH} has no quarantine.digest, so that guard sends none.",
             file=sys.stderr,
@@ -319,7 +328,7 @@ def run_digest(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_sent_by_none(path: Path) -> bool:
+def _sends_no_digests(path: Path) -> bool:
     """Return whether this host has a guard that sends no digests."""
     return path.exists() and read(path, GuardConfig).quarantine.digest is None
 
@@ -330,7 +339,7 @@ def _preview(options: argparse.Namespace) -> str:
     if settings is None:
         raise CommandError(f"There is no quarantine.digest in {options.config / GUARD_PATH}.")
     writer = DigestWriter(settings, DigestLinkSigner(read_ring(options.config / config.contents.key, "contents.key")))
-    digest = ask_database(options, lambda database: _collect(database, options, settings))
+    digest = query_database(options, lambda database: _collect(database, options, settings))
     if not digest.uids:
         return "No new messages are held for this recipient.\n"
     try:

@@ -17,10 +17,10 @@ from mailwarden.abby.config import PATH, AbbyConfig
 from mailwarden.abby.reports import learning_of, report_of
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, Progress, add_action, operator, print_json, shown, table
-from mailwarden.cli.database import add_database_options, ask_database, find_tenant
+from mailwarden.cli.database import add_database_options, find_tenant, query_database
 from mailwarden.crypto.keyring import read_ring
 from mailwarden.database.pool import Database
-from mailwarden.errors import CommandError, EmptyEmail, LearningFull, LessonNotFound
+from mailwarden.errors import CommandError, EmptyEmail, LearningFull, ReportNotFound
 from mailwarden.history import open_history
 from mailwarden.learning.reports import (
     ContentsSeal,
@@ -82,11 +82,11 @@ def _messages_of(file: Path) -> Iterator[MessageFile]:
     if not is_mailbox:
         yield MessageFile(str(file), partial(_read, file))
         return
-    for number, (start, end) in enumerate(pairwise(_separations(file)), 1):
-        yield MessageFile(f"{file}:{number}", partial(_read_letter, file, start, end))
+    for number, (start, end) in enumerate(pairwise(_separator_positions(file)), 1):
+        yield MessageFile(f"{file}:{number}", partial(_read_mbox_message, file, start, end))
 
 
-def _separations(file: Path) -> Sequence[int]:
+def _separator_positions(file: Path) -> Sequence[int]:
     """Return the positions of the lines that separate messages (From, after an empty line), and the end of the file."""
     found: list[int] = []
     position, after_empty, at_start = 0, True, True
@@ -100,7 +100,7 @@ def _separations(file: Path) -> Sequence[int]:
     return [*found, position]
 
 
-def _read_letter(file: Path, start: int, end: int) -> ReportedMessage:
+def _read_mbox_message(file: Path, start: int, end: int) -> ReportedMessage:
     """Read one message of a mailbox, without its separator line and the empty line before the next one."""
     with file.open("rb") as stream:
         stream.seek(start)
@@ -235,7 +235,7 @@ def _undo(options: argparse.Namespace) -> int:
         for uid in options.uids:
             try:
                 await teaching.withdraw(ALL, uid, operator())
-            except LessonNotFound:
+            except ReportNotFound:
                 raise CommandError(f"There is no report {uid}; `mailwarden reports list` shows them.") from None
 
     _teach(options, undo)
@@ -305,7 +305,7 @@ def _teach(options: argparse.Namespace, question: Callable[[ReportService, Datab
         teaching = ReportService(ReportStore(database), history, seal)
         return await question(teaching, database)
 
-    return ask_database(options, ask)
+    return query_database(options, ask)
 
 
 def _record(lesson: UserReport) -> dict[str, object]:

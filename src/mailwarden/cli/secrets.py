@@ -20,7 +20,7 @@ from mailwarden.access.factors import totp_context
 from mailwarden.access.keys import PepperStore
 from mailwarden.access.login import CONSOLE_SEAL
 from mailwarden.cli.command import Command, add_action, print_json, table
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.crypto.keyring import BrokenSeal, Key, KeyRing, read_ring, ring_text
 from mailwarden.crypto.seal import Seal
 from mailwarden.database.pool import Database
@@ -99,7 +99,7 @@ def _list(options: argparse.Namespace) -> int:
     places = _places(options.config)
     records = []
     for place in places:
-        uses = ask_database(options, lambda database, place=place: _uses(place, database))  # type: ignore[misc]
+        uses = query_database(options, lambda database, place=place: _uses(place, database))  # type: ignore[misc]
         known = {key.key_id for key in place.ring.keys}
         for number, key in enumerate(place.ring.keys):
             state = "current" if number == 0 else "old" if key.retired else "standby"
@@ -126,7 +126,7 @@ def _rotate(options: argparse.Namespace, place: Place) -> int:
         print(f"there, then run `mailwarden secrets use {place.name} {made.name}` on each.")
         return 0
     write_ring(place.path, [made, *_retired(place.ring.keys[:1]), *place.ring.keys[1:]])
-    _tell_current(place, made)
+    _print_current(place, made)
     return 0
 
 
@@ -137,7 +137,7 @@ def _use(options: argparse.Namespace, place: Place) -> int:
         return 0
     others = [each for each in place.ring.keys if each is not key]
     write_ring(place.path, [structs.replace(key, retired=""), *_retired(others[:1]), *others[1:]])
-    _tell_current(place, key)
+    _print_current(place, key)
     return 0
 
 
@@ -145,13 +145,13 @@ def _drop(options: argparse.Namespace, place: Place) -> int:
     key = place.find(options.key)
     if key is place.ring.current:
         raise CommandError(f"{key.name} is the current key. Make another with `mailwarden secrets rotate` first.")
-    uses = ask_database(options, lambda database: _uses(place, database))
+    uses = query_database(options, lambda database: _uses(place, database))
     if needed := uses.get(key.key_id):
         remedy = _REMEDIES[place.name]
         raise CommandError(f"{key.name} is still needed by {_shown(needed)}. {remedy} Nothing was changed.")
     if place.name == "contents":
         _require_no_links(place, key)
-        elsewhere = ask_database(options, lambda database: _held_elsewhere(place, database))
+        elsewhere = query_database(options, lambda database: _held_elsewhere(place, database))
         if elsewhere and not options.elsewhere_done:
             raise CommandError(
                 f"{elsewhere} messages are held in vaults of other hosts, which cannot be read from here. Run "
@@ -176,7 +176,7 @@ def _require_no_links(place: Place, key: Key) -> None:
 
 def _reseal(options: argparse.Namespace, place: Place) -> int:
     work = _reseal_contents if place.name == "contents" else _reseal_pepper
-    done, failed = ask_database(options, lambda database: work(place, database))
+    done, failed = query_database(options, lambda database: work(place, database))
     print(f"{_shown(done) if any(done.values()) else 'nothing'} sealed with the key {place.ring.current.name}")
     for sentence in failed[:20]:
         print(f"not sealed anew: {sentence}")
@@ -269,7 +269,7 @@ def _shown(found: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in found.items() if count) or "nothing"
 
 
-def _tell_current(place: Place, key: Key) -> None:
+def _print_current(place: Place, key: Key) -> None:
     print(f"{place.path}: {key.name} is the current key. Back the file up now, copy it to every host that has it, and")
     print(f"restart abby and guard there. Then: `mailwarden secrets reseal {place.name}`.")
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.command import Command, add_action, operator, print_json, table
-from mailwarden.cli.database import add_database_options, ask_database
+from mailwarden.cli.database import add_database_options, query_database
 from mailwarden.errors import CommandError, DomainTaken, NameTaken, SchemaViolation
 from mailwarden.model.scope import Scope
 from mailwarden.model.tenant import Profile, Tenant
@@ -55,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
         )
         tenants: Sequence[Tenant] = [tenant]
     elif options.action == "weigh":
-        return _weigh(options)
+        return _set_weights(options)
     else:
         tenants = _ask(options, lambda store: store.list(Scope.deployment()))
     if options.output == "json":
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _weigh(options: argparse.Namespace) -> int:
+def _set_weights(options: argparse.Namespace) -> int:
     """Change the weights and print all weights of the tenant."""
     policy = load_policy()
     try:
@@ -99,7 +99,7 @@ def _weigh(options: argparse.Namespace) -> int:
 
 def _ask(options: argparse.Namespace, question: Callable[[TenantStore], Awaitable[T]]) -> T:
     try:
-        return ask_database(options, lambda database: question(TenantStore(database)))
+        return query_database(options, lambda database: question(TenantStore(database)))
     except (SchemaViolation, NameTaken, DomainTaken) as error:
         raise CommandError(error.message) from None
 

@@ -48,7 +48,7 @@ class Retries:
 NO_RETRIES = Retries(attempts=1)
 
 
-class Patience:
+class RetrySchedule:
     """The tries of one call: returns after each failure the delay before the next, or None after the last."""
 
     def __init__(
@@ -283,12 +283,12 @@ class AsyncListsClient:
         take: Callable[[aiohttp.ClientResponse], Awaitable[T]],
     ) -> T:
         """Send one call, with retries, and return the result of `take` for the response."""
-        patience = Patience(self._retries)
+        schedule = RetrySchedule(self._retries)
         while True:
             try:
                 return await self._try(operation, request, limits, take)
             except ApiError as failure:
-                wait = patience.wait_after(failure)
+                wait = schedule.wait_after(failure)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
@@ -333,7 +333,7 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_any():
         size += len(piece)
         if size > MAX_ANSWER:
-            raise _nonsense("it is far too long")
+            raise _invalid_response("it is far too long")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -346,16 +346,16 @@ def _decode(raw: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _nonsense("it is not what the List API answers") from None
+        raise _invalid_response("it is not what the List API answers") from None
 
 
 def _entry_count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise _nonsense("it has no X-Entry-Count, which is needed to detect a truncated stream")
+        raise _invalid_response("it has no X-Entry-Count, which is needed to detect a truncated stream")
     return int(text)
 
 
-def _nonsense(reason: str) -> ApiError:
+def _invalid_response(reason: str) -> ApiError:
     return ApiError(f"The answer cannot be read: {reason}.", code="unreadable_answer")
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from mailwarden.errors import BadRequest, Forbidden, PayloadTooLarge, UnsupportedMediaType
 from mailwarden.serving.form_data import FormDataReader, Part
 from mailwarden.serving.spool import Spooled, SpoolWriter
-from mailwarden.serving.uploads import BodyClock, check_upload_head, grant_body, too_large
+from mailwarden.serving.uploads import BodyClock, check_upload_head, send_continue, too_large
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
@@ -63,7 +63,7 @@ async def read_form(request: web.BaseRequest) -> Form:
         raise too_large(MAX_FORM)
     if request.content_type != _FORM_TYPE:
         raise UnsupportedMediaType(f"This page takes a form: {_FORM_TYPE}.")
-    await grant_body(request)
+    await send_continue(request)
     chunks: list[bytes] = []
     async with BodyClock(BODY_TIMEOUT_MS, MAX_FORM) as clock:
         while chunk := await clock.next_chunk(request):
@@ -84,7 +84,7 @@ async def read_form(request: web.BaseRequest) -> Form:
 async def read_upload(request: web.BaseRequest, spool: Path, is_token: Callable[[str], bool]) -> Form:
     """Read a form with files, which the caller closes; reject it if its first part is not the CSRF token."""
     reader = _UploadReader(FormDataReader(check_upload_head(request)), spool, is_token)
-    await grant_body(request)
+    await send_continue(request)
     try:
         async with BodyClock(BODY_TIMEOUT_MS) as clock:
             while chunk := await clock.next_chunk(request):

@@ -23,11 +23,6 @@ HEAD = len(_VERSION) + ID + _SALT
 _PURPOSE = b"mailwarden message frames 1"
 
 
-def sealed_size(size: int) -> int:
-    """Return the size of an encrypted message of this size, in bytes."""
-    return HEAD + size + TAG * max(1, -(-size // FRAME))
-
-
 def seal_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the head and every encrypted frame."""
     head = _VERSION + ring.current.key_id + secrets.token_bytes(_SALT)
@@ -43,14 +38,6 @@ def seal_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterato
             yield cipher.encrypt(_nonce(number, last=False), frame, data)
             number += 1
     yield cipher.encrypt(_nonce(number, last=True), bytes(held), data)
-
-
-def open_frames(ring: KeyRing, bound: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the message in pieces; raise BrokenSeal at the first piece that is not authentic."""
-    opener = FrameOpener(ring, bound)
-    for chunk in chunks:
-        yield from opener.take(chunk)
-    yield opener.finish()
 
 
 class FrameOpener:

@@ -19,7 +19,7 @@ from mailwarden.telemetry.logs import get_logger
 RETRY_AFTER = 2
 
 # Errors after which the same statement may succeed later, on another connection or server.
-_AWAY = (
+_OUTAGES = (
     OSError,  # refused, cut, unreachable, TLS; a timeout is an OSError as well
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutting down, starting up, statement cancelled
@@ -33,14 +33,14 @@ _AWAY = (
 _BUSY = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
 
 
-def is_away(error: BaseException, *, broken: bool = True) -> bool:
+def is_outage(error: BaseException, *, broken: bool = True) -> bool:
     """Return whether the error is about the connection or the server, not about the statement.
 
     The driver has one class for a closed connection and for a wrong call: `broken` distinguishes them.
     """
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return broken
-    return isinstance(error, _AWAY)
+    return isinstance(error, _OUTAGES)
 
 
 def lacks_tables(error: BaseException) -> bool:
@@ -55,7 +55,7 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
         return StorageUnavailable(sentence, retry_after=RETRY_AFTER)
     if isinstance(error, _BUSY):
         return StorageUnavailable("The database is busy.", retry_after=RETRY_AFTER)
-    if not is_away(error, broken=broken):
+    if not is_outage(error, broken=broken):
         return None
     if isinstance(error, TimeoutError):
         return StorageUnavailable("The database does not answer in time.", retry_after=RETRY_AFTER)
@@ -65,7 +65,7 @@ def storage_unavailable(error: BaseException, *, broken: bool = True) -> Storage
 COMMAND_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 3.0
 PROBE_TIMEOUT = 2.0
-TELL_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
+LOG_EVERY = 10.0  # seconds; a full pool may fail and recover many times per second
 _RELEASE_TIMEOUT = 1.0
 
 log = get_logger("database")
@@ -111,8 +111,8 @@ class Database:
     ) -> None:
         self.up = False  # at the last attempt
         self._logs = logs  # for processes; a command prints the error instead
-        self._told: str | None = None
-        self._tell_from = 0.0
+        self._logged: str | None = None
+        self._log_from = 0.0
         self._url = url
         self._pool_size = pool_size
         self._command_timeout = command_timeout
@@ -132,16 +132,16 @@ class Database:
             yield held
         except Exception as error:
             broken = _is_broken(held)
-            if is_away(error, broken=broken):
-                self._give_up(held)
+            if is_outage(error, broken=broken):
+                self._drop(held)
             unavailable = storage_unavailable(error, broken=broken)
             if unavailable is None:
                 raise
-            if is_away(error, broken=broken) or lacks_tables(error):
-                self._tell(unavailable, error)
+            if is_outage(error, broken=broken) or lacks_tables(error):
+                self._log_outage(unavailable, error)
             raise unavailable from error
         else:
-            self._tell_back()
+            self._log_recovery()
             self.up = True
         finally:
             if held is not None:
@@ -190,20 +190,20 @@ class Database:
         await self._pool
         return self._pool
 
-    def _tell(self, unavailable: StorageUnavailable, error: Exception) -> None:
+    def _log_outage(self, unavailable: StorageUnavailable, error: Exception) -> None:
         """Log once why the database is unavailable; callers do not see the reason."""
         now = time.monotonic()
-        if self._logs and self._told != unavailable.message and now >= self._tell_from:
-            self._told, self._tell_from = unavailable.message, now + TELL_EVERY
+        if self._logs and self._logged != unavailable.message and now >= self._log_from:
+            self._logged, self._log_from = unavailable.message, now + LOG_EVERY
             log.warning("database_unavailable", sentence=unavailable.message, reason=f"{type(error).__name__}: {error}")
 
-    def _tell_back(self) -> None:
+    def _log_recovery(self) -> None:
         # The next statement may use another table, so its success does not end the failure of a missing table.
-        if self._told is not None and not self.up:
-            self._told = None
+        if self._logged is not None and not self.up:
+            self._logged = None
             log.info("database_available")
 
-    def _give_up(self, held: asyncpg.Connection | None) -> None:
+    def _drop(self, held: asyncpg.Connection | None) -> None:
         self.up = False
         if held is not None:
             # The server may hang: closing the connection makes the next caller open a new one.
@@ -257,7 +257,7 @@ async def scoped(
     except BaseException as error:
         # A cancelled statement leaves the connection usable. On a connection that hangs, a rollback would only wait
         # again.
-        if isinstance(error, asyncpg.QueryCanceledError) or not is_away(error):
+        if isinstance(error, asyncpg.QueryCanceledError) or not is_outage(error):
             with suppress(Exception):
                 await connection.execute("ROLLBACK")
         raise

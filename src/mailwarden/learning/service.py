@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec import Struct
 
-from mailwarden.errors import EmptyEmail, OtherMessage
+from mailwarden.errors import EmptyEmail, MessageMismatch
 from mailwarden.history.senders import sender_contacts
 from mailwarden.history.store import ContactCount, ContactRecord, HistoryStore, SenderStore, find_message
 from mailwarden.learning.reports import ContentsSeal, Kind, NewReport, ReportedMessage, TrainingStatus, UserReport
@@ -50,7 +50,7 @@ class ReportService:
             raise violation_at("/tenantUid", "Missing: the message has recipients of several tenants, name one")
         message = _message(contents)
         if message is not None and message.digest.hex() != request.summary.sha256:
-            raise OtherMessage(
+            raise MessageMismatch(
                 "These are not the bytes of that message: send it exactly as it was scanned, or report it by itself."
             )
         summary = request.summary

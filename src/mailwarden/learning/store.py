@@ -12,7 +12,7 @@ from msgspec import Struct
 from mailwarden.access.audit import record_event
 from mailwarden.crypto.keyring import ID
 from mailwarden.database.pool import Connection, Database, Row
-from mailwarden.errors import LearningFull, LessonNotFound, TenantForbidden
+from mailwarden.errors import LearningFull, ReportNotFound, TenantForbidden
 from mailwarden.learning.reports import Kind, NewReport, PendingReport, TrainingState, TrainingStatus, UserReport
 from mailwarden.model.scope import Actor, Scope
 
@@ -151,7 +151,7 @@ class ReportStore:
             )
             row = await connection.fetchrow(_ONE, [report.tenant], uid)
         if row is None:
-            raise LessonNotFound("The report was withdrawn while it was stored.")
+            raise ReportNotFound("The report was withdrawn while it was stored.")
         replaced = None if before is None else ReplacedReport(Kind(str(before["kind"])), _change(before))
         return _report(row), replaced
 
@@ -165,7 +165,7 @@ class ReportStore:
         async with self._database.connection() as connection, connection.transaction():
             row = await connection.fetchrow(_WITHDRAW, scope.uids(), uid)
             if row is None:
-                raise LessonNotFound("There is no such report.")
+                raise ReportNotFound("There is no such report.")
             tenant = cast("UUID", row["tenant"])
             if row["learned"]:  # or may be
                 await connection.execute(_REBUILD, tenant)

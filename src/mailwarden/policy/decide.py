@@ -49,12 +49,12 @@ def decide(
     `rest_judgement` leaves out the findings of allowed files; it changes the decision, never the reported verdict.
     """
     verdict = rest_judgement.verdict if rest_judgement else judgement.verdict
-    case, trace = _walk(Case(judgement, verdict, assignment, policy, session_open, listing or Listing()))
+    case, trace = _run_steps(Case(judgement, verdict, assignment, policy, session_open, listing or Listing()))
     entry = case.entry or next(iter(_blocks(case)), None)
     return Ruling(decision=case.decision, tags=tuple(sorted(set(case.tags))), trace=tuple(trace), entry=entry)
 
 
-def _walk(case: Case) -> tuple[Case, list[Step]]:
+def _run_steps(case: Case) -> tuple[Case, list[Step]]:
     trace = []
     for name, take in STEPS:
         case, outcome = take(case)
@@ -64,16 +64,18 @@ def _walk(case: Case) -> tuple[Case, list[Step]]:
 
 def _malware_floor(case: Case) -> tuple[Case, str]:
     if case.verdict is Verdict.MALWARE:
-        return replace(case, decision=Decision.QUARANTINE, settled=True), "malware: nothing below may deliver it"
-    return case, "not malware" if case.judgement.verdict is not Verdict.MALWARE else "malware in allowed files alone"
+        return replace(case, decision=Decision.QUARANTINE, settled=True), "malware: no later step may deliver it"
+    return case, "not malware" if case.judgement.verdict is not Verdict.MALWARE else "malware only in allowed files"
 
 
 def _allowed_files(case: Case) -> tuple[Case, str]:
     hits = case.listing.of("file-hash-allow")
     if not hits or case.verdict is case.judgement.verdict:
-        return case, "no allowed file changes anything"
+        return case, "no allowed file changes the verdict"
     tags = (*case.tags, "list.file-hash-allow", OVERRIDE_TAG)
-    return replace(case, tags=tags, entry=hits[0]), f"{_named(hits[0])}: decided as {case.verdict}, which the rest is"
+    return replace(
+        case, tags=tags, entry=hits[0]
+    ), f"{_entry_text(hits[0])}: decided as {case.verdict}, the verdict without allowed files"
 
 
 def _simulation(case: Case) -> tuple[Case, str]:
@@ -114,37 +116,39 @@ def _lists(case: Case, scope: str) -> tuple[Case, str]:
     if blocks:  # entries of different lists have no common order, so block wins over allow
         return replace(
             case, settled=True, entry=case.entry or blocks[0]
-        ), f"{_named(blocks[0])}: {case.decision} stands"
+        ), f"{_entry_text(blocks[0])}: {case.decision} stands"
     if senders:
         return _deliver(case, senders[0], "list.sender-allow", override=case.decision is not Decision.DELIVER)
     if addresses and case.verdict in REPUTATION:
         return _deliver(case, addresses[0], "list.ip-allow", override=case.decision is not Decision.DELIVER)
-    return case, "no entry decides"
+    return case, "no entry applies"
 
 
 def _unproved(case: Case) -> tuple[Case, str]:
     if not case.listing.unproved:
         return case, "no allowed sender lacks authentication"
     tags = (*case.tags, "policy.allow-unauthenticated")
-    return replace(case, tags=tags), f"{_named(case.listing.unproved[0])}: not counted, the sender is not authenticated"
+    return replace(
+        case, tags=tags
+    ), f"{_entry_text(case.listing.unproved[0])}: not counted, the sender is not authenticated"
 
 
 def _blocked_address(case: Case) -> tuple[Case, str]:
     blocked = case.verdict is Verdict.BLOCKED and bool(case.listing.of("ip-block"))
     if blocked and case.decision is Decision.QUARANTINE:
-        return replace(case, decision=Decision.BOUNCE), "the sending address is blocked: bounce"
-    return case, "no blocked address decides"
+        return replace(case, decision=Decision.BOUNCE), "the client IP is blocked: bounce"
+    return case, "no blocked client IP"
 
 
 def _forced_quarantine(case: Case) -> tuple[Case, str]:
     if not case.judgement.forces_quarantine:
         return case, "nothing forces quarantine"
     if case.decision in (Decision.DELIVER, Decision.UNDECIDED):
-        return replace(case, decision=Decision.QUARANTINE), "a limit was tripped: quarantine in every profile"
-    return case, f"a limit was tripped: {case.decision} stands"
+        return replace(case, decision=Decision.QUARANTINE), "a limit was exceeded: quarantine in every profile"
+    return case, f"a limit was exceeded: {case.decision} stands"
 
 
-def _unfinished(case: Case) -> tuple[Case, str]:
+def _incomplete_analysis(case: Case) -> tuple[Case, str]:
     if case.judgement.incomplete and case.decision is Decision.DELIVER:
         return replace(case, decision=Decision.UNDECIDED), "the analysis is incomplete: not delivered"
     return case, "incomplete, and not delivered" if case.judgement.incomplete else "the analysis is complete"
@@ -168,28 +172,28 @@ def _warning(case: Case) -> tuple[Case, str]:
 def _protected_names(case: Case) -> tuple[Case, str]:
     hits = case.listing.of("protected-people", "protected-domains")
     tags = (*case.tags, *(f"list.{hit.list_name}" for hit in hits))
-    return replace(case, tags=tags), "; ".join(map(_named, hits[:3])) or "no protected name is imitated"
+    return replace(case, tags=tags), "; ".join(map(_entry_text, hits[:3])) or "no protected name is imitated"
 
 
 def _monitor(case: Case) -> tuple[Case, str]:
     """Record the decision of the profile `balanced` with the same lists."""
     if case.assignment.profile is not Profile.MONITOR:
-        return case, "decisions are carried out"
+        return case, "decisions are enforced"
     usual = replace(case.assignment, profile=Profile.BALANCED)
-    anew = Case(case.judgement, case.verdict, usual, case.policy, case.session_open, case.listing)
-    decision = _walk(anew)[0].decision
+    usual_case = Case(case.judgement, case.verdict, usual, case.policy, case.session_open, case.listing)
+    decision = _run_steps(usual_case)[0].decision
     if decision is case.decision:
         return case, f"the profile {Profile.BALANCED} decides the same: {decision}"
     tags = (*case.tags, "policy.monitor")
-    return replace(case, tags=tags), f"only watched: the profile {Profile.BALANCED} would have decided {decision}"
+    return replace(case, tags=tags), f"not enforced: the profile {Profile.BALANCED} would have decided {decision}"
 
 
 def _default_tenant(case: Case) -> tuple[Case, str]:
     if case.assignment.by is AssignedBy.DEFAULT:
         return replace(
             case, tags=(*case.tags, DEFAULT_TENANT_TAG)
-        ), "recipients of no tenant: the default tenant was taken"
-    return case, f"the tenant was given by the {case.assignment.by}"
+        ), "the recipients belong to no tenant: default tenant"
+    return case, f"the tenant was assigned by the {case.assignment.by}"
 
 
 STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
@@ -203,7 +207,7 @@ STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
     ("unauthenticated sender", _unproved),
     ("blocked address", _blocked_address),
     ("forced quarantine", _forced_quarantine),
-    ("incomplete analysis", _unfinished),  # never deliver a message that was not fully inspected
+    ("incomplete analysis", _incomplete_analysis),  # never deliver a message that was not fully inspected
     ("bounce", _bounce),
     ("warning", _warning),
     ("protected names", _protected_names),  # the verdict already includes their weight; this step adds the tags
@@ -214,9 +218,9 @@ STEPS: tuple[tuple[str, Callable[[Case], tuple[Case, str]]], ...] = (
 
 def _deliver(case: Case, hit: ListHit, *tags: str, override: bool = False) -> tuple[Case, str]:
     if case.settled:
-        return case, f"{_named(hit)}: already settled"
+        return case, f"{_entry_text(hit)}: already settled"
     tags = (*case.tags, *tags, *((OVERRIDE_TAG,) if override else ()))
-    return replace(case, decision=Decision.DELIVER, settled=True, tags=tags, entry=hit), f"{_named(hit)}: deliver"
+    return replace(case, decision=Decision.DELIVER, settled=True, tags=tags, entry=hit), f"{_entry_text(hit)}: deliver"
 
 
 def _blocks(case: Case) -> list[ListHit]:
@@ -224,7 +228,7 @@ def _blocks(case: Case) -> list[ListHit]:
     return sorted(case.listing.of(*BLOCK_LISTS), key=lambda hit: (hit.tenant is None, BLOCK_LISTS.index(hit.list_name)))
 
 
-def _named(hit: ListHit) -> str:
+def _entry_text(hit: ListHit) -> str:
     """Return an entry as text for the trace."""
-    said = f" ({show(hit.comment)})" if hit.comment else ""
-    return f"{hit.list_name} `{show(hit.entry)}` of the {'tenant' if hit.tenant else 'deployment'}{said}"
+    comment = f" ({show(hit.comment)})" if hit.comment else ""
+    return f"{hit.list_name} `{show(hit.entry)}` of the {'tenant' if hit.tenant else 'deployment'}{comment}"

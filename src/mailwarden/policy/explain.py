@@ -77,9 +77,9 @@ def missing_body(missing: Sequence[Report]) -> str:
     if not missing:
         return "no analyzer finished, and nothing convicts"
     first = min(missing, key=lambda report: report.analyzer)
-    said = first.failure.sentence if first.failure else f"the analyzer {first.analyzer} did not finish"
+    reason = first.failure.sentence if first.failure else f"the analyzer {first.analyzer} did not finish"
     others = f" and {len(missing) - 1} more required did not finish" if len(missing) > 1 else ""
-    return f"{shorten(said, SENTENCE_LENGTH).rstrip('.')}{others}, and nothing else convicts"
+    return f"{shorten(reason, SENTENCE_LENGTH).rstrip('.')}{others}, and nothing else convicts"
 
 
 def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None) -> str:
@@ -89,5 +89,5 @@ def clean_body(reports: Sequence[Report], highest: tuple[Verdict, int] | None) -
     noun = "analyzer" if len(reports) == 1 else "analyzers"
     if highest:
         verdict, points = highest
-        return f"{who} {noun} finished and what was found weighs too little ({verdict}: {points} points)"
-    return f"{who} {noun} finished and nothing was found"
+        return f"{who} {noun} finished, with too few points for a verdict ({verdict}: {points} points)"
+    return f"{who} {noun} finished without a finding"

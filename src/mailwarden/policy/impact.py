@@ -27,7 +27,7 @@ from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
 from mailwarden.policy.rules import Policy
 
 MAX_ENTRIES = 500  # of one change; more entries have terms that match half of history
-_LEAST = {4: 16, 6: 32}  # the shortest prefix with a term in history
+_SHORTEST_PREFIX = {4: 16, 6: 32}  # the shortest prefix with a term in history
 _MOST_NETWORKS = 256
 
 _NAMED = ("sender-block", "sender-allow", "simulation-senders")
@@ -55,11 +55,6 @@ class CandidateTerms(Struct, frozen=True):
     terms: tuple[str, ...]
     entries: tuple[str, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def is_blind(self) -> bool:
-        """Return whether there is no term to search for: then the newest of all messages are read."""
-        return not self.terms
 
 
 def candidate_terms(list_name: str, entries: Sequence[str], *, adds: bool) -> CandidateTerms:
@@ -111,7 +106,7 @@ def _terms(list_name: str, entry: str, *, adds: bool) -> tuple[str, ...]:
 
 def _networks(entry: str) -> tuple[str, ...]:
     network = ip_network(entry)
-    least = _LEAST[network.version]
+    least = _SHORTEST_PREFIX[network.version]
     if network.prefixlen >= least:
         return (network_term(network),)
     if 1 << (least - network.prefixlen) > _MOST_NETWORKS:
@@ -137,13 +132,13 @@ MAX_JUDGED = 1_500
 MAX_SHOWN = 100
 COUNT_SECONDS = 0.6
 READ_SECONDS = 1.4  # after that, an estimate without messages
-ASK_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the start of the estimate
+LOOKUP_SECONDS, JUDGE_SECONDS = 1.2, 1.6  # since the start of the estimate
 LEAST_SECONDS = 0.15  # for judging, even if reading took longer
 MAX_TENANTS = 20
 _TURN = 20  # messages to judge before other tasks of the event loop run
 
 # Lists where another current entry can change whether the new entry acts.
-ASKED_WHEN_ADDED = frozenset({"recipient-exempt", "protected-people", "protected-domains", "trusted-relays"})
+LOOKED_UP_WHEN_ADDED = frozenset({"recipient-exempt", "protected-people", "protected-domains", "trusted-relays"})
 
 
 class History(Protocol):
@@ -204,32 +199,32 @@ class ImpactEstimator:
         """Estimate the effect of adding these entries, in stored form, or of deleting them."""
         began = time.monotonic()
         since = datetime.now(UTC) - timedelta(days=DAYS)
-        reach = candidate_terms(list_name, entries, adds=adds)
-        edit = Edit(list_name, frozenset(reach.entries), scope.tenant, adds)
-        if not reach.entries:
-            return _nothing(since, reach.notes)
+        search = candidate_terms(list_name, entries, adds=adds)
+        edit = Edit(list_name, frozenset(search.entries), scope.tenant, adds)
+        if not search.entries:
+            return _nothing(since, search.notes)
         seen_by = Scope.deployment() if scope.tenant is None else Scope.of(scope.tenant)
-        asks = not adds or list_name in ASKED_WHEN_ADDED
+        looks_up = not adds or list_name in LOOKED_UP_WHEN_ADDED
         try:
             async with asyncio.timeout(READ_SECONDS):
                 requests, count = await asyncio.gather(
-                    self._history.candidates(seen_by, reach.terms, since, MAX_JUDGED // 2 if asks else MAX_JUDGED),
-                    self._history.count(seen_by, reach.terms, since, COUNT_SECONDS),
+                    self._history.candidates(seen_by, search.terms, since, MAX_JUDGED // 2 if looks_up else MAX_JUDGED),
+                    self._history.count(seen_by, search.terms, since, COUNT_SECONDS),
                 )
         except TimeoutError:
-            return _nothing(since, (*reach.notes, "History did not answer in time: try again."), told=False)
+            return _nothing(since, (*search.notes, "History did not answer in time: try again."), exact=False)
         trials = [RejudgedMessage(request, edit) for request in requests]
         if not adds:
-            trials = [trial for trial in trials if trial.met or trial.failed]
+            trials = [trial for trial in trials if trial.acted or trial.failed]
         others: Mapping[UUID | None, Sequence[Match]] = {}
         left: Sequence[RejudgedMessage] = ()
-        if trials and asks:
-            others, asked = await self._others(edit, trials, began + ASK_SECONDS)
-            left, trials = trials[asked:], trials[:asked]
+        if trials and looks_up:
+            others, looked_up = await self._others(edit, trials, began + LOOKUP_SECONDS)
+            left, trials = trials[looked_up:], trials[:looked_up]
         until = max(began + JUDGE_SECONDS, time.monotonic() + LEAST_SECONDS)
         outcomes = await self._judge(trials, others, until)
         looked_at = len(requests) - len(left) - (len(trials) - len(outcomes))
-        return _told(since, reach, count, looked_at, outcomes)
+        return _impact_of(since, search, count, looked_at, outcomes)
 
     async def _judge(
         self,
@@ -256,35 +251,35 @@ class ImpactEstimator:
         Return the entries, and the number of messages that were looked up in time.
         """
         keys: dict[UUID | None, dict[str, set[str]]] = {None: {}}
-        asked_of = len(trials)
+        looked_up = len(trials)
         for number, trial in enumerate(trials):
             if number % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
                 if time.monotonic() > until:
-                    asked_of = number
+                    looked_up = number
                     break
             tenant = trial.request.tenant
-            for name, asked in trial.asks().items():
-                keys[None].setdefault(name, set()).update(asked)
+            for name, wanted in trial.lookup_keys().items():
+                keys[None].setdefault(name, set()).update(wanted)
                 if tenant in keys or len(keys) <= MAX_TENANTS:
-                    keys.setdefault(tenant, {}).setdefault(name, set()).update(asked)
+                    keys.setdefault(tenant, {}).setdefault(name, set()).update(wanted)
         now = datetime.now(UTC)
         found: dict[UUID | None, list[Match]] = {}
         for owner, lists in keys.items():
             used = await self._entries.counts(ListScope(owner))
-            for name, asked in lists.items():
+            for name, wanted in lists.items():
                 if used.get(name) and name in edit.affected:
-                    entries = await matching_entries(self._entries, ListScope(owner), name, asked)
+                    entries = await matching_entries(self._entries, ListScope(owner), name, wanted)
                     found.setdefault(owner, []).extend(
                         Match(name, each.entry, owner)
                         for each in entries
                         if each.expires is None or datetime.fromisoformat(each.expires) > now
                     )
-        return found, asked_of
+        return found, looked_up
 
 
-def _told(
-    since: datetime, reach: CandidateTerms, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]
+def _impact_of(
+    since: datetime, search: CandidateTerms, count: Count, looked_at: int, outcomes: Sequence[ChangedMessage]
 ) -> Impact:
     touched = [each for each in outcomes if each.outcome.touched]
     changed = [each for each in touched if each.outcome.differs]
@@ -301,12 +296,12 @@ def _told(
         messages=tuple(changed[:MAX_SHOWN]),
         unproved=sum(each.outcome.unproved for each in outcomes),
         undetermined=sum(each.outcome.undetermined for each in outcomes),
-        notes=reach.notes,
+        notes=search.notes,
     )
 
 
-def _nothing(since: datetime, notes: tuple[str, ...], *, told: bool = True) -> Impact:
-    return Impact(since, 0, 0, told, 0, 0, {}, {}, (), notes=notes)
+def _nothing(since: datetime, notes: tuple[str, ...], *, exact: bool = True) -> Impact:
+    return Impact(since, 0, 0, exact, 0, 0, {}, {}, (), notes=notes)
 
 
 def _counts(decisions: Iterable[Decision]) -> Mapping[Decision, int]:

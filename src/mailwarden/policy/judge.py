@@ -25,24 +25,24 @@ LEADING = (Verdict.PHISHING, Verdict.FRAUD, Verdict.SPOOF, Verdict.SPAM)  # on a
 _ORDER = {verdict: position for position, verdict in enumerate(Verdict)}
 
 Occurrence = tuple[str, Finding]
-Spoken = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the reason's sentence
+MatchedRule = tuple[Rule, Reason, str]  # the rule, its reason, and the body of the reason's sentence
 
 
 def judge(evidence: Evidence, policy: Policy) -> Judgement:
     """Apply every rule whose findings are present, and return the verdict with its reasons."""
-    spoken = sorted(_joined(_restrained(_said(_present(evidence), policy))), key=_weightiest_first)
-    points = _points(spoken)
-    forces_quarantine = any(_forces_quarantine(rule) for rule, _, _ in spoken)
+    matched = sorted(_join_leading(_apply_restraints(_match_rules(_present(evidence), policy))), key=_by_weight)
+    points = _points(matched)
+    forces_quarantine = any(_forces_quarantine(rule) for rule, _, _ in matched)
     missing = _missing(evidence, forces_quarantine=forces_quarantine)
     incomplete = bool(missing) or not any(report.status is Status.FINISHED for report in evidence.reports)
     verdict = _conclude(points, forces_quarantine=forces_quarantine, incomplete=incomplete)
-    tags = {reason.tag for _, reason, _ in spoken if reason.tag}
+    tags = {reason.tag for _, reason, _ in matched if reason.tag}
     if incomplete:
         tags.add(INCOMPLETE_TAG)
     return Judgement(
         verdict=verdict,
-        summary=_summarise(verdict, spoken, points, evidence, missing),
-        reasons=tuple(reason for _, reason, _ in spoken),
+        summary=_summarise(verdict, matched, points, evidence, missing),
+        reasons=tuple(reason for _, reason, _ in matched),
         points=points,
         tags=tuple(sorted(tags)),
         incomplete=incomplete,
@@ -55,79 +55,81 @@ def _forces_quarantine(rule: Rule) -> bool:
     return rule.forces_quarantine or (rule.at_least_suspicious and rule.weight >= CONVICTION)
 
 
-def _points(spoken: Iterable[Spoken]) -> dict[str, int]:
+def _points(matched: Iterable[MatchedRule]) -> dict[str, int]:
     points: dict[str, int] = {}
-    for _, reason, _ in spoken:
+    for _, reason, _ in matched:
         points[reason.verdict] = points.get(reason.verdict, 0) + reason.weight
     return points
 
 
-def _said(present: dict[str, list[Occurrence]], policy: Policy) -> Sequence[Spoken]:
+def _match_rules(present: dict[str, list[Occurrence]], policy: Policy) -> Sequence[MatchedRule]:
     """Return the reasons of all matching rules; rules about recognised bulk mail are applied last."""
-    spoken = list(_spoken(present, policy))
-    if _points(spoken).get(Verdict.BULK, 0) >= CONVICTION:
+    matched = list(_matches(present, policy))
+    if _points(matched).get(Verdict.BULK, 0) >= CONVICTION:
         known = {**present, RECOGNISED_BULK: [("newsletter", Finding(RECOGNISED_BULK))]}
-        spoken += (
-            said
+        matched += (
+            match
             for rule in policy.rules_by_finding.get(RECOGNISED_BULK, ())
-            if _speaks(rule, known)
-            for said in _reasons(rule, rule.needs, known)
+            if _is_match(rule, known)
+            for match in _reasons(rule, rule.needs, known)
         )
-    return spoken
+    return matched
 
 
-def _restrained(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
+def _apply_restraints(matched: Sequence[MatchedRule]) -> Sequence[MatchedRule]:
     """Apply the rules that restrain others: each removes points only from the reasons that it names.
 
     The rule with the fewest reasons goes first; a wider rule sees only the points that are left. A rule that removes
     nothing gives no reason.
     """
-    if not any(rule.restrains for rule, _, _ in spoken):
-        return spoken
-    left = [item for item in spoken if not item[0].restrains]
-    reach = [(_reach(item[0], left), item) for item in spoken if item[0].restrains]
-    rest = {place: left[place][1].weight for those, _ in reach for place in those}
-    for those, (rule, reason, body) in sorted(reach, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)):
-        brought = sum(rest[place] for place in those)
+    if not any(rule.restrains for rule, _, _ in matched):
+        return matched
+    left = [item for item in matched if not item[0].restrains]
+    restraints = [(_restrained_positions(item[0], left), item) for item in matched if item[0].restrains]
+    rest = {place: left[place][1].weight for positions, _ in restraints for place in positions}
+    for positions, (rule, reason, body) in sorted(
+        restraints, key=lambda item: (len(item[0]), item[1][0].cap, item[1][0].id)
+    ):
+        total = sum(rest[place] for place in positions)
         # A rule with a cap below CONVICTION and no weight limits the sum to its cap. A rule with a weight subtracts it;
         # if a tenant set that weight to 0, it subtracts nothing.
-        taken = min(brought, -reason.weight if reason.weight or rule.cap == CONVICTION else brought - rule.cap)
+        taken = min(total, -reason.weight if reason.weight or rule.cap == CONVICTION else total - rule.cap)
         if taken > 0:
             left.append((rule, replace(reason, weight=-taken), body))
-            _take(taken, those, rest)
+            _subtract(taken, positions, rest)
     return left
 
 
-def _take(points: int, those: Iterable[int], rest: dict[int, int]) -> None:
+def _subtract(points: int, positions: Iterable[int], rest: dict[int, int]) -> None:
     """Subtract points from these reasons in order, at most the weight of each."""
-    for place in sorted(those):
+    for place in sorted(positions):
         given = min(points, rest[place])
         rest[place] -= given
         points -= given
 
 
-def _reach(rule: Rule, spoken: Sequence[Spoken]) -> frozenset[int]:
+def _restrained_positions(rule: Rule, matched: Sequence[MatchedRule]) -> frozenset[int]:
     """Return the positions of the reasons that a rule restrains; only reasons with positive weight."""
     return frozenset(
-        place for place, (other, reason, _) in enumerate(spoken) if reason.weight > 0 and other.is_restrained_by(rule)
+        place for place, (other, reason, _) in enumerate(matched) if reason.weight > 0 and other.is_restrained_by(rule)
     )
 
 
-def _joined(spoken: Sequence[Spoken]) -> Sequence[Spoken]:
+def _join_leading(matched: Sequence[MatchedRule]) -> Sequence[MatchedRule]:
     """Count the rules with `joinsLeading` for the verdict that leads without them.
 
     A negative weight reduces the leading verdict only down to a conviction: a conviction by other rules stands.
     """
-    joining = [item for item in spoken if item[0].joins_leading]
+    joining = [item for item in matched if item[0].joins_leading]
     if not joining:
-        return spoken
-    points = _points(item for item in spoken if not item[0].joins_leading)
+        return matched
+    points = _points(item for item in matched if not item[0].joins_leading)
     leading = max(LEADING, key=lambda verdict: points.get(verdict, 0))
     if points.get(leading, 0) <= 0:
-        return spoken
+        return matched
     spare = points[leading] - CONVICTION
-    joined: list[Spoken] = [item for item in spoken if not item[0].joins_leading]
-    for rule, reason, body in sorted(joining, key=_weightiest_first):
+    joined: list[MatchedRule] = [item for item in matched if not item[0].joins_leading]
+    for rule, reason, body in sorted(joining, key=_by_weight):
         weight = reason.weight if spare < 0 else max(reason.weight, -spare)
         spare += weight if spare >= 0 else 0
         joined.append((rule, replace(reason, verdict=leading, weight=weight), body))
@@ -170,24 +172,24 @@ def _present(evidence: Evidence) -> dict[str, list[Occurrence]]:
         present[finding.name].append((analyzer, finding))
     for occurrences in present.values():
         if len(occurrences) > 1:
-            occurrences.sort(key=_stable)
+            occurrences.sort(key=_sort_key)
     return present
 
 
-def _spoken(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iterator[Spoken]:
+def _matches(present: Mapping[str, Sequence[Occurrence]], policy: Policy) -> Iterator[MatchedRule]:
     for name in present:
         for rule in policy.rules_by_finding.get(name, ()):
-            if _speaks(rule, present):
+            if _is_match(rule, present):
                 yield from _reasons(rule, rule.needs, present)
 
 
-def _speaks(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
+def _is_match(rule: Rule, present: Mapping[str, Sequence[Occurrence]]) -> bool:
     """Return whether a rule matches; its first finding is present."""
     needs = rule.needs
     return (len(needs) == 1 or present.keys() >= set(needs)) and present.keys().isdisjoint(rule.unless)
 
 
-def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[Spoken]:
+def _reasons(rule: Rule, needs: tuple[str, ...], present: Mapping[str, Sequence[Occurrence]]) -> Iterator[MatchedRule]:
     """Yield a reason for each occurrence, up to REASONS_PER_RULE; their weights add up to the rule's points."""
     occurrences = present[needs[0]]
     if len(needs) > 1:  # a combination is one reason with the facts of all its findings
@@ -209,7 +211,11 @@ def _weight(rule: Rule, position: int) -> int:
 
 
 def _summarise(
-    verdict: Verdict, spoken: Sequence[Spoken], points: Mapping[str, int], evidence: Evidence, missing: Sequence[Report]
+    verdict: Verdict,
+    matched: Sequence[MatchedRule],
+    points: Mapping[str, int],
+    evidence: Evidence,
+    missing: Sequence[Report],
 ) -> str:
     """Return the summary of the verdict."""
     if verdict is Verdict.UNKNOWN:
@@ -220,7 +226,7 @@ def _summarise(
     carriers = THREATS if verdict is Verdict.SUSPICIOUS else (verdict,)
     carrying = [
         (rule, reason, body)
-        for rule, reason, body in spoken
+        for rule, reason, body in matched
         if reason.verdict in carriers and (reason.weight > 0 or _forces_quarantine(rule))
     ]
     # A rule that forces quarantine explains it best; otherwise the reason with the highest weight does.
@@ -230,11 +236,11 @@ def _summarise(
     return conclusion(verdict, body, len({rule.id for rule, _, _ in carrying}) - 1)
 
 
-def _stable(occurrence: Occurrence) -> tuple[str, str, str]:
+def _sort_key(occurrence: Occurrence) -> tuple[str, str, str]:
     analyzer, finding = occurrence
     return analyzer, place_text(finding.place), str(sorted(finding.facts.items()))
 
 
-def _weightiest_first(item: Spoken) -> tuple[int, int, str, str, str]:
+def _by_weight(item: MatchedRule) -> tuple[int, int, str, str, str]:
     _, reason, _ = item
     return _ORDER[reason.verdict], -reason.weight, reason.rule, place_text(reason.place), reason.summary

@@ -17,7 +17,7 @@ from mailwarden.model.place import WHOLE_MESSAGE, PlaceKind, area
 ANALYZER = "lists"
 ENGINE = "replica"
 PROTECTED_SENDER = f"{ANALYZER}.protected-sender"
-MAX_TOLD = 20  # findings per list, so that one list cannot displace the others
+MAX_FINDINGS_PER_LIST = 20  # findings per list, so that one list cannot displace the others
 _NAMES = {"protected-people": "vip-impersonation", "protected-domains": "lookalike-domain"}
 # Analyzers with one finding per file. YARA is not one of them: a rule that matches several files yields one finding.
 _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "shortcuts"})
@@ -25,11 +25,11 @@ _ABOUT_FILES = frozenset({"attachments", "html", "office", "pdf", "pictures", "s
 
 def report_of(listing: Listing, milliseconds: float) -> Report:
     """Return the acting entries as findings of a report."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     findings: list[Finding] = []
     for hit in listing.acting:
-        told[hit.list_name] += 1
-        if told[hit.list_name] <= MAX_TOLD:
+        counts[hit.list_name] += 1
+        if counts[hit.list_name] <= MAX_FINDINGS_PER_LIST:
             findings.append(_finding_of(hit))
     if listing.protected_sender:
         findings.append(Finding(PROTECTED_SENDER, area("From"), {"domain": listing.protected_sender[:200]}))
@@ -118,5 +118,5 @@ def _is_allowed(finding: Finding, listing: Listing, urls: tuple[str, ...]) -> bo
 
 def _all_allowed(host: str, listing: Listing, urls: tuple[str, ...]) -> bool:
     """Return whether the message has links to this host or its subdomains, and all of them are allowed."""
-    meant = [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
-    return bool(meant) and listing.allowed_urls.issuperset(meant)
+    links = [url for url in urls if host and f".{host_of(url)}".endswith(f".{host}")]
+    return bool(links) and listing.allowed_urls.issuperset(links)

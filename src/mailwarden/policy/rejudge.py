@@ -81,35 +81,37 @@ class SmallLists:
     def __init__(self, entries: Iterable[Match]) -> None:
         self._by_key: dict[tuple[str, str], list[Match]] = {}
         self._by_list: dict[str, list[Match]] = {}
-        self.asked: dict[str, set[str]] = {}
+        self.looked_up: dict[str, set[str]] = {}
         for match in dict.fromkeys(entries):
             key = find_list(match.list_name).kind.key(match.entry)
             self._by_key.setdefault((match.list_name, key), []).append(match)
             self._by_list.setdefault(match.list_name, []).append(match)
-        self.pretended: frozenset[str] = frozenset()
+        self.assumed_in_use: frozenset[str] = frozenset()
 
     def match(self, tenant: UUID, wanted: Mapping[str, Iterable[str]]) -> tuple[Match, ...]:
         del tenant
         found: list[Match] = []
         for name, keys in wanted.items():
-            asked = list(keys)
-            self.asked.setdefault(name, set()).update(asked)
+            wanted_keys = list(keys)
+            self.looked_up.setdefault(name, set()).update(wanted_keys)
             if name == "subject-block":
                 entries = self._by_list.get(name, [])
-                found += [each for each in entries if any(SubjectMatcher([each.entry]).find(text) for text in asked)]
+                found += [
+                    each for each in entries if any(SubjectMatcher([each.entry]).find(text) for text in wanted_keys)
+                ]
             else:
-                found += [each for key in asked for each in self._by_key.get((name, key), ())]
+                found += [each for key in wanted_keys for each in self._by_key.get((name, key), ())]
         return tuple(found)
 
     def prefix_lengths(self, tenant: UUID, list_name: str) -> PrefixLengths:
         del tenant
-        if list_name in self.pretended:
+        if list_name in self.assumed_in_use:
             return PrefixLengths(tuple(range(32, 7, -1)), tuple(range(128, 18, -1)))
         return PrefixLengths.of(match.entry for match in self._by_list.get(list_name, ()))
 
     def in_use(self, tenant: UUID) -> frozenset[str]:
         del tenant
-        return frozenset(self.pretended.union(self._by_list))
+        return frozenset(self.assumed_in_use.union(self._by_list))
 
     def entries_of(self, tenant: UUID, list_name: str, limit: int) -> Sequence[str]:
         del tenant
@@ -129,7 +131,7 @@ class RejudgedMessage:
         self.request = request
         self._edit = edit
         self.failed = lists_failed(request.evidence)
-        self._said = request.listing.acting
+        self._recorded_hits = request.listing.acting
         self._rest = without_lists(request.evidence)
         matched = tuple(hit.value for hit in request.listing.of("url-block", "url-allow"))
         self._observables = observables_of(request, (*matched, *_urls_of(request)))
@@ -138,16 +140,16 @@ class RejudgedMessage:
         self._links = replace(self._observables, urls=()) if pages else self._observables
 
     @property
-    def met(self) -> bool:
+    def acted(self) -> bool:
         """Return whether an entry to remove acted on the message."""
-        return any(self._edit.concerns(hit) for hit in self._said)
+        return any(self._edit.concerns(hit) for hit in self._recorded_hits)
 
-    def asks(self) -> Mapping[str, set[str]]:
+    def lookup_keys(self) -> Mapping[str, set[str]]:
         """Return the keys under which other entries of the affected lists would matter."""
         lists = SmallLists(self._entries(()))
-        lists.pretended = self._edit.affected
+        lists.assumed_in_use = self._edit.affected
         self._look_up(lists)
-        return lists.asked
+        return lists.looked_up
 
     def judge(self, policy: Policy, others: Iterable[Match]) -> Outcome:
         """Return the outcome; `others` are current entries of the affected lists that may act instead."""
@@ -156,7 +158,7 @@ class RejudgedMessage:
         if self.failed:
             return Outcome(verdict, decision, verdict, decision, undetermined=True)
         listing, found = self._listing(others)
-        touched = self.met if not self._edit.adds else any(self._edit.concerns(hit) for hit in listing.acting)
+        touched = self.acted if not self._edit.adds else any(self._edit.concerns(hit) for hit in listing.acting)
         if not touched:
             unproved = any(self._edit.concerns(hit) for hit in found.unproved)
             return Outcome(verdict, decision, verdict, decision, unproved=unproved) if unproved else same
@@ -172,7 +174,7 @@ class RejudgedMessage:
     def _entries(self, others: Iterable[Match]) -> list[Match]:
         """Return the entries of the affected lists after the change."""
         affected = self._edit.affected
-        known = [_match(hit) for hit in self._said if hit.list_name in affected]
+        known = [_match(hit) for hit in self._recorded_hits if hit.list_name in affected]
         if self._edit.list_name not in _RELAYS:  # the recorded route of the message stays
             others = [match for match in others if match.list_name not in _RELAYS]
         entries = [match for match in (*known, *others) if self._edit.adds or not self._edit.concerns(match)]
@@ -189,11 +191,11 @@ class RejudgedMessage:
         """Return the listing after the change, and the part of it that was looked up again."""
         affected = self._edit.affected
         found = self._look_up(SmallLists(self._entries(others)))
-        again = self._look_up(SmallLists(_match(hit) for hit in self._said if hit.list_name in affected))
+        again = self._look_up(SmallLists(_match(hit) for hit in self._recorded_hits if hit.list_name in affected))
         seen = {_match(hit) for hit in again.acting}
         kept = [
             hit
-            for hit in self._said
+            for hit in self._recorded_hits
             if hit.list_name not in affected
             or (_match(hit) not in seen and (self._edit.adds or not self._edit.concerns(hit)))
         ]
@@ -375,37 +377,37 @@ def what_would_change(request: FinishedRequest, policy: Policy) -> Counterfactua
     if (judgement.verdict, judgement.points) != (request.judgement.verdict, request.judgement.points):
         return Counterfactual(judgement.verdict, None, rules_changed=True)
     # If the decision differs, the policy changed since, or only an engine knows the result.
-    told = decision is not None and decision is request.ruling.decision
-    alone = tuple(_alone(trial, judgement, decision, told=told))
+    known = decision is not None and decision is request.ruling.decision
+    alone = tuple(_alone(trial, judgement, decision, known=known))
     entry = request.ruling.entry
     return Counterfactual(
         verdict=judgement.verdict,
-        decision=decision if told else None,
+        decision=decision if known else None,
         alone=alone,
-        together=None if alone else _together(trial, judgement, told=told),
+        together=None if alone else _together(trial, judgement, known=known),
         nearest=nearest_verdict(judgement),
         entry=entry,
-        without_entry=trial.judge(entry=entry)[1] if entry and told else None,
+        without_entry=trial.judge(entry=entry)[1] if entry and known else None,
     )
 
 
-def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, told: bool) -> Iterator[Without]:
+def _alone(trial: _Trial, judgement: Judgement, decision: Decision | None, *, known: bool) -> Iterator[Without]:
     for rule, reasons in list(by_rule(judgement).items())[:MAX_TRIED]:
         left, then = trial.judge((rule,))
-        if left.verdict is not judgement.verdict or (told and then not in (None, decision)):
-            yield Without(reasons, left.verdict, then if told else None)
+        if left.verdict is not judgement.verdict or (known and then not in (None, decision)):
+            yield Without(reasons, left.verdict, then if known else None)
 
 
-def _together(trial: _Trial, judgement: Judgement, *, told: bool) -> Without | None:
+def _together(trial: _Trial, judgement: Judgement, *, known: bool) -> Without | None:
     """Remove the reasons one after the other, highest weight first, until the verdict changes."""
     taken: list[str] = []
     reasons: list[Reason] = []
-    for rule, spoken in list(by_rule(judgement).items())[:MAX_TRIED]:
+    for rule, found in list(by_rule(judgement).items())[:MAX_TRIED]:
         taken.append(rule)
-        reasons += spoken
+        reasons += found
         left, then = trial.judge(taken)
         if left.verdict is not judgement.verdict:
-            return Without(tuple(reasons), left.verdict, then if told else None)
+            return Without(tuple(reasons), left.verdict, then if known else None)
     return None
 
 
@@ -489,7 +491,7 @@ class Difference(Struct, frozen=True):
     undetermined: int = 0  # an allowed file was convicted, and only an engine knows the result without it
 
 
-class Point(Struct, frozen=True):
+class PolicyChoice(Struct, frozen=True):
     """A policy, and a profile if it is not the tenant's own."""
 
     policy: Policy
@@ -501,7 +503,7 @@ def stored_of(request: FinishedRequest) -> Stored:
     return Stored(str(request.ggrid), request.evidence, assignment, request)
 
 
-def compare(messages: Iterable[Stored], before: Point, after: Point) -> Difference:
+def compare(messages: Iterable[Stored], before: PolicyChoice, after: PolicyChoice) -> Difference:
     """Judge each message by both policies and return the difference."""
     verdicts: tuple[Counter[Verdict], Counter[Verdict]] = Counter(), Counter()
     decisions: tuple[Counter[Decision], Counter[Decision]] = Counter(), Counter()
@@ -528,7 +530,7 @@ def compare(messages: Iterable[Stored], before: Point, after: Point) -> Differen
     )
 
 
-def _judge(message: Stored, point: Point) -> tuple[Judgement, Decision] | None:
+def _judge(message: Stored, point: PolicyChoice) -> tuple[Judgement, Decision] | None:
     policy = for_tenant(point.policy, message.assignment.weights)
     profile = point.profile or message.assignment.profile
     if (request := message.request) is not None:

@@ -68,7 +68,7 @@ _NO_PROXIES = Networks()
 _NO_HEADERS: Mapping[str, str] = {}
 _VERSIONS = (HttpVersion10, HttpVersion11)
 
-log = get_logger("front_door")
+log = get_logger("http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +126,14 @@ class HttpRequest(web.BaseRequest):
     """aiohttp's request; the reply never has an HTTP version that abby and guard do not support."""
 
     @property
-    def spoken_version(self) -> HttpVersion:
+    def request_version(self) -> HttpVersion:
         """Return the version in the request line."""
         return super().version
 
     @property
     def version(self) -> HttpVersion:
         """Return the version of the reply (RFC 9110, section 2.5: one that the server conforms to)."""
-        return spoken if (spoken := super().version) in _VERSIONS else HttpVersion10
+        return version if (version := super().version) in _VERSIONS else HttpVersion10
 
 
 class HttpApp:
@@ -299,8 +299,8 @@ def finish_headers(
 
 def _check_head(request: web.BaseRequest, max_head: int) -> None:
     """Reject heads that two parsers could read differently."""
-    spoken = request.spoken_version if isinstance(request, HttpRequest) else request.version
-    if spoken not in _VERSIONS:
+    version = request.request_version if isinstance(request, HttpRequest) else request.version
+    if version not in _VERSIONS:
         raise BadRequest("This server speaks HTTP/1.1.")
     hosts = request.headers.getall("Host", ())
     if len(hosts) > 1 or (not hosts and request.version == HttpVersion11):

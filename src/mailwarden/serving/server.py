@@ -93,9 +93,9 @@ class Limits:
 class Server(web.Server):
     """Creates the connections of one listener, and counts them."""
 
-    def __init__(self, door: HttpApp, limits: Limits) -> None:
+    def __init__(self, app: HttpApp, limits: Limits) -> None:
         super().__init__(self._answer, request_factory=self._make)
-        self._door = door
+        self._app = app
         self._limits = limits
         self._open = 0
         self._by_address: Counter[str] = Counter()
@@ -120,7 +120,7 @@ class Server(web.Server):
                 del self._by_address[address]
 
     def __call__(self) -> "Connection":
-        return Connection(self, self._door, self._limits)
+        return Connection(self, self._app, self._limits)
 
     def _make(
         self,
@@ -139,7 +139,7 @@ class Server(web.Server):
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            return await self._door.answer(request)
+            return await self._app.answer(request)
         finally:
             connection = request.protocol
             assert isinstance(connection, Connection)
@@ -152,8 +152,8 @@ class Connection(web.RequestHandler):
     __slots__ = (
         "_address",
         "_admitted",
+        "_app",
         "_between",
-        "_door",
         "_head_bytes",
         "_head_ended",
         "_head_tail",
@@ -162,7 +162,7 @@ class Connection(web.RequestHandler):
         "_server",
     )
 
-    def __init__(self, server: Server, door: HttpApp, limits: Limits) -> None:
+    def __init__(self, server: Server, app: HttpApp, limits: Limits) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -174,7 +174,7 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self._server = server
-        self._door = door
+        self._app = app
         self._header_timeout = limits.header_timeout_ms / 1000
         self._between = True  # between two requests, or before the first: the next bytes belong to a head
         self._head_timer: asyncio.TimerHandle | None = None
@@ -187,11 +187,11 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._start_head_timer()
-        self._address = self._door.counted_address(transport)
+        self._address = self._app.counted_address(transport)
         self._admitted = True
         refused = self._server.admit(self._address)
         if refused is not None:
-            self._door.refused_connections.labels(refused).inc()
+            self._app.refused_connections.labels(refused).inc()
             self._refuse(Overloaded("Too many connections; close some, or try again later."))
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -207,7 +207,7 @@ class Connection(web.RequestHandler):
         The end is detected here, because aiohttp reports a whole head later, in its own task: on a busy machine parts
         of the body arrive before that.
         """
-        if self._between and not self._head_ended and self._head_bytes > self._door.max_head:
+        if self._between and not self._head_ended and self._head_bytes > self._app.max_head:
             self._refuse(BadRequest("The request's head is too large."))
             return
         super().data_received(data)
@@ -247,8 +247,8 @@ class Connection(web.RequestHandler):
         error = BadRequest("Malformed HTTP request.") if status < 500 else InternalError("")
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code, problem=type(exc).__name__)
-        response = self._door.answer_for(error)
-        finish_headers(response, request_id, "", self._door.headers)
+        response = self._app.answer_for(error)
+        finish_headers(response, request_id, "", self._app.headers)
         response.force_close()
         return response
 
@@ -274,10 +274,10 @@ class Connection(web.RequestHandler):
         """Send an error response before there is a request, and close the connection."""
         request_id = secrets.token_hex(8)
         log.info("request refused", request_id=request_id, error=error.code)
-        response = self._door.answer_for(error)
+        response = self._app.answer_for(error)
         body = response.body if isinstance(response.body, bytes) else b""
         head = f"HTTP/1.1 {response.status} {response.reason}\r\n"
-        finish_headers(response, request_id, "", self._door.headers)
+        finish_headers(response, request_id, "", self._app.headers)
         response.headers["Content-Length"] = str(len(body))
         response.headers["Connection"] = "close"
         head += "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
@@ -288,7 +288,7 @@ class Connection(web.RequestHandler):
 
 @asynccontextmanager
 async def serving(
-    door: HttpApp,
+    app: HttpApp,
     listen: Listen,
     ssl_context: ssl.SSLContext | None,
     limits: Limits,
@@ -297,7 +297,7 @@ async def serving(
     inherits: bool = True,
 ) -> AsyncIterator[int]:
     """Listen while the block runs, and yield the port; then finish open requests within the grace period."""
-    server = Server(door, limits)
+    server = Server(app, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
     inherited = _inherited_socket() if inherits else None
     if inherited is not None:
@@ -312,14 +312,14 @@ async def serving(
         yield port
     finally:
         listener.close()
-        await door.stop(grace_ms / 1000)
+        await app.stop(grace_ms / 1000)
         server.pre_shutdown()
         await server.shutdown(LAST_WRITE_SECONDS)
-        log.info("stopped", unfinished=door.in_hand)
+        log.info("stopped", unfinished=app.in_hand)
 
 
 async def serve_until_stopped(
-    door: HttpApp,
+    app: HttpApp,
     listen: Listen,
     tls: ServerTls,
     limits: Limits,
@@ -337,9 +337,9 @@ async def serve_until_stopped(
         loop.add_signal_handler(name, asked.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, tls)
     try:
-        async with serving(door, listen, tls.context, limits, grace_ms=grace_ms):
+        async with serving(app, listen, tls.context, limits, grace_ms=grace_ms):
             await asked.wait()
-            log.info("stopping", in_hand=door.in_hand)
+            log.info("stopping", in_hand=app.in_hand)
             if on_stop is not None:
                 on_stop()
     finally:

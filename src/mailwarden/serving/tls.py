@@ -26,11 +26,11 @@ def server_context(certificate: Path, key: Path, client_ca: Path | None = None) 
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could request expensive renegotiations again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    _show(context, certificate, key)
+    _load_certificate(context, certificate, key)
     context.set_alpn_protocols(["http/1.1"])
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, client_ca)
+        _load_ca(context, client_ca)
     return context
 
 
@@ -60,13 +60,13 @@ def client_context(ca: Path, certificate: Path | None = None, key: Path | None =
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False  # RFC 9525, section 2
-    _trust(context, ca)
+    _load_ca(context, ca)
     if certificate is not None:
-        _show(context, certificate, key or certificate)
+        _load_certificate(context, certificate, key or certificate)
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         _must_be_readable(path)
     try:
@@ -81,7 +81,7 @@ def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         ) from None
 
 
-def _trust(context: ssl.SSLContext, ca: Path) -> None:
+def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
     _must_be_readable(ca)
     try:
         context.load_verify_locations(ca)

@@ -74,7 +74,7 @@ def check_upload_head(request: web.BaseRequest) -> str:
 async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_ms: int, keep: Keep) -> Upload:
     """Read the whole body; the caller must close the upload."""
     receiver = UploadReceiver(check_upload_head(request), spool, keep)
-    await grant_body(request)
+    await send_continue(request)
     try:
         async with BodyClock(body_timeout_ms) as clock:
             while chunk := await clock.next_chunk(request):
@@ -84,7 +84,7 @@ async def receive_upload(request: web.BaseRequest, spool: Path, *, body_timeout_
         receiver.discard()
 
 
-async def grant_body(request: web.BaseRequest) -> None:
+async def send_continue(request: web.BaseRequest) -> None:
     """Send 100 Continue to a client that asked for it (Expect: 100-continue)."""
     if "Expect" in request.headers and request.version >= (1, 1):
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -211,7 +211,7 @@ async def receive_json(request: web.BaseRequest, *, max_body: int, body_timeout_
     if len(kinds) != 1 or not is_json(kinds[0]):
         raise UnsupportedMediaType("The body must be JSON in UTF-8: send one header `Content-Type: application/json`.")
     refuse_query(request.query)
-    await grant_body(request)
+    await send_continue(request)
     chunks: list[bytes] = []
     async with BodyClock(body_timeout_ms, max_body) as clock:
         while chunk := await clock.next_chunk(request):

@@ -31,7 +31,7 @@ def effective(path: Path, record: Struct, shown: str = "") -> Sequence[Setting]:
 def _settings(record: Struct, node: object, prefix: str, file: str, line: int) -> Iterator[Setting]:
     for field in msgspec.structs.fields(type(record)):
         key = f"{prefix}{field.encode_name}"
-        yield from _value(key, getattr(record, field.name), *_below(node, field.encode_name, line), file)
+        yield from _value(key, getattr(record, field.name), *_child(node, field.encode_name, line), file)
 
 
 def _value(key: str, value: object, node: object, line: int, file: str) -> Iterator[Setting]:
@@ -39,18 +39,18 @@ def _value(key: str, value: object, node: object, line: int, file: str) -> Itera
         yield from _settings(value, node, f"{key}.", file, line)
     elif isinstance(value, tuple) and any(isinstance(item, Struct) for item in value):
         for number, item in enumerate(value):
-            yield from _value(f"{key}[{number}]", item, *_below(node, number, line), file)
+            yield from _value(f"{key}[{number}]", item, *_child(node, number, line), file)
     elif isinstance(value, Mapping) and any(isinstance(item, Struct) for item in value.values()):
         for name, item in value.items():
-            inner, at = _below(node, name, line)
-            if (named := _below(inner, TYPE, at))[0] is not None:
+            inner, at = _child(node, name, line)
+            if (named := _child(inner, TYPE, at))[0] is not None:
                 yield from _value(f"{key}.{name}.{TYPE}", named[0], *named, file)
             yield from _value(f"{key}.{name}", item, inner, at, file)
     else:
         yield Setting(key, _shown(key, value), f"{file}:{line}" if node is not None and line else DEFAULT)
 
 
-def _below(node: object, name: object, line: int) -> tuple[object, int]:
+def _child(node: object, name: object, line: int) -> tuple[object, int]:
     """Return the value of a name in the document and its line; None if it is not set."""
     try:
         inner = node[name]  # type: ignore[index]  # a mapping or a list of the document, or nothing of the kind

@@ -31,7 +31,7 @@ from mailwarden.errors import YAML_TYPES, ConfigurationError, plain_problem
 
 MAX_BYTES = 262_144
 MAX_DEPTH = 32
-_REFUSED = {AliasToken: "alias", AnchorToken: "anchor", TagToken: "tag", DirectiveToken: "directive"}
+_FORBIDDEN = {AliasToken: "alias", AnchorToken: "anchor", TagToken: "tag", DirectiveToken: "directive"}
 _OPENING = (BlockMappingStartToken, BlockSequenceStartToken, FlowMappingStartToken, FlowSequenceStartToken)
 _CLOSING = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 
@@ -55,9 +55,9 @@ def load(path: Path) -> object:
     """Return the document as mappings and lists with line numbers, or raise NotADocument."""
     text = _read(path)
     try:
-        refused = tuple(_refused(text))
-        if refused:
-            raise NotADocument(*refused)
+        forbidden = tuple(_forbidden(text))
+        if forbidden:
+            raise NotADocument(*forbidden)
         yaml = YAML(typ="rt")
         yaml.Constructor = _Constructor
         node: object = yaml.load(text)
@@ -90,7 +90,7 @@ def _read(path: Path) -> str:
         raise NotADocument((line, "is not UTF-8")) from None
 
 
-def _refused(text: str) -> Iterator[tuple[int, str]]:
+def _forbidden(text: str) -> Iterator[tuple[int, str]]:
     depth = 0
     for token in YAML(typ="rt").scan(text):
         line = token.start_mark.line + 1
@@ -101,7 +101,7 @@ def _refused(text: str) -> Iterator[tuple[int, str]]:
         if depth > MAX_DEPTH:
             yield line, f"is nested more than {MAX_DEPTH} levels deep"
             return
-        if name := _REFUSED.get(type(token)):
+        if name := _FORBIDDEN.get(type(token)):
             yield line, f"an {name} is not allowed here" if name[0] == "a" else f"a {name} is not allowed here"
 
 
@@ -198,7 +198,7 @@ class _Checker:
             elif field.required:
                 faulty.add(name)
                 yield self._mistake(line, _join(key, name), "is required and missing")
-        for name, problem in _meaning(kind, {name: node[name] for name in node if name in fields}, faulty):
+        for name, problem in _rule_mistakes(kind, {name: node[name] for name in node if name in fields}, faulty):
             yield self._mistake(line_of(node, name, line), _join(key, name), problem)
 
     def _check_items(self, node: object, kind: object, item: object, key: str, line: int) -> Iterator[Mistake]:
@@ -252,7 +252,7 @@ class _Checker:
         return Mistake(self._file, line, key, problem)
 
 
-class _Faulty(Exception):
+class _InvalidField(Exception):
     """A rule needs a field that is already wrong."""
 
 
@@ -269,10 +269,10 @@ class _Partial:
         member = inspect.getattr_static(self._kind, name)
         if isinstance(member, property) and member.fget:
             return member.fget(self)
-        raise _Faulty(name)
+        raise _InvalidField(name)
 
 
-def _meaning(
+def _rule_mistakes(
     kind: type[msgspec.Struct], given: Mapping[object, object], faulty: Container[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield the mistakes that the record's own rules find, as far as their fields are valid."""
@@ -291,7 +291,7 @@ def _meaning(
             values[field.name] = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     try:
         yield from rules(_Partial(kind, values))
-    except _Faulty:
+    except _InvalidField:
         return
 
 

@@ -113,7 +113,7 @@ def peer_address(peer: str) -> Address | None:
     return read_address(peer.partition("%")[0])
 
 
-def network_mistakes(key: str, texts: Iterable[str], *, everybody: bool = True) -> Iterator[tuple[str, str]]:
+def network_mistakes(key: str, texts: Iterable[str], *, allow_all: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the mistakes in the networks of a key; `0.0.0.0/0` and `::/0` are allowed only with `allow_all`."""
     for text in texts:
         try:
@@ -126,5 +126,5 @@ def network_mistakes(key: str, texts: Iterable[str], *, everybody: bool = True) 
             yield key, f"`{text}` has a zone, or is IPv4 in the form of IPv6: write 2001:db8::/32 or 10.0.0.0/24"
         elif host != network.network_address:
             yield key, f"`{text}` is neither a network nor an address: write {network} or {host}"
-        elif network.prefixlen == 0 and not everybody:
+        elif network.prefixlen == 0 and not allow_all:
             yield key, f"`{text}` matches every address: name the networks"

@@ -47,11 +47,11 @@ class PeriodicTask:
         """Start; run the work at once, or first after one interval."""
         self._task = asyncio.create_task(self._run(at_once=at_once), name=self._name)
 
-    async def finish(self, patience: float) -> None:
-        """Wait at most `patience` seconds for the current piece of work, then stop."""
+    async def finish(self, seconds: float) -> None:
+        """Wait at most `seconds` seconds for the current piece of work, then stop."""
         self.stopping = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience), self.in_hand:
+            async with asyncio.timeout(seconds), self.in_hand:
                 pass
         await self.stop()
 

@@ -132,7 +132,7 @@ class MessageExplanation(Struct, frozen=True, rename="camel"):
 
 def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> MessageExplanation:
     """Return a finished guard request as the record of the API; `tenants` have a row of the same ggrid."""
-    envelope, kept, won = request.envelope, request.summary, request.ruling.entry
+    envelope, summary, entry = request.envelope, request.summary, request.ruling.entry
     return MessageExplanation(
         ggrid=request.ggrid,
         tenant_uid=request.tenant,
@@ -158,25 +158,27 @@ def explanation_of(request: FinishedRequest, tenants: Sequence[UUID] = ()) -> Me
             )
             for r in request.evidence.reports
         ),
-        list_entry=ListEntryRecord(won.list_name, won.entry, won.scope, won.comment, won.value[:500]) if won else None,
+        list_entry=ListEntryRecord(entry.list_name, entry.entry, entry.scope, entry.comment, entry.value[:500])
+        if entry
+        else None,
         decision_trace=tuple(StepRecord(s.step, s.outcome) for s in request.ruling.trace),
         source=request.source,
         guard=request.guard,
         envelope=EnvelopeRecord(envelope.sender, envelope.recipients, envelope.remote_address, envelope.helo),
         message=MessageRecord(
-            size=kept.size,
-            sha256=kept.sha256,
-            from_address=kept.from_address,
-            from_name=kept.from_name,
-            reply_to=kept.reply_to,
-            to=kept.to,
-            subject=kept.subject,
-            message_id=kept.message_id,
-            date=kept.date,
-            parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in kept.parts),
-            url_hosts=kept.url_hosts,
-            links=tuple(LinkRecord(each.text, each.target, each.host) for each in kept.links),
-            hops=tuple(HopRecord(each.from_host, each.by_host, each.address, each.moment) for each in kept.hops),
+            size=summary.size,
+            sha256=summary.sha256,
+            from_address=summary.from_address,
+            from_name=summary.from_name,
+            reply_to=summary.reply_to,
+            to=summary.to,
+            subject=summary.subject,
+            message_id=summary.message_id,
+            date=summary.date,
+            parts=tuple(PartRecord(p.path, p.media_type, p.name, p.size, p.sha256) for p in summary.parts),
+            url_hosts=summary.url_hosts,
+            links=tuple(LinkRecord(each.text, each.target, each.host) for each in summary.links),
+            hops=tuple(HopRecord(each.from_host, each.by_host, each.address, each.moment) for each in summary.hops),
         ),
         tenant_uids=tuple(sorted(tenants)) or (request.tenant,),
     )

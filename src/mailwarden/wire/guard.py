@@ -52,8 +52,8 @@ def write_groups(groups: Sequence[RecipientGroup], recipients: Sequence[str]) ->
     records = []
     for group in groups:
         own = () if len(groups) == 1 else tuple(places[recipient].popleft() for recipient in group.recipients)
-        said = group.assignment
-        records.append(GroupRecord(said.tenant, said.by, said.profile, said.weights, own))
+        assigned = group.assignment
+        records.append(GroupRecord(assigned.tenant, assigned.by, assigned.profile, assigned.weights, own))
     text = base64.b64encode(zlib.compress(msgspec.json.encode(records))).decode("ascii")
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 

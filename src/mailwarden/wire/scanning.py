@@ -100,8 +100,8 @@ def read_record(value: dict[str, object]) -> MessageAnalysisRequest:
     sender = bare_address(border.envelope_from)
     if sender and not is_one_address(sender):
         raise violation_at("/borderMtaData/envelopeFrom", 'Not an address, and neither "" nor "<>"')
-    told = replace(border, envelope_from=sender, envelope_recipients=recipients)
-    return request if told == border else replace(request, border_mta_data=told)
+    cleaned = replace(border, envelope_from=sender, envelope_recipients=recipients)
+    return request if cleaned == border else replace(request, border_mta_data=cleaned)
 
 
 def bare_address(address: str) -> str:

@@ -6,9 +6,9 @@ import pytest
 
 from mailwarden.errors import (
     LearningFull,
-    LessonNotFound,
+    MessageMismatch,
     MessageNotFound,
-    OtherMessage,
+    ReportNotFound,
     TenantForbidden,
 )
 from mailwarden.history.senders import sender_contacts
@@ -42,7 +42,7 @@ async def test_a_message_of_history_is_reported_by_its_ggrid_with_its_own_bytes_
     request = finished_request(north)
     await setup.history.save(ALL, [request])
     ggrid = str(request.ggrid)
-    with pytest.raises(OtherMessage):
+    with pytest.raises(MessageMismatch):
         await setup.report_service.report_message(ALL, ggrid, Kind.SPAM, ANN, raw)
     with pytest.raises(MessageNotFound):
         await setup.report_service.report_message(Scope.of(south), ggrid, Kind.SPAM, ANN)
@@ -63,7 +63,7 @@ async def test_a_tenant_cannot_change_reports_of_another(setup: LearningSetup, k
         await setup.report_service.reset(foreign, north, ANN)
     with pytest.raises(TenantForbidden):
         await setup.report_service.status(foreign, north)
-    with pytest.raises(LessonNotFound):
+    with pytest.raises(ReportNotFound):
         await setup.report_service.withdraw(foreign, report.uid, ANN)
     assert await setup.report_service.reports(foreign, north) == []
 
@@ -96,5 +96,5 @@ async def test_withdrawing_a_report_restores_the_sender_count(setup: LearningSet
 
 
 async def test_a_report_that_is_not_there_cannot_be_taken_back(setup: LearningSetup):
-    with pytest.raises(LessonNotFound):
+    with pytest.raises(ReportNotFound):
         await setup.report_service.withdraw(ALL, uuid4(), ANN)

@@ -8,7 +8,7 @@ from mailwarden.analysis.engines.rspamd_teacher import RspamdTeacher
 from mailwarden.crypto.keyring import KeyRing
 from mailwarden.errors import (
     EngineUnavailable,
-    LessonNotFound,
+    ReportNotFound,
 )
 from mailwarden.guard.jobs.learning import TRUSTED, Learning
 from mailwarden.learning.reports import MIN_REPORTS, ContentsSeal, Kind, TrainingState, learner_of
@@ -121,7 +121,7 @@ async def test_a_second_report_of_a_message_replaces_the_first(setup: LearningSe
     ]
     standing = await setup.report_service.status(ALL, north)
     assert (standing.threats, standing.fine) == (0, 1)
-    with pytest.raises(LessonNotFound):
+    with pytest.raises(ReportNotFound):
         await setup.report_service.withdraw(ALL, first.uid, ANN)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mailwarden.client.asynchronous import NO_RETRIES, Patience, Retries, may_retry
+from mailwarden.client.asynchronous import NO_RETRIES, Retries, RetrySchedule, may_retry
 from mailwarden.client.failures import ApiError, CallRefused, StreamCut, Unavailable, Unreachable
 
 
@@ -27,28 +27,28 @@ def test_a_failed_connection_is_tried_again_but_not_a_bad_certificate():
 
 
 def test_waits_grow_and_stay_below_the_longest():
-    patience = Patience(Retries(attempts=8, seconds=1000, first_wait=1, longest_wait=5), lambda: 0.0, lambda: 1.0)
+    patience = RetrySchedule(Retries(attempts=8, seconds=1000, first_wait=1, longest_wait=5), lambda: 0.0, lambda: 1.0)
     assert [patience.wait_after(unavailable()) for _ in range(8)] == [1, 2, 4, 5, 5, 5, 5, None]
 
 
 def test_half_of_a_wait_is_chance():
-    patience = Patience(Retries(first_wait=1), lambda: 0.0, lambda: 0.0)
+    patience = RetrySchedule(Retries(first_wait=1), lambda: 0.0, lambda: 0.0)
     assert patience.wait_after(unavailable()) == 0.5
 
 
 def test_retry_after_is_honoured():
-    patience = Patience(Retries(), lambda: 0.0, lambda: 0.0)
+    patience = RetrySchedule(Retries(), lambda: 0.0, lambda: 0.0)
     assert patience.wait_after(unavailable(42.0)) == 42.0
 
 
 def test_it_is_given_up_when_the_service_wants_more_time_than_there_is():
-    patience = Patience(Retries(seconds=30), lambda: 0.0, lambda: 0.0)
+    patience = RetrySchedule(Retries(seconds=30), lambda: 0.0, lambda: 0.0)
     assert patience.wait_after(unavailable(42.0)) is None
 
 
 def test_without_retries_the_first_failure_is_the_last():
-    assert Patience(NO_RETRIES).wait_after(unavailable()) is None
+    assert RetrySchedule(NO_RETRIES).wait_after(unavailable()) is None
 
 
 def test_a_refusal_is_not_waited_for():
-    assert Patience(Retries()).wait_after(CallRefused("", status=422, retry_after=1)) is None
+    assert RetrySchedule(Retries()).wait_after(CallRefused("", status=422, retry_after=1)) is None

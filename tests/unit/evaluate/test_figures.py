@@ -5,7 +5,7 @@ import pytest
 from evaluate.figures import figures_at, figures_shipped, rspamd_score, worst_ham
 from evaluate.page import write_page
 from evaluate.separation import NOTHING, causes, information, separating
-from evaluate.tables import cause_tables, last_line, left_out_table, missed, result_table, source_table, wronged
+from evaluate.tables import cause_tables, false_positives, last_line, left_out_table, missed, result_table, source_table
 from evaluate.trial import analyzers_of, try_all, try_without
 from tests.samples.judged import judged, policy_of, scanned
 
@@ -99,7 +99,7 @@ def test_wrong_decisions_are_grouped_by_rule():
         (NOTHING, 2, 0),
         ("html.link", 1, 30),
     ]
-    assert len(wronged(EVERYTHING)) == 5
+    assert len(false_positives(EVERYTHING)) == 5
     assert any("ham that is quarantined: 5" in line for line in cause_tables(EVERYTHING))
 
 

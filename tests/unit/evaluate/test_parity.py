@@ -1,15 +1,15 @@
 """What `make parity` says of messages that are judged differently by different ways in."""
 
-from evaluate.corpus import Posted, Sample
-from evaluate.parity import tell
+from evaluate.corpus import Sample, Submission
+from evaluate.parity import print_differences
 from mailwarden.model.envelope import Envelope
 
-POSTED = Posted(Sample("dev/ham/one.eml", "ham", "own", "own"), b"", Envelope("", ("bob@corp.example",)))
+POSTED = Submission(Sample("dev/ham/one.eml", "ham", "own", "own"), b"", Envelope("", ("bob@corp.example",)))
 CLEAN, SPAM = ("clean", "deliver"), ("spam", "quarantine", "spam.offer")
 
 
 def test_messages_that_are_judged_the_same_are_counted(capsys):
-    assert tell([POSTED, POSTED], [(CLEAN,) * 3, (SPAM,) * 3]) == 0
+    assert print_differences([POSTED, POSTED], [(CLEAN,) * 3, (SPAM,) * 3]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "clean 1, spam 1",
         "parity: 2 of 2 judged the same by SMTP, scanning API, /checkv2",
@@ -17,7 +17,7 @@ def test_messages_that_are_judged_the_same_are_counted(capsys):
 
 
 def test_a_different_verdict_is_shown_per_source(capsys):
-    assert tell([POSTED], [(CLEAN, CLEAN, SPAM)]) == 1
+    assert print_differences([POSTED], [(CLEAN, CLEAN, SPAM)]) == 1
     said = capsys.readouterr().out
     assert "dev/ham/one.eml\n    SMTP          clean deliver\n" in said
     assert "    /checkv2      spam quarantine spam.offer\n" in said
@@ -25,4 +25,4 @@ def test_a_different_verdict_is_shown_per_source(capsys):
 
 
 def test_a_message_that_none_of_them_judged_is_no_success():
-    assert tell([POSTED], [(("not judged", "too large"),) * 3]) == 1
+    assert print_differences([POSTED], [(("not judged", "too large"),) * 3]) == 1

@@ -86,7 +86,7 @@ def test_watch_only_delivers_no_malware_and_no_incomplete_message(policy):
 def test_watch_only_reports_a_bounce(policy):
     ruling = decide(judged("blocked"), assigned(Profile.MONITOR), policy, session_open=True, listing=BLOCKED_ADDRESS)
     assert (ruling.decision, ruling.tags) == (Decision.DELIVER, ("policy.monitor",))
-    assert reported(ruling) == "only watched: the profile balanced would have decided bounce"
+    assert reported(ruling) == "not enforced: the profile balanced would have decided bounce"
 
 
 def test_watch_only_reports_a_delivery_by_a_list(policy):

@@ -72,7 +72,7 @@ def test_points_become_a_verdict(weights, verdict):
 
 def test_no_findings_is_clean_with_a_summary(policy):
     found = judge(evidence(finished(), finished(analyzer="b")), policy)
-    assert found.summary == "Clean: all 2 analyzers finished and nothing was found."
+    assert found.summary == "Clean: all 2 analyzers finished without a finding."
 
 
 def test_malware_has_a_one_sentence_summary(policy):
@@ -94,7 +94,7 @@ def test_a_required_analyzer_that_failed_leaves_the_verdict_unknown(policy):
 def test_an_optional_analyzer_that_failed_does_not_matter(policy):
     found = judge(evidence(finished(), failed("extra", required=False)), policy)
     assert (found.verdict, found.incomplete) == (Verdict.CLEAN, False)
-    assert found.summary == "Clean: 1 of 2 analyzers finished and nothing was found."
+    assert found.summary == "Clean: 1 of 2 analyzers finished without a finding."
 
 
 def test_a_conviction_never_waits_for_a_failed_analyzer(policy):

@@ -10,7 +10,7 @@ from mailwarden.model.listing import ListHit
 from mailwarden.model.outcome import Decision, Verdict
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.list_effects import failed_report
-from mailwarden.policy.rejudge import Point, RuleChange, Side, Stored, compare, stored_of
+from mailwarden.policy.rejudge import PolicyChoice, RuleChange, Side, Stored, compare, stored_of
 from mailwarden.policy.rules import read_weights, reweigh
 from tests.samples.judged import policy_of
 from tests.unit.policy.conftest import evidence, finished
@@ -26,7 +26,7 @@ def stored(*names: str, name: str = "a") -> Stored:
 
 def test_the_same_policy_changes_nothing():
     messages = [stored("html.form", "html.link"), stored("html.picture"), stored()]
-    found = compare(messages, Point(POLICY), Point(POLICY))
+    found = compare(messages, PolicyChoice(POLICY), PolicyChoice(POLICY))
     assert (found.looked_at, found.changes, found.undetermined) == (3, (), 0)
     assert found.verdicts == {Verdict.PHISHING: (1, 1), Verdict.CLEAN: (2, 2)}
     assert found.decisions == {Decision.DELIVER: (2, 2), Decision.QUARANTINE: (1, 1)}
@@ -35,7 +35,9 @@ def test_the_same_policy_changes_nothing():
 def test_a_changed_message_is_reported_with_its_rules():
     other = reweigh(POLICY, {"html.form": 20, "html.picture": 90})
     found = compare(
-        [stored("html.form", "html.link", name="first"), stored("html.picture")], Point(POLICY), Point(other)
+        [stored("html.form", "html.link", name="first"), stored("html.picture")],
+        PolicyChoice(POLICY),
+        PolicyChoice(other),
     )
     (change,) = found.changes
     assert change.name == "first"
@@ -46,12 +48,14 @@ def test_a_changed_message_is_reported_with_its_rules():
 
 
 def test_a_rule_that_is_gone_weighs_nothing_after():
-    found = compare([stored("html.form", "html.link")], Point(POLICY), Point(policy_of(form=("phishing", 60))))
+    found = compare(
+        [stored("html.form", "html.link")], PolicyChoice(POLICY), PolicyChoice(policy_of(form=("phishing", 60)))
+    )
     assert found.changes[0].rules == (RuleChange("html.link", 40, 0),)
 
 
 def test_another_profile_changes_decisions_and_names_no_rule():
-    found = compare([stored("html.form")], Point(POLICY), Point(POLICY, Profile.STRICT))
+    found = compare([stored("html.form")], PolicyChoice(POLICY), PolicyChoice(POLICY, Profile.STRICT))
     (change,) = found.changes
     assert (change.before.decision, change.after.decision) == (Decision.DELIVER, Decision.QUARANTINE)
     assert change.rules == ()
@@ -62,7 +66,7 @@ def test_stored_messages_are_decided_with_their_profile_and_lists(policy):
     spared = concluded(policy, "rspamd.spam-score", hits=(ListHit("recipient-exempt", "c@d.example", TENANT),))
     strict = concluded(policy, "html.link-mismatch", profile=Profile.STRICT)
     for request in (allowed, spared, strict):
-        found = compare([stored_of(request)], Point(policy), Point(policy))
+        found = compare([stored_of(request)], PolicyChoice(policy), PolicyChoice(policy))
         assert found.verdicts == {request.judgement.verdict: (1, 1)}
         assert found.decisions == {request.ruling.decision: (1, 1)}
 
@@ -70,7 +74,7 @@ def test_stored_messages_are_decided_with_their_profile_and_lists(policy):
 def test_lists_that_could_not_be_asked_then_stay_unasked(policy):
     request = concluded(policy)
     broken = replace(request, evidence=Evidence((request.evidence.reports[0], failed_report("The lists are away.", 1))))
-    found = compare([stored_of(broken)], Point(policy), Point(policy))
+    found = compare([stored_of(broken)], PolicyChoice(policy), PolicyChoice(policy))
     assert found.decisions == {Decision.UNDECIDED: (1, 1)}
 
 

@@ -18,7 +18,7 @@ from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import report_of, without_allowed_files
 from mailwarden.policy.rejudge import (
     Edit,
-    Point,
+    PolicyChoice,
     RejudgedMessage,
     compare,
     judge_again,
@@ -99,7 +99,7 @@ def test_the_recorded_inputs_lead_to_the_recorded_decision(request_):
     bare = without_texts(request_)
     assert again(bare) is request_.ruling.decision
     assert what_would_change(bare, POLICY).decision is request_.ruling.decision
-    found = compare([stored_of(bare)], Point(POLICY), Point(POLICY))
+    found = compare([stored_of(bare)], PolicyChoice(POLICY), PolicyChoice(POLICY))
     assert found.decisions == {request_.ruling.decision: (1, 1)}
 
 
@@ -140,8 +140,8 @@ def test_entries_with_the_same_beginning_are_different_entries():
     long = "north.example/" + "a" * 300
     listing = Listing(acting=(ListHit("url-block", long, TENANT, value=f"http://{long}"),))
     request = finished(listing=listing)
-    assert RejudgedMessage(request, Edit("url-block", frozenset({long}), TENANT, adds=False)).met
-    assert not RejudgedMessage(request, Edit("url-block", frozenset({f"{long}b"}), TENANT, adds=False)).met
+    assert RejudgedMessage(request, Edit("url-block", frozenset({long}), TENANT, adds=False)).acted
+    assert not RejudgedMessage(request, Edit("url-block", frozenset({f"{long}b"}), TENANT, adds=False)).acted
 
 
 def test_more_entries_than_are_recorded_leave_the_outcome_open():

@@ -17,7 +17,7 @@ from mailwarden.model.place import Place
 from mailwarden.model.record import FinishedRequest, HopSummary, LinkSummary, MessageSummary, PartSummary
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
-from mailwarden.policy.impact import ASKED_WHEN_ADDED
+from mailwarden.policy.impact import LOOKED_UP_WHEN_ADDED
 from mailwarden.policy.judge import judge
 from mailwarden.policy.list_effects import failed_report, report_of, without_allowed_files, without_allowed_links
 from mailwarden.policy.rejudge import Edit, Outcome, RejudgedMessage
@@ -127,7 +127,7 @@ def some_entry(chance: random.Random, names: Sequence[str] = ()) -> Match:
 
 def rejudged(request: FinishedRequest, match: Match, others: Sequence[Match], *, adds: bool) -> Outcome:
     edit = Edit(match.list_name, frozenset({match.entry}), match.tenant, adds)
-    asked = not adds or match.list_name in ASKED_WHEN_ADDED
+    asked = not adds or match.list_name in LOOKED_UP_WHEN_ADDED
     others = [each for each in others if asked and each.list_name in edit.affected]
     return RejudgedMessage(request, edit).judge(POLICY, others)
 
@@ -174,4 +174,4 @@ def test_a_message_without_list_results_is_not_rejudged() -> None:
 def test_an_entry_of_another_tenant_is_another_entry() -> None:
     edit = Edit("sender-block", frozenset({"north.example"}), UUID(int=9), adds=False)
     request = Sample(random.Random(2)).processed(listed("sender-block", "north.example"))
-    assert not RejudgedMessage(request, edit).met
+    assert not RejudgedMessage(request, edit).acted

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mailwarden.model.evidence import Evidence
 from mailwarden.model.outcome import Verdict
 from mailwarden.policy.judge import judge
-from mailwarden.policy.rejudge import Point, compare, stored_of, what_would_change
+from mailwarden.policy.rejudge import PolicyChoice, compare, stored_of, what_would_change
 from mailwarden.policy.rules import bounds_of, for_tenant, load_policy, tenant_problems
 from tests.unit.policy.conftest import finished
 from tests.unit.policy.test_counterfactual import concluded
@@ -83,6 +83,6 @@ def test_history_is_judged_again_by_the_weights_of_then(policy):
     weights = {RULE.id: min(100, 2 * RULE.weight)}
     request = replace(concluded(for_tenant(policy, weights), RULE.needs[0]), weights=weights)
     assert not what_would_change(request, policy).rules_changed
-    found = compare([stored_of(request)], Point(policy), Point(policy))
+    found = compare([stored_of(request)], PolicyChoice(policy), PolicyChoice(policy))
     assert found.verdicts == {request.judgement.verdict: (1, 1)}
     assert what_would_change(replace(request, weights={}), policy).rules_changed

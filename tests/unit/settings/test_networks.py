@@ -38,7 +38,7 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        ("everybody", "is not a network: write"),
+        ("allow_all", "is not a network: write"),
         ("10.0.0.0/33", "is not a network: write"),
         ("", "is not a network: write"),
         ("10.0.0.5/24", "write 10.0.0.0/24 or 10.0.0.5"),
@@ -50,7 +50,7 @@ def test_the_zone_of_a_neighbour_is_left_out() -> None:
     ],
 )
 def test_an_error_shows_the_correct_form(text: str, reported: str) -> None:
-    ((key, problem),) = network_mistakes("proxies", ["10.0.0.0/8", text, "::1"], everybody=False)
+    ((key, problem),) = network_mistakes("proxies", ["10.0.0.0/8", text, "::1"], allow_all=False)
     assert key == "proxies"
     assert problem.startswith(f"`{text}` ")
     assert reported in problem

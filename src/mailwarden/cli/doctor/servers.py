@@ -17,7 +17,7 @@ import msgspec
 from mailwarden.analysis.analyzer import EngineFailed
 from mailwarden.analysis.engines import samples
 from mailwarden.analysis.engines.table import open_engines
-from mailwarden.cli.database import said_by_driver
+from mailwarden.cli.database import with_driver_error
 from mailwarden.cli.doctor.host import look_at_folder, public_context, rejected_certificate
 from mailwarden.cli.doctor.report import Host, Line, announce
 from mailwarden.crypto.keyring import read_ring
@@ -106,7 +106,7 @@ async def _database(url: str) -> Line:
         async with asyncio.timeout(PATIENCE):
             left = await pending(url)
     except StorageUnavailable as error:
-        return Line(False, "database", f"{address}: {said_by_driver(error)}", "start PostgreSQL or set database.url")
+        return Line(False, "database", f"{address}: {with_driver_error(error)}", "start PostgreSQL or set database.url")
     except MailwardenError as error:
         return Line(False, "database", f"{address}: {error.message}")
     except (OSError, TimeoutError) as error:

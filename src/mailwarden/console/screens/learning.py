@@ -15,10 +15,10 @@ from mailwarden.console.request import UserRequest, see_other
 from mailwarden.errors import (
     EmptyEmail,
     LearningFull,
-    LessonNotFound,
     MailwardenError,
     NotFound,
     PayloadTooLarge,
+    ReportNotFound,
     SchemaViolation,
 )
 from mailwarden.history.store import parse_ggrid
@@ -180,7 +180,7 @@ def _report_in(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise LessonNotFound("There is no such report.") from None
+        raise ReportNotFound("There is no such report.") from None
 
 
 def _moment_in(text: str) -> datetime | None:

@@ -22,7 +22,7 @@ from mailwarden.console.permissions import Permission
 from mailwarden.console.request import UserRequest, VisitorRequest, see_other, with_error_status
 from mailwarden.console.templating import HEADERS
 from mailwarden.errors import (
-    LinkSpent,
+    LinkInvalid,
     LoginFailed,
     NameTaken,
     ProviderUnreachable,
@@ -222,7 +222,7 @@ class SetupScreen:
     async def _session(self, request: VisitorRequest) -> Session:
         session = await self._visitors.find_session(request)
         if session is None or session.user is not None or session.notes.link is None:
-            raise LinkSpent("Open the setup link again.")
+            raise LinkInvalid("Open the setup link again.")
         return session
 
     async def _render(

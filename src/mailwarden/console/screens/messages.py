@@ -21,8 +21,8 @@ from mailwarden.errors import (
     InvalidQuery,
     LearningFull,
     MailwardenError,
+    MessageMismatch,
     MessageNotFound,
-    OtherMessage,
     PayloadTooLarge,
     SchemaViolation,
     SearchTooBroad,
@@ -239,7 +239,7 @@ class MessageScreen:
             kind, contents = read_kind(request.form), read_contents(request.form)
             scope = request.scope.narrowed(tenant_in(request.form.text("tenant")))
             report = await self._reports.report_message(scope, ggrid, kind, request.actor, contents)
-        except (LearningFull, OtherMessage, PayloadTooLarge, SchemaViolation) as error:
+        except (LearningFull, MessageMismatch, PayloadTooLarge, SchemaViolation) as error:
             return await self._page(request, error)
         return see_other(f"/console/messages/{report.ggrid}", notice_code(report), tenant=str(report.tenant))
 

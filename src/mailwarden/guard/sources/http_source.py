@@ -30,7 +30,7 @@ from mailwarden.model.record import FinishedRequest
 from mailwarden.policy.decide import WARN_TAG
 from mailwarden.policy.shared_answer import public_answer_of
 from mailwarden.serving.spool import Spooled, SpoolWriter
-from mailwarden.serving.uploads import MAX_BODY, BodyClock, grant_body, too_large
+from mailwarden.serving.uploads import MAX_BODY, BodyClock, send_continue, too_large
 from mailwarden.wire.scanning import envelope_of, read_record
 
 MAX_HEAD = 262_144  # 1,000 recipients have a header each
@@ -165,7 +165,7 @@ def check_body_head(request: web.BaseRequest) -> None:
 
 async def receive_body(request: web.BaseRequest, spool: Path, body_timeout_ms: int) -> Spooled:
     """Return the whole body; the caller closes it."""
-    await grant_body(request)
+    await send_continue(request)
     writer = SpoolWriter(spool)
     try:
         async with BodyClock(body_timeout_ms) as clock:
