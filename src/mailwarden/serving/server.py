@@ -29,6 +29,7 @@ from mailwarden.errors import (
     Overloaded,
     RequestTimeout,
 )
+from mailwarden.serving import systemd
 from mailwarden.serving.http_app import HeadWriter, HttpApp, HttpRequest, finish_headers
 from mailwarden.serving.tls import ServerTls
 from mailwarden.settings.shared import Listen
@@ -75,7 +76,6 @@ HANDSHAKE_SECONDS = 10.0
 LAST_WRITE_SECONDS = 1.0  # for responses that are not yet written when the server stops
 MAX_LINE = 8_190
 MAX_HEADERS = 64
-_FIRST_INHERITED_SOCKET = 3
 
 log = get_logger("server")
 
@@ -299,7 +299,7 @@ async def serving(
     """Listen while the block runs, and yield the port; then finish open requests within the grace period."""
     server = Server(app, limits)
     handshake = HANDSHAKE_SECONDS if ssl_context else None
-    inherited = _inherited_socket() if inherits else None
+    inherited = systemd.inherited_socket() if inherits else None
     if inherited is not None:
         listener = await asyncio.get_running_loop().create_server(
             server, sock=inherited, ssl=ssl_context, ssl_handshake_timeout=handshake
@@ -338,7 +338,8 @@ async def serve_until_stopped(
     loop.add_signal_handler(signal.SIGHUP, _reload, tls)
     try:
         async with serving(app, listen, tls.context, limits, grace_ms=grace_ms):
-            await asked.wait()
+            async with systemd.running():
+                await asked.wait()
             log.info("stopping", in_hand=app.in_hand)
             if on_stop is not None:
                 on_stop()
@@ -348,18 +349,12 @@ async def serve_until_stopped(
 
 
 def _reload(tls: ServerTls) -> None:
+    systemd.notify_reloading()
     try:
         tls.reload()
     except ConfigurationError as error:
         log.warning("certificate not reloaded", problem=error.message, advice="The old one stays in use.")
     else:
         log.info("certificate reloaded", advice="A change of any other setting needs a restart.")
-
-
-def _inherited_socket() -> socket.socket | None:
-    """Return the listening socket that systemd opened for this process, if any."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
-        return None
-    inherited = socket.socket(fileno=_FIRST_INHERITED_SOCKET)
-    inherited.setblocking(False)
-    return inherited
+    finally:
+        systemd.notify("READY=1")

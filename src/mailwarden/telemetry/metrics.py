@@ -1,6 +1,8 @@
 """The metrics of one process, created once at its start and passed to its parts."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from mailwarden import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 90.0)
@@ -11,6 +13,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        build = Info("mailwarden_build", "The version of this process.", registry=self.registry)
+        build.info({"version": __version__})
 
     def counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"mailwarden_{name}", text, labels, registry=self.registry)

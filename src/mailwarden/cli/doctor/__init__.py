@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import platform
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from mailwarden import __version__
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.abby.config import AbbyConfig
 from mailwarden.cli.command import Command, add_config_option, print_json
@@ -52,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
 
 async def examine(folder: Path) -> AsyncIterator[Line]:
     """Yield a line for each dependency of this host's processes."""
+    yield Line(True, "version", f"Mailwarden {__version__}, Python {platform.python_version()}")
     mistakes = check_configuration(folder)
     if mistakes:
         for mistake in mistakes:

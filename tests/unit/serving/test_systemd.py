@@ -1,0 +1,69 @@
+"""systemd learns when a process is ready, alive, reloading and stopping."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailwarden.serving import systemd
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listening
+
+
+def received(manager: socket.socket) -> list[str]:
+    found = []
+    while True:
+        try:
+            found.append(manager.recv(4096).decode())
+        except BlockingIOError:
+            return found
+
+
+async def test_ready_pings_and_stopping(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "30000")
+    async with systemd.running():
+        await asyncio.sleep(0.1)  # three timeouts of the watchdog
+    states = received(manager)
+    assert (states[0], states[-1]) == ("READY=1", "STOPPING=1")
+    assert len(states) >= 5
+    assert set(states[1:-1]) == {"WATCHDOG=1"}
+
+
+async def test_without_a_watchdog_nothing_is_pinged(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "30000")
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid() + 1))
+    async with systemd.running():
+        await asyncio.sleep(0)
+    assert received(manager) == ["READY=1", "STOPPING=1"]
+
+
+def test_a_reload_states_its_time(manager: socket.socket) -> None:
+    systemd.notify_reloading()
+    (state,) = received(manager)
+    first, second = state.splitlines()
+    assert first == "RELOADING=1"
+    assert second.removeprefix("MONOTONIC_USEC=").isdigit()
+
+
+@pytest.mark.parametrize("address", ["", "relative", "/no/such/socket", "@no-such-socket"])
+def test_a_missing_service_manager_is_no_failure(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    systemd.notify("READY=1")
+
+
+def test_an_abstract_socket_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"\0mailwarden-test-{os.getpid()}")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@mailwarden-test-{os.getpid()}")
+        systemd.notify("READY=1")
+        assert listening.recv(100) == b"READY=1"
