@@ -1,5 +1,8 @@
 """`mailwarden init`: what stops it is told in a sentence, it can be given again, and it never spoils a secret."""
 
+import argparse
+import pwd
+import stat
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from cryptography import x509
 
 from mailwarden.abby.config import PATH as ABBY_PATH
 from mailwarden.cli.config import check
+from mailwarden.cli.init import _places
 from mailwarden.cli.main import main
 from mailwarden.guard.config import PATH as GUARD_PATH
 from mailwarden.serving.tls import ABBY_NAME, server_context
@@ -60,6 +64,44 @@ def test_a_database_that_is_down_is_reported_with_the_next_steps(folder: Path, c
     assert f"`mailwarden database migrate --config {folder}`" in reported
     assert f"`mailwarden people first --config {folder}`" in reported
     assert check(folder) == []
+
+
+def test_services_read_the_configuration_and_own_their_state(folder: Path, tmp_path: Path):
+    state, spool = tmp_path / "state", tmp_path / "spool"
+    assert init(folder, "--no-database", "--state", str(state), "--spool", str(spool), "--user", "nobody") == 0
+    nobody = pwd.getpwnam("nobody")
+    assert check(folder) == []
+    for place in (state, spool):
+        found = place.stat()
+        assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (nobody.pw_uid, 0o700)
+    assert f'store: "{state}/quarantine"' in (folder / GUARD_PATH).read_text()
+    private = {folder / "token", folder / "tls" / "ca.key"}
+    for path in (folder, *folder.rglob("*")):
+        found = path.stat()
+        group = 0 if path in private else nobody.pw_gid
+        mode = 0o600 if path in private else 0o750 if path.is_dir() else 0o640
+        assert (path, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (path, 0, group, mode)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--user", "nobody"], "choose a --state outside the configuration"),
+        (["--user", "no-such-user", "--state", "/tmp/elsewhere"], "this host has no such user"),
+    ],
+)
+def test_a_user_that_cannot_own_the_state_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], error: str
+):
+    assert init(folder, "--no-database", *words) == 2
+    assert error in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_below_etc_state_and_spool_are_in_var():
+    arguments = argparse.Namespace(state=None, spool=None, user=None)
+    places = _places(Path("/etc/mailwarden"), arguments)
+    assert (places.state, places.spool) == (Path("/var/lib/mailwarden"), Path("/var/spool/mailwarden"))
 
 
 def test_secrets_and_certificates_that_are_there_are_kept(folder: Path, capsys: pytest.CaptureFixture[str]):

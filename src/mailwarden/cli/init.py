@@ -5,11 +5,14 @@ import asyncio
 import hashlib
 import ipaddress
 import os
+import pwd
 import secrets
 import socket
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+
+from msgspec import Struct
 
 from mailwarden.abby import config as abby
 from mailwarden.access.setup_links import FIRST_RUN_HOURS, LinkStore
@@ -30,11 +33,26 @@ from mailwarden.guard import config as guard
 from mailwarden.model.scope import Scope
 from mailwarden.serving.tls import ABBY_NAME
 
+STATE = Path("/var/lib/mailwarden")
+SPOOL = Path("/var/spool/mailwarden")
 SHIPPED_TOKENS = "staticApiTokens: []"
 PEPPER = "secrets/pepper"
 CONTENTS = "secrets/contents"
 # The engines with an address in `templates/guard.yml`.
 _ADDRESSED = tuple(engine for engine in ENGINES if engine.shipped_address)
+
+
+class Places(Struct, frozen=True):
+    """The folders of an installation, and the user of the services that owns state and spool."""
+
+    configuration: Path
+    state: Path
+    spool: Path
+    owner: pwd.struct_passwd | None = None
+
+    def shown(self, path: Path) -> str:
+        """Return a path as configuration files write it: relative to their folder, if it is inside."""
+        return str(path.relative_to(self.configuration) if path.is_relative_to(self.configuration) else path)
 
 
 def render(template: str, values: dict[str, str]) -> str:
@@ -50,9 +68,9 @@ def shipped_values() -> dict[str, str]:
         "guard_port": "9785",
         "abby_port": "9081",
         "database_url": "postgresql://mailwarden@127.0.0.1:5432/mailwarden",
-        "spool": "/var/spool/mailwarden",
-        "replica": "/var/lib/mailwarden/lists",
-        "vault": "/var/lib/mailwarden/quarantine",
+        "spool": str(SPOOL),
+        "replica": str(STATE / "lists"),
+        "vault": str(STATE / "quarantine"),
         "abby_name": ABBY_NAME,
         "tokens": SHIPPED_TOKENS,
         **{engine.type_name: engine.shipped_address for engine in _ADDRESSED},
@@ -77,6 +95,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--renew",
         action="store_true",
         help="only renew the certificates of abby and guard",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        help=f"folder of the local copy of the lists and of the quarantine (default: {STATE} for a configuration "
+        "in /etc, otherwise FOLDER)",
+    )
+    parser.add_argument(
+        "--spool",
+        type=Path,
+        help=f"folder of messages in processing (default: {SPOOL} for a configuration in /etc, otherwise STATE/spool)",
+    )
+    parser.add_argument(
+        "--user",
+        help="user of the services, which may read the configuration and owns state and spool; needs root",
     )
     parser.add_argument(
         "--ca-folder",
@@ -110,7 +143,10 @@ def _run(arguments: argparse.Namespace) -> int:
             renew_certificates(folder / "tls", arguments.name, ca_folder)
             print(f"certificates   {folder}/tls (abby, guard); restart both")
             return 0
-        _make(folder, ca_folder, arguments)
+        places = _places(folder, arguments)
+        _make(places, ca_folder, arguments)
+        if places.owner is not None:
+            _give_to_services(places, places.owner)
     except OSError as error:
         raise CommandError(f"Cannot write {error.filename or folder}: {error.strerror}.") from None
     if not arguments.no_database:
@@ -118,18 +154,51 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _make(folder: Path, ca_folder: Path | None, arguments: argparse.Namespace) -> None:
+def _places(folder: Path, arguments: argparse.Namespace) -> Places:
+    """Return the folders of an installation: apart below /etc, otherwise all in one."""
+    in_etc = folder.is_relative_to("/etc")
+    state = arguments.state.resolve() if arguments.state else STATE if in_etc else folder
+    spool = arguments.spool.resolve() if arguments.spool else SPOOL if in_etc else state / "spool"
+    if not arguments.user:
+        return Places(folder, state, spool)
+    if state == folder:
+        raise CommandError("--user: choose a --state outside the configuration, which the services only read.")
+    try:
+        return Places(folder, state, spool, pwd.getpwnam(arguments.user))
+    except KeyError:
+        raise CommandError(f"--user {arguments.user}: this host has no such user.") from None
+
+
+def _give_to_services(places: Places, owner: pwd.struct_passwd) -> None:
+    """Let the services read the configuration without changing it, and give them state and spool.
+
+    The key of the authority and the first token stay with the caller alone.
+    """
+    folder = places.configuration
+    kept = {folder / "token", folder / "tls" / CA_KEY, places.state, places.spool}
+    for path in (folder, *folder.rglob("*")):
+        if kept.isdisjoint({path, *path.parents}):
+            os.chown(path, 0, owner.pw_gid)
+            path.chmod(0o750 if path.is_dir() else 0o640)
+    for path in (places.state, places.spool):
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+        path.chmod(0o700)
+
+
+def _make(places: Places, ca_folder: Path | None, arguments: argparse.Namespace) -> None:
+    folder = places.configuration
     if (folder / abby.PATH).exists() or (folder / guard.PATH).exists():
         raise CommandError(
             f"{folder} already holds a configuration; choose another folder. "
             "New certificates are made by --renew, new tables by `mailwarden database migrate`."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spool").mkdir(mode=0o700, exist_ok=True)
+    places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    places.spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / PEPPER).parent.mkdir(mode=0o700, exist_ok=True)
     token = secrets.token_hex(32)
     try:
-        _write_configuration(folder, arguments, token)
+        _write_configuration(places, arguments, token)
         _make_secrets(folder, token)
         _make_certificates(folder / "tls", ca_folder, _names(arguments))
     except (OSError, CommandError):
@@ -205,7 +274,8 @@ def _print_setup_link(folder: Path, arguments: argparse.Namespace) -> None:
         print(f"               (open it once abby runs; good once, and for {FIRST_RUN_HOURS} hours)")
 
 
-def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str) -> None:
+def _write_configuration(places: Places, arguments: argparse.Namespace, token: str) -> None:
+    folder = places.configuration
     digest = hashlib.sha256(token.encode()).hexdigest()
     values = {
         "host": arguments.host,
@@ -213,9 +283,9 @@ def _write_configuration(folder: Path, arguments: argparse.Namespace, token: str
         "guard_port": str(arguments.guard_port),
         "abby_port": str(arguments.abby_port),
         "database_url": arguments.database_url,
-        "spool": "spool",
-        "replica": "lists",
-        "vault": "quarantine",
+        "spool": places.shown(places.spool),
+        "replica": places.shown(places.state / "lists"),
+        "vault": places.shown(places.state / "quarantine"),
         "abby_name": ABBY_NAME,
         "tokens": f'staticApiTokens:\n  - name: first\n    token: "sha256:{digest}"\n    permissions: ["*"]',
         **{engine.type_name: getattr(arguments, engine.type_name) for engine in _ADDRESSED},
@@ -241,7 +311,8 @@ def _write_secret(path: Path, text: str) -> None:
 
 
 COMMAND = Command(
-    example="mailwarden init /etc/mailwarden --database-url postgresql://mailwarden@127.0.0.1/mailwarden",
+    example="mailwarden init /etc/mailwarden --user mailwarden "
+    "--database-url postgresql://mailwarden@127.0.0.1/mailwarden",
     arguments=_arguments,
     run=_run,
 )
