@@ -4,11 +4,23 @@ import re
 
 from tests.conventions.project_files import ROOT, SOURCE
 
-_MADE = re.compile(r"""metrics\.(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)"(.*?)\)""", re.DOTALL)
+_MADE = re.compile(r"""(?:metrics|self)\.(counter|gauge|histogram)\(\s*f?"([a-z_{}]+)"(.*?)\)""", re.DOTALL)
 # Prefixes of the HTTP metrics: abby and guard, and the drop-in scan sources.
 HTTP_PREFIXES = ("http", "rspamd_api", "stalwart_hook")
 # Labels whose values are ours: a handful each, whatever callers and tenants do.
-BOUNDED = {"route", "status", "verdict", "decision", "analyzer", "kind", "guard", "outcome", "directive", "engine"}
+BOUNDED = {
+    "route",
+    "status",
+    "verdict",
+    "decision",
+    "analyzer",
+    "kind",
+    "guard",
+    "outcome",
+    "directive",
+    "engine",
+    "version",
+}
 
 
 def made() -> dict[str, tuple[str, list[str]]]:

@@ -1,6 +1,6 @@
 """The metrics of one process, created once at its start and passed to its parts."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from mailwarden import __version__
 
@@ -13,8 +13,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        build = Info("mailwarden_build", "The version of this process.", registry=self.registry)
-        build.info({"version": __version__})
+        self.gauge("build_info", "1, with the version of this process.", "version").labels(__version__).set(1)
 
     def counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"mailwarden_{name}", text, labels, registry=self.registry)
