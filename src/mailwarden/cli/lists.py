@@ -346,7 +346,7 @@ def form_of(path: str, named: str | None) -> str:
 
 
 class StateFile:
-    """Stores the progress of an import beside the file; another content or another list starts anew."""
+    """Stores the progress of an import beside the file; another content or another list starts again."""
 
     def __init__(self, path: Path | None, content: Path, target: str) -> None:
         self._path = path

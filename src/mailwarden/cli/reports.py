@@ -242,7 +242,7 @@ def _undo(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_json({"takenBack": options.uids})
     else:
-        print(f"Taken back: {len(options.uids)}. A guard learns the rest anew, and the old holds until then.")
+        print(f"Withdrawn: {len(options.uids)}. A guard rebuilds the statistics; the old ones stay in use until then.")
     return 0
 
 
@@ -255,7 +255,7 @@ def _reset(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_json({"forgotten": gone})
     else:
-        print(f"Forgot {gone} reports of {tenant.name}, and within seconds what was learned from them.")
+        print(f"Deleted {gone} reports of {tenant.name}. The statistics learned from them are deleted within seconds.")
     return 0
 
 
@@ -289,7 +289,7 @@ def _status(options: argparse.Namespace) -> int:
     rows = [("TENANT", "THREATS", "FINE", "WAITING", "SPEAKS")]
     for name, each in found:
         speaks = "yes" if each.speaks else "not yet"
-        words = f"{speaks}, being learned anew" if each.rebuilding else speaks
+        words = f"{speaks}, being rebuilt" if each.rebuilding else speaks
         rows.append((name, str(each.threats), str(each.fine), str(each.waiting), words))
     print(table(rows) if found else "No tenant has learned anything yet.")
     return 0

@@ -179,7 +179,7 @@ def _reseal(options: argparse.Namespace, place: Place) -> int:
     done, failed = query_database(options, lambda database: work(place, database))
     print(f"{_shown(done) if any(done.values()) else 'nothing'} sealed with the key {place.ring.current.name}")
     for sentence in failed[:20]:
-        print(f"not sealed anew: {sentence}")
+        print(f"not re-encrypted: {sentence}")
     return 1 if failed else 0
 
 

@@ -16,7 +16,7 @@ class ExplanationQuery(Struct, frozen=True, rename="camel", forbid_unknown_field
 
     tenant_uid: Annotated[
         UUID | UnsetType,
-        Meta(description="The tenant, where the message has recipients of several; else the most severe decision's."),
+        Meta(description="The tenant, if the message has recipients of several; default: the most severe decision."),
     ] = UNSET
 
 

@@ -15,11 +15,9 @@ MAX_COMMENT = 1_024
 ListName = Annotated[
     str, Meta(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*\Z", max_length=64, description="Name of the list.")
 ]
-TenantUid = Annotated[
-    UUID | None, Meta(description="Tenant whose lists are meant; absent or null means the global scope.")
-]
+TenantUid = Annotated[UUID | None, Meta(description="Tenant of the lists; absent or null means the global scope.")]
 _Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
-_GIVEN_BACK = Meta(description="Ignored: a line of listEntries can be given back as it is.")
+_GIVEN_BACK = Meta(description="Ignored, so that a line of listEntries can be sent back unchanged.")
 
 
 class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -28,11 +26,11 @@ class ListEntryInput(Struct, frozen=True, rename="camel", forbid_unknown_fields=
     entry: Annotated[str, Meta(description="The entry, in any accepted spelling.")]
     comment: Annotated[
         Annotated[str, Meta(max_length=MAX_COMMENT)] | UnsetType,
-        Meta(description='Absent keeps the comment an entry has, "" clears it.'),
+        Meta(description='Absent keeps the current comment, "" clears it.'),
     ] = UNSET
     expires: Annotated[
         Annotated[datetime, Meta(tz=True)] | UnsetType | None,
-        Meta(description="When the entry ceases to act. Absent keeps what an entry has, null clears it."),
+        Meta(description="Expiry time. Absent keeps the current value, null clears it."),
     ] = UNSET
     created: Annotated[str | None, _GIVEN_BACK] = None
     created_by: Annotated[str | None, _GIVEN_BACK] = None
@@ -78,10 +76,10 @@ class ModifiedEntries(Struct, frozen=True, rename="camel"):
 
 
 class ListInfo(Struct, frozen=True, rename="camel"):
-    display_name: Annotated[str, Meta(description="Name for people.")]
-    category: Annotated[str, Meta(description="Heading under which people find the list.")]
+    display_name: Annotated[str, Meta(description="Display name.")]
+    category: Annotated[str, Meta(description="Group of lists to which it belongs.")]
     description: Annotated[str, Meta(description="Effect of an entry.")]
-    max_size: Annotated[int, Meta(description="Most entries that the list holds in this scope.")]
+    max_size: Annotated[int, Meta(description="Maximum number of entries of the list in this scope.")]
 
 
 class ListFileInfo(Struct, frozen=True, rename="camel"):

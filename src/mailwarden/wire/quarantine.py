@@ -38,15 +38,15 @@ class QuarantineQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields
     verdict: Annotated[Verdict | UnsetType, Meta(description="Only messages of this verdict.")] = UNSET
     recipient: Annotated[Words | UnsetType, Meta(description="Only messages to this address, or `@domain`.")] = UNSET
     sender: Annotated[Words | UnsetType, Meta(description="Only messages from this address, or `@domain`.")] = UNSET
-    text: Annotated[Words | UnsetType, Meta(description="Only messages with this in their subject.")] = UNSET
-    state: Annotated[HeldState | UnsetType, Meta(description="Only messages that are so for any recipient.")] = UNSET
+    text: Annotated[Words | UnsetType, Meta(description="Only messages with this text in the subject.")] = UNSET
+    state: Annotated[HeldState | UnsetType, Meta(description="Only messages with a recipient in this state.")] = UNSET
     since: Annotated[
         Annotated[datetime, Meta(tz=True)] | UnsetType, Meta(description="Only messages received since then.")
     ] = UNSET
     after: Annotated[
         UUID | UnsetType, Meta(description="The `uid` of the last message of a page gives the next page.")
     ] = UNSET
-    limit: Annotated[int, Meta(ge=1, le=MAX_HELD, description="Most messages of one page.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_HELD, description="Maximum number of messages on one page.")] = 100
 
 
 class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class ReleaseOrder(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         Meta(description="Adds the sender's address or domain to the list `sender-allow`, before the release."),
     ] = UNSET
     everywhere: Annotated[
-        bool, Meta(description="Adds it to the global list and not to the tenant's; only where a token may.")
+        bool, Meta(description="Adds it to the global list instead of the tenant's, if the token has that permission.")
     ] = False
 
 
@@ -69,11 +69,13 @@ class DeleteQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     """The query of a deletion."""
 
     recipient: Annotated[
-        Words | UnsetType, Meta(description="For whom it is deleted; absent means all who wait for it.")
+        Words | UnsetType, Meta(description="Recipients of the deletion; absent means all held recipients.")
     ] = UNSET
     block: Annotated[
         Listed | UnsetType,
-        Meta(description="Adds the sender's address or domain to the tenant's list `sender-block`, before that."),
+        Meta(
+            description="Adds the sender's address or domain to the tenant's list `sender-block`, before the deletion."
+        ),
     ] = UNSET
 
 
@@ -88,16 +90,18 @@ class HeldFor(Struct, frozen=True, rename="camel"):
             extra_json_schema={"enum": _STATES},
         ),
     ]
-    failure: Annotated[str, Meta(description="Why the last release came to nothing; empty if none did.")]
+    failure: Annotated[str, Meta(description="Why the last release failed; empty if none failed.")]
     changed_by: Annotated[str, Meta(description="User who released or deleted it; empty if none.")]
-    changed_at: Annotated[Annotated[datetime, Meta(tz=True)] | None, Meta(description="When that changed last.")]
+    changed_at: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None, Meta(description="Time of the last change of the state.")
+    ]
 
 
 class Held(Struct, frozen=True, rename="camel"):
     """One held message."""
 
-    uid: Annotated[UUID, Meta(description="Names the held message.")]
-    tenant_uid: Annotated[UUID, Meta(description="The tenant whose recipients it is held from.")]
+    uid: Annotated[UUID, Meta(description="Id of the held message.")]
+    tenant_uid: Annotated[UUID, Meta(description="The tenant of the recipients.")]
     ggrid: Annotated[UUID, Meta(description="The analysis of the message.")]
     verdict: Annotated[Verdict, Meta(description="The verdict: the classification of the message.")]
     sender: Annotated[str, Meta(description="The envelope's sender.")]
@@ -105,9 +109,9 @@ class Held(Struct, frozen=True, rename="camel"):
     from_name: Annotated[str, Meta(description="The name in From.")]
     subject: Annotated[str, Meta(description="Subject of the message.")]
     size: Annotated[int, Meta(description="Bytes of the message.")]
-    received_at: Annotated[datetime, Meta(tz=True, description="When it was received.")]
-    expires_at: Annotated[datetime, Meta(tz=True, description="When it is forgotten.")]
-    kept: Annotated[bool, Meta(description="Whether the message itself can be had and released.")]
+    received_at: Annotated[datetime, Meta(tz=True, description="Time of receipt.")]
+    expires_at: Annotated[datetime, Meta(tz=True, description="Time of its deletion.")]
+    kept: Annotated[bool, Meta(description="Whether the message is stored and can be released.")]
     recipients: Annotated[tuple[HeldFor, ...], Meta(description="Recipients with their states.")]
 
 

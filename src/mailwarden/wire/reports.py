@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 MAX_REPORTS = 500
 
-TenantUid = Annotated[UUID, Meta(description="The tenant that is meant.")]
+TenantUid = Annotated[UUID, Meta(description="The tenant.")]
 
 
 class ReportKind(StrEnum):
@@ -29,7 +29,7 @@ class MessageReportQuery(Struct, frozen=True, rename="camel", forbid_unknown_fie
     kind: SaidKind
     tenant_uid: Annotated[
         UUID | UnsetType,
-        Meta(description="The tenant that learns from it; needed where the message has recipients of several."),
+        Meta(description="The tenant that learns from it; required if the message has recipients of several tenants."),
     ] = UNSET
 
 
@@ -54,14 +54,14 @@ class ReportsQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
         Annotated[datetime, Meta(tz=True)] | UnsetType,
         Meta(description="Only reports older than this: `reportedAt` of the last one of a page gives the next page."),
     ] = UNSET
-    limit: Annotated[int, Meta(ge=1, le=MAX_REPORTS, description="Most reports of one page.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_REPORTS, description="Maximum number of reports on one page.")] = 100
 
 
 class Report(Struct, frozen=True, rename="camel"):
     """One report about a message, and the state of its training."""
 
-    uid: Annotated[UUID, Meta(description="Names the report; it is taken back by it.")]
-    tenant_uid: Annotated[UUID, Meta(description="The tenant whose message it is, and who alone learns from it.")]
+    uid: Annotated[UUID, Meta(description="Id of the report, for example to withdraw it.")]
+    tenant_uid: Annotated[UUID, Meta(description="The tenant of the message; only this tenant learns from it.")]
     kind: Annotated[
         str,
         Meta(
@@ -72,7 +72,7 @@ class Report(Struct, frozen=True, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="`refused` has too little text, or GTUBE; `not-kept` is too large, or only its ggrid came.",
+            description="`refused` has too little text, or GTUBE; `not-kept` is too large, or only its ggrid is known.",
             extra_json_schema={"enum": ["waiting", "learned", "refused", "not-kept"]},
         ),
     ]
@@ -80,7 +80,7 @@ class Report(Struct, frozen=True, rename="camel"):
     subject: Annotated[str, Meta(description="Subject of the message; empty if the analysis was not named.")]
     size: Annotated[int, Meta(description="Bytes of the message.")]
     reported_by: Annotated[str, Meta(description="Reporter: a token, a user, or the command.")]
-    reported_at: Annotated[datetime, Meta(tz=True, description="When it was reported.")]
+    reported_at: Annotated[datetime, Meta(tz=True, description="Time of the report.")]
 
 
 class Reports(Struct, frozen=True, rename="camel"):
@@ -93,15 +93,19 @@ class Learning(Struct, frozen=True, rename="camel"):
     """The number of messages that a tenant has learned from reports."""
 
     tenant_uid: Annotated[UUID, Meta(description="The tenant.")]
-    threats: Annotated[int, Meta(description="Messages reported as phishing or spam that are learned.")]
-    fine: Annotated[int, Meta(description="Messages called fine, or released, that are learned.")]
-    waiting: Annotated[int, Meta(description="Messages that are still to be learned.")]
-    enough: Annotated[int, Meta(description="Messages of each side before what was learned says anything.")]
-    speaks: Annotated[bool, Meta(description="Whether there is enough of both.")]
-    rebuilding: Annotated[bool, Meta(description="Whether all is being learned anew, after something was taken back.")]
+    threats: Annotated[int, Meta(description="Learned messages that were reported as phishing or spam.")]
+    fine: Annotated[int, Meta(description="Learned messages that were reported as fine or released.")]
+    waiting: Annotated[int, Meta(description="Messages that wait for training.")]
+    enough: Annotated[
+        int, Meta(description="Learned messages of each side that the statistics need before they count.")
+    ]
+    speaks: Annotated[bool, Meta(description="Whether both sides have enough messages.")]
+    rebuilding: Annotated[
+        bool, Meta(description="Whether the statistics are being rebuilt after a report was withdrawn.")
+    ]
 
 
 class Forgotten(Struct, frozen=True, rename="camel"):
     """The response of a reset."""
 
-    forgotten: Annotated[int, Meta(ge=0, description="Reports that were forgotten.")]
+    forgotten: Annotated[int, Meta(ge=0, description="Number of deleted reports.")]

@@ -74,7 +74,9 @@ class ErrorBody(Struct, frozen=True, omit_defaults=True):
 
     error: Annotated[str, Meta(description="Machine-readable error code.")]
     message: Annotated[str, Meta(description="The error, its place, and the remedy.")] = ""
-    details: Annotated[tuple[dict[str, object], ...], Meta(description="One object per mistake, where it helps.")] = ()
+    details: Annotated[
+        tuple[dict[str, object], ...], Meta(description="One object per error, if there are details.")
+    ] = ()
 
 
 def read_parameters(raw: bytes) -> MessageAnalysisRequest:

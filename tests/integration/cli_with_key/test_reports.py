@@ -25,7 +25,7 @@ def test_a_message_is_reported_shown_and_taken_back(run, tmp_path):
     assert listed[0]["reportedBy"].startswith("cli:")
     assert uid in run("list", "--tenant", listed[0]["tenantUid"]).out
 
-    assert "Taken back: 1." in run("undo", uid).out
+    assert "Withdrawn: 1." in run("undo", uid).out
     assert run("list", "--tenant", "default", "-o", "json") == []
     assert f"There is no report {uid}" in run("undo", uid, code=2).err
 
@@ -58,10 +58,10 @@ def test_status_and_reset_show_the_number_of_reports(run, tmp_path):
     assert (standing["speaks"], standing["rebuilding"]) == (False, False)
     assert "not yet" in run("status", "--tenant", "default").out
 
-    assert run("reset", "--tenant", "default").out.startswith("Forgot 1 reports of default")
+    assert run("reset", "--tenant", "default").out.startswith("Deleted 1 reports of default")
     (standing,) = run("status", "-o", "json")
     assert (standing["waiting"], standing["rebuilding"]) == (0, True)
-    assert "being learned anew" in run("status").out
+    assert "being rebuilt" in run("status").out
     assert run("rebuild", "--tenant", "default").out.startswith("All reports of default are trained again")
 
 
