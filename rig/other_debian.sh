@@ -32,5 +32,5 @@ unshare --mount sh -eu -c 'mount --rbind /proc "$0/proc" && exec chroot "$0" sh 
     .venv/bin/pip install --quiet --no-deps --no-build-isolation --editable .
     .venv/bin/python -m mailwarden.policy.rules
     .venv/bin/python --version
-    .venv/bin/pytest -q tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
+    .venv/bin/pytest -q -n 2 -p no:schemathesis tests/unit tests/analyzers tests/configuration tests/conventions -m "not slow"
 '
