@@ -65,9 +65,10 @@ def find(analyzer: str, sample: Sample, path: Path) -> Iterable[Finding]:
 
 @pytest.fixture(scope="module", autouse=True)
 def own_rules():
-    assert YARA.load(EXAMPLE) == ()
-    yield
-    YARA.unload()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(YARA, "_scanner", None)
+        assert YARA.load(EXAMPLE) == ()
+        yield
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -25,9 +25,10 @@ def own_rules(tmp_path_factory):
     """Give the workers' analyzer a rule of an operator, so that its limit can be reached."""
     folder = tmp_path_factory.mktemp("yara")
     (folder / "limit.yar").write_text(RULE)
-    assert YARA.load(folder) == ()
-    yield
-    YARA.unload()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(YARA, "_scanner", None)
+        assert YARA.load(folder) == ()
+        yield
 
 
 def examined(raw: bytes, limits: Limits = LIMITS) -> Evidence:

@@ -9,6 +9,7 @@ from mailwarden.message.parser import parse_message
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import Status
 from mailwarden.serving.spool import Spooled
+from tests.samples.judged import missing_required
 from torture.ambiguous import ambiguous
 from torture.eicar import EICAR
 
@@ -54,4 +55,4 @@ async def test_a_concluding_analyzer_that_breaks_is_a_failure_of_its_own(collect
 
     monkeypatch.setattr("mailwarden.analysis.pipeline.collector.CONCLUDING", (Broken(),))
     collected = await collector.collect(Spooled.of(b"From: a@b.example\r\n\r\nhi"), ENVELOPE, 60.0)
-    assert [failure.analyzer for failure in collected.evidence.missing_required] == ["broken"]
+    assert [failure.analyzer for failure in missing_required(collected.evidence)] == ["broken"]

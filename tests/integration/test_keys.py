@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from mailwarden.access.audit import AuditStore
-from mailwarden.access.keys import MEMORY_SECONDS, OVERLAP, ApiKeys, KeyScope, KeyStore, KeyTexts, NewKey, PepperStore
+from mailwarden.access.keys import MEMORY_SECONDS, ApiKeys, KeyScope, KeyStore, KeyTexts, NewKey, PepperStore
 from mailwarden.access.tenants import TenantStore
 from mailwarden.cli.main import main
 from mailwarden.crypto.keyring import KeyRing
@@ -252,15 +252,15 @@ async def test_a_rotated_key_and_its_successor_are_both_good_for_a_while(
 async def test_only_a_valid_key_of_the_own_scope_is_rotated_and_once(keys: ApiKeys, tenant: UUID) -> None:
     deployment, text = await keys.create(ALL, NewKey("all", BOTH), ADA)
     with pytest.raises(KeyNotFound):
-        await keys.rotate(Scope.of(tenant), deployment.key_id, OVERLAP, ADA)
+        await keys.rotate(Scope.of(tenant), deployment.key_id, timedelta(hours=24), ADA)
     new, _ = await keys.rotate(ALL, deployment.key_id, timedelta(0), ADA)
     with pytest.raises(InvalidCredentials):
         await keys.authenticate(text, ANYWHERE)
     with pytest.raises(KeyNotFound):
-        await keys.rotate(ALL, deployment.key_id, OVERLAP, ADA)
+        await keys.rotate(ALL, deployment.key_id, timedelta(hours=24), ADA)
     assert await keys.revoke(ALL, new.key_id, ADA)
     with pytest.raises(KeyNotFound):
-        await keys.rotate(ALL, new.key_id, OVERLAP, ADA)
+        await keys.rotate(ALL, new.key_id, timedelta(hours=24), ADA)
     with pytest.raises(SchemaViolation):
         await keys.rotate(ALL, new.key_id, timedelta(days=31), ADA)
 

@@ -16,6 +16,7 @@ from mailwarden.errors import Overloaded
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.evidence import FailureKind, Status
 from mailwarden.serving.spool import Spooled, SpoolWriter
+from tests.samples.judged import missing_required
 from torture.harm import pictures_message
 
 PLAIN = b"From: ann@sender.example\r\nTo: bob@corp.example\r\nSubject: lunch\r\n\r\nAt noon?\r\n"
@@ -109,7 +110,7 @@ async def test_a_crash_costs_a_second_try_and_the_second_crash_leaves_failures()
         workers.examine = crash  # type: ignore[method-assign]  # a crash on purpose
         collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
         assert crashes == 2
-        assert {failure.kind for failure in collected.evidence.missing_required} == {FailureKind.CRASHED}
+        assert {failure.kind for failure in missing_required(collected.evidence)} == {FailureKind.CRASHED}
         workers.examine = examine_once  # type: ignore[method-assign]
         collected = await Collector(workers, ()).collect(Spooled.of(PLAIN), ENVELOPE, PATIENCE)
         assert not collected.evidence.failures

@@ -3,7 +3,7 @@
 from evaluate.corpus import Sample
 from evaluate.records import Scanned
 from evaluate.trial import Judged
-from mailwarden.model.evidence import Evidence, Finding, Report, Status
+from mailwarden.model.evidence import Evidence, Failure, Finding, Report, Status
 from mailwarden.model.outcome import Decision, Judgement, Verdict
 from mailwarden.policy.rules import FOLDER, ProfileFile, Rule, Severity, make_policy
 from mailwarden.settings.reader import read
@@ -45,3 +45,8 @@ def judged(label, score, *, subset="", rspamd=None, findings=()):
     decision = Decision.QUARANTINE if score >= 100 else Decision.DELIVER
     judgement = Judgement(Verdict.PHISHING if score >= 100 else Verdict.CLEAN, "", (), {}, ())
     return Judged(scanned(label, *findings, subset=subset, rspamd=rspamd), judgement, decision, score)
+
+
+def missing_required(evidence: Evidence) -> tuple[Failure, ...]:
+    """Return the failures of required analyzers."""
+    return tuple(report.failure for report in evidence.reports if report.failure and report.required)

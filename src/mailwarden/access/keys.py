@@ -299,8 +299,7 @@ MAX_REMEMBERED = 10_000
 MAX_NAME = 100
 MAX_NETWORKS = 100
 TOUCH_AFTER = timedelta(minutes=1)
-OVERLAP = timedelta(hours=24)  # both keys are valid for this time after a rotation
-MAX_OVERLAP = timedelta(days=30)
+MAX_OVERLAP = timedelta(days=30)  # after a rotation both keys are valid for a time
 _ALL = Scope.deployment()
 log = get_logger("access.keys")
 

@@ -91,33 +91,26 @@ class Logins:
     """Turns a visit into a user's session."""
 
     def __init__(self, registry: Registry) -> None:
-        self._users = registry.users
-        self._factors = registry.factors
-        self._sessions = registry.sessions
-        self._throttle = registry.throttle
-        self._passwords = registry.passwords
-        self._pepper = registry.pepper
-        self._seal = registry.seal
-        self._now = registry.now
+        self._registry = registry
 
     async def check_password(
         self, visit: Session, name: str, password: str, origin: ClientOrigin
     ) -> tuple[Session, str]:
         """Return a new visit that waits for a code, and its cookie value; or raise LoginFailed."""
         named, addressed = name_subject(name), address_subject(origin.address)
-        by_address, _ = await self._throttle.take((addressed, PER_ADDRESS), (named, PER_NAME))
-        found = await self._users.find_name(_ALL, name.strip())
+        by_address, _ = await self._registry.throttle.take((addressed, PER_ADDRESS), (named, PER_NAME))
+        found = await self._registry.users.find_name(_ALL, name.strip())
         user, stored = found or (None, None)
-        matched = await self._passwords.matches(stored, password)
+        matched = await self._registry.passwords.matches(stored, password)
         if user is None or not matched or user.disabled:
             _log.info("login_refused", step="password", address=origin.address)
             raise LoginFailed("The name or the password is wrong.")
-        await self._throttle.forget(named)
-        await self._throttle.give_back(by_address)
-        if stored is not None and self._passwords.is_outdated(stored):
-            await self._users.set_password(_ALL, user.uid, await self._passwords.hash(password), None)
+        await self._registry.throttle.forget(named)
+        await self._registry.throttle.give_back(by_address)
+        if stored is not None and self._registry.passwords.is_outdated(stored):
+            await self._registry.users.set_password(_ALL, user.uid, await self._registry.passwords.hash(password), None)
         notes = Notes(person=user.uid, goal=visit.notes.goal)
-        return await self._sessions.renew(visit, origin, notes)
+        return await self._registry.sessions.renew(visit, origin, notes)
 
     async def check_code(self, visit: Session, code: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Return the user's session if the code is valid after a valid password."""
@@ -125,14 +118,16 @@ class Logins:
         if person is None:
             raise LoginFailed("Begin with your name and password.")
         subject = f"code:{person}"
-        by_address, _ = await self._throttle.take((address_subject(origin.address), PER_ADDRESS), (subject, PER_CODE))
-        user = await self._users.find(_ALL, person)
+        by_address, _ = await self._registry.throttle.take(
+            (address_subject(origin.address), PER_ADDRESS), (subject, PER_CODE)
+        )
+        user = await self._registry.users.find(_ALL, person)
         method = None if user is None or user.disabled else await self._method_of(user, code)
         if user is None or method is None:
             _log.info("login_refused", step="code", address=origin.address)
             raise LoginFailed("The code is wrong, or it was used already. Wait for the next one.")
-        await self._throttle.forget(subject)
-        await self._throttle.give_back(by_address)
+        await self._registry.throttle.forget(subject)
+        await self._registry.throttle.give_back(by_address)
         return await self.complete(visit, user, method, origin)
 
     async def offer_passkey(self, visit: Session, origin: ClientOrigin) -> tuple[Session, str | None, str]:
@@ -140,7 +135,7 @@ class Logins:
         challenge = secrets.token_bytes(32)
         options = request_options(origin, challenge)
         notes = msgspec.structs.replace(visit.notes, challenge=challenge)
-        return *await self._sessions.note(visit, notes), options
+        return *await self._registry.sessions.note(visit, notes), options
 
     async def check_passkey(self, visit: Session, answer: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Return the session of the user whose passkey answered the visit's single-use challenge.
@@ -150,19 +145,19 @@ class Logins:
         credential = credential_in(answer)
         if visit.notes.challenge is None:
             raise LoginFailed("This passkey was not accepted; try again.")
-        (attempt,) = await self._throttle.take(("passkey:" + address_subject(origin.address), PER_ADDRESS))
-        challenge = await self._sessions.take_challenge(visit)
-        passkey = await self._factors.find_passkey(credential)
-        user = None if passkey is None else await self._users.find(_ALL, passkey.person)
+        (attempt,) = await self._registry.throttle.take(("passkey:" + address_subject(origin.address), PER_ADDRESS))
+        challenge = await self._registry.sessions.take_challenge(visit)
+        passkey = await self._registry.factors.find_passkey(credential)
+        user = None if passkey is None else await self._registry.users.find(_ALL, passkey.person)
         if passkey is None or user is None or user.disabled:
             _log.info("login_refused", step="passkey", address=origin.address)
             raise LoginFailed("This passkey was not accepted; try again.")
         if visit.notes.person is not None and visit.notes.person != user.uid:
             raise LoginFailed("This passkey belongs to another user.")
         counter = verify_assertion(origin, answer, challenge, passkey)
-        if not await self._factors.use_passkey(passkey, counter):
+        if not await self._registry.factors.use_passkey(passkey, counter):
             raise LoginFailed("This passkey was not accepted; try again.")
-        await self._throttle.give_back(attempt)
+        await self._registry.throttle.give_back(attempt)
         return await self.complete(visit, user, "passkey", origin)
 
     async def complete(
@@ -170,27 +165,29 @@ class Logins:
     ) -> tuple[Session, str]:
         """Start the session of an authenticated user, with an audit event."""
         try:
-            opened = await self._sessions.log_in(visit, user, method, origin, notes)
+            opened = await self._registry.sessions.log_in(visit, user, method, origin, notes)
         except LookupError:
             raise LoginFailed("The name or the password is wrong.") from None
-        await self._users.note_login(_ALL, user.uid, origin.actor(user.name), method)
+        await self._registry.users.note_login(_ALL, user.uid, origin.actor(user.name), method)
         return opened
 
     async def _method_of(self, user: User, code: str) -> str | None:
         """Spend the code and return its kind; None for a wrong code."""
         if looks_like_recovery(code):
-            spent = await self._factors.spend_recovery_code(user.uid, recovery_candidates(code, self._pepper))
+            spent = await self._registry.factors.spend_recovery_code(
+                user.uid, recovery_candidates(code, self._registry.pepper)
+            )
             return "recovery code" if spent else None
-        sealed = await self._factors.totp(user.uid)
+        sealed = await self._registry.factors.totp(user.uid)
         if sealed is None:
             return None
         try:
-            secret = self._seal.open(sealed, totp_context(user.uid)).decode()
+            secret = self._registry.seal.open(sealed, totp_context(user.uid)).decode()
         except BrokenSeal as error:
             _log.error("totp_not_opened", person=str(user.uid), problem=str(error))
             return None
-        step = totp_step(secret, code, self._now())
-        if step is None or not await self._factors.spend_step(user.uid, step):
+        step = totp_step(secret, code, self._registry.now())
+        if step is None or not await self._registry.factors.spend_step(user.uid, step):
             return None
         return "password and code"
 
@@ -202,45 +199,39 @@ class Setups:
     """Leads the holder of a setup link to a first session."""
 
     def __init__(self, registry: Registry, logins: Logins) -> None:
-        self._links = registry.links
-        self._users = registry.users
-        self._sessions = registry.sessions
-        self._passwords = registry.passwords
-        self._pepper = registry.pepper
-        self._seal = registry.seal
-        self._now = registry.now
+        self._registry = registry
         self._logins = logins
 
     async def open(self, token: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Start a visit with the link; opening does not spend the link."""
-        link = await self._links.find(_ALL, token)
+        link = await self._registry.links.find(_ALL, token)
         notes = Notes(link=link.digest, uid=link.person or uuid4(), name=link.name or "")
-        return await self._sessions.link_visit(origin, notes)
+        return await self._registry.sessions.link_visit(origin, notes)
 
     async def link_of(self, visit: Session) -> SetupLink:
         """Return the visit's link while it is valid."""
         if visit.notes.link is None:
             raise LinkInvalid("Open the setup link again.")
-        return await self._links.open(_ALL, visit.notes.link)
+        return await self._registry.links.open(_ALL, visit.notes.link)
 
     async def choose(self, visit: Session, name: str, password: str) -> Session:
         """Store the chosen name and password; an existing user keeps the name."""
         link = await self.link_of(visit)
         chosen = link.name or checked_name(name)
         password = check_password(password, chosen)
-        if link.name is None and await self._users.find_name(_ALL, chosen) is not None:
+        if link.name is None and await self._registry.users.find_name(_ALL, chosen) is not None:
             raise NameTaken(f"The name `{chosen}` is taken.")
-        hashed = await self._passwords.hash(password)
+        hashed = await self._registry.passwords.hash(password)
         notes = msgspec.structs.replace(visit.notes, name=chosen, password_hash=hashed, totp=new_totp_secret())
-        return await self._sessions.remember(visit, notes)
+        return await self._registry.sessions.remember(visit, notes)
 
     async def prove_totp(self, visit: Session, code: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Create the user with the authenticator of this code; return the first session."""
         notes = visit.notes
-        step = totp_step(notes.totp, code, self._now()) if notes.totp and notes.uid else None
+        step = totp_step(notes.totp, code, self._registry.now()) if notes.totp and notes.uid else None
         if step is None or notes.uid is None:
             raise LoginFailed("The code is wrong. Look at your authenticator and type the newest one.")
-        sealed = self._seal.close(notes.totp.encode(), totp_context(notes.uid))
+        sealed = self._registry.seal.close(notes.totp.encode(), totp_context(notes.uid))
         return await self._finish(visit, origin, "password and code", totp=sealed, step=step)
 
     async def offer_passkey(self, visit: Session, origin: ClientOrigin) -> tuple[Session, str]:
@@ -250,11 +241,13 @@ class Setups:
             raise LinkInvalid("Choose a name and a password first.")
         challenge = secrets.token_bytes(32)
         options = creation_options(origin, visit.notes.uid.bytes, visit.notes.name, challenge, [])
-        return await self._sessions.remember(visit, msgspec.structs.replace(visit.notes, challenge=challenge)), options
+        return await self._registry.sessions.remember(
+            visit, msgspec.structs.replace(visit.notes, challenge=challenge)
+        ), options
 
     async def prove_passkey(self, visit: Session, answer: str, origin: ClientOrigin) -> tuple[Session, str]:
         """Create the user with the passkey of the browser; return the first session."""
-        challenge = await self._sessions.take_challenge(visit)
+        challenge = await self._registry.sessions.take_challenge(visit)
         made = verify_creation(origin, answer, challenge, "First passkey")
         return await self._finish(visit, origin, "passkey", passkey=made)
 
@@ -272,8 +265,8 @@ class Setups:
         if notes.link is None or notes.uid is None or notes.password_hash is None:
             raise LinkInvalid("Open the setup link again.")
         codes = new_recovery_codes()
-        digests = tuple(recovery_digest(code, self._pepper) for code in codes)
+        digests = tuple(recovery_digest(code, self._registry.pepper) for code in codes)
         chosen = Credentials(notes.uid, notes.name, notes.password_hash, digests, totp, step, passkey)
-        user = await self._links.redeem(_ALL, notes.link, chosen, origin.actor(notes.name))
+        user = await self._registry.links.redeem(_ALL, notes.link, chosen, origin.actor(notes.name))
         shown = Notes(shown={CODES: "\n".join(codes)})
         return await self._logins.complete(visit, user, method, origin, shown)

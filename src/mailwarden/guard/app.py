@@ -126,12 +126,6 @@ async def answer_alive(_: Call) -> web.StreamResponse:
     return web.Response(text="ok\n")
 
 
-def _measure_engines(metrics: Metrics, watch: EngineWatch) -> None:
-    up = metrics.gauge("engine_up", "Whether an engine answers: 1 or 0.", "engine")
-    for state in watch.states:
-        up.labels(state.name).set_function(partial(watch.is_up, state.name))
-
-
 @asynccontextmanager
 async def open_guard(config: GuardConfig, folder: Path) -> AsyncIterator[tuple[Guard, HttpApp]]:
     """Start guard with all its scan sources."""
@@ -157,26 +151,11 @@ async def open_context(
     async with AsyncExitStack() as stack:
         database = Database(config.database.url, config.database.pool_size, logs=True)
         stack.push_async_callback(database.close)
-        store = open_history(database)
-        retention = Retention(store, config.history.retention_days)
-        retention.start()
-        stack.push_async_callback(retention.stop)
-        rollups = Rollups(store)
-        rollups.start()
-        stack.push_async_callback(rollups.stop)
-        senders = SenderHistory(store.senders)
-        stack.push_async_callback(senders.stop)
-        history = HistoryWriter(store, config.history.buffer, metrics, senders.record)
-        history.start()
-        stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
+        senders, history = _start_history(config, database, metrics, stack)
         lists = await _start_lists(config, folder, database, metrics, stack)
         workers = await _start_workers(config, folder, metrics, stack)
         engines = open_engines(config.engines)
-        watch = EngineWatch(engines)
-        _measure_engines(metrics, watch)
-        await watch.check()
-        watching = asyncio.create_task(watch.run())
-        stack.push_async_callback(end_tasks, watching)
+        watch = await _watch_engines(engines, metrics, stack)
         admission = Admission(
             maximum=config.max_in_processing,
             threshold=config.throttle_threshold,
@@ -215,6 +194,35 @@ async def open_context(
                 metrics=metrics,
             ),
         )
+
+
+def _start_history(
+    config: GuardConfig, database: Database, metrics: Metrics, stack: AsyncExitStack
+) -> tuple[SenderHistory, HistoryWriter]:
+    """Start the writer of history and the jobs that delete and count its rows."""
+    store = open_history(database)
+    retention, rollups = Retention(store, config.history.retention_days), Rollups(store)
+    for job in (retention, rollups):
+        job.start()
+        stack.push_async_callback(job.stop)
+    senders = SenderHistory(store.senders)
+    stack.push_async_callback(senders.stop)
+    history = HistoryWriter(store, config.history.buffer, metrics, senders.record)
+    history.start()
+    stack.push_async_callback(history.stop, config.shutdown_grace_period / 1000)
+    return senders, history
+
+
+async def _watch_engines(engines: Sequence[AnyEngine], metrics: Metrics, stack: AsyncExitStack) -> EngineWatch:
+    """Check the engines once, and then every second."""
+    watch = EngineWatch(engines)
+    up = metrics.gauge("engine_up", "Whether an engine answers: 1 or 0.", "engine")
+    for state in watch.states:
+        up.labels(state.name).set_function(partial(watch.is_up, state.name))
+    await watch.check()
+    watching = asyncio.create_task(watch.run())
+    stack.push_async_callback(end_tasks, watching)
+    return watch
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """The catalogue: the sixteen lists that exist in every scope, in the order in which they are shown."""
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -8,8 +7,6 @@ from msgspec import Struct
 
 from mailwarden.errors import ListNotFound
 from mailwarden.lists.kinds import KINDS, Entry, Kind
-
-LIST_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Category(StrEnum):

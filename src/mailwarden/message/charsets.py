@@ -120,11 +120,6 @@ def codec_for(label: str) -> str:
     return _LATIN_EBCDIC if _OTHER_EBCDIC.fullmatch(name) else ""
 
 
-def is_wide(label: str) -> bool:
-    """Return whether a charset uses two or four bytes per character; RFC 2781 bars such charsets from mail."""
-    return codec_for(label).startswith(("utf_16", "utf_32")) if label else False
-
-
 def decode_text(content: bytes, label: str) -> str:
     """Decode by the label if it is on the list; else as UTF-8 if that fits, else as Windows-1252. Never fails."""
     codec = codec_for(label) if label else ""

@@ -26,7 +26,6 @@ LOADED = (
     "attributionsrc",
 )  # fmt: skip
 LISTED = ("srcset", "imagesrcset")
-LED_TO = ("href", "action", "formaction")
 ANIMATED = ("to", "from", "values", "by")  # SVG animations may set the address of a link
 _LOADING_TAGS = frozenset(
     {"link", "image", "use", "feimage", "mpath", "pattern", "lineargradient", "radialgradient", "textpath", "tref",

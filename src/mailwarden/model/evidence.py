@@ -81,7 +81,3 @@ class Evidence(Struct, frozen=True):
     @property
     def failures(self) -> tuple[Failure, ...]:
         return tuple(report.failure for report in self.reports if report.failure)
-
-    @property
-    def missing_required(self) -> tuple[Failure, ...]:
-        return tuple(report.failure for report in self.reports if report.failure and report.required)

@@ -1,9 +1,11 @@
 """The catalogue is the contract's table, in its order."""
 
+import re
+
 import pytest
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry, ListNotFound
-from mailwarden.lists.catalogue import CATALOGUE, LIST_NAME, find_list
+from mailwarden.lists.catalogue import CATALOGUE, find_list
 from mailwarden.lists.kinds import KINDS
 
 TABLE = [
@@ -36,7 +38,7 @@ def test_the_sixteen_lists_stand_in_the_order_of_the_contract():
 
 
 def test_every_name_has_the_form_of_a_list_name():
-    assert [each.name for each in CATALOGUE if not LIST_NAME.fullmatch(each.name)] == []
+    assert [each.name for each in CATALOGUE if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", each.name)] == []
 
 
 def test_every_list_is_described_in_one_sentence():

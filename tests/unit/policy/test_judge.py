@@ -15,6 +15,7 @@ from mailwarden.model.tenant import AssignedBy, Assignment, Profile
 from mailwarden.policy.decide import decide
 from mailwarden.policy.judge import CONVICTIONS, REASONS_PER_RULE, judge
 from mailwarden.policy.rules import TAG_FORM, Policy, Rule, Severity, VerdictRow, load_policy, make_policy
+from tests.samples.judged import missing_required
 from tests.unit.policy.conftest import evidence, failed, finished
 
 SHIPPED = load_policy()
@@ -232,7 +233,7 @@ evidences = st.builds(lambda items: Evidence(tuple(items)), st.lists(reports(), 
 def test_an_incomplete_analysis_is_never_clean_and_never_delivered(gathered, profile, by, session_open):
     found = judge(gathered, SHIPPED)
     ruling = decide(found, Assignment(TENANT, by, profile), SHIPPED, session_open=session_open)
-    if gathered.missing_required:
+    if missing_required(gathered):
         forced = found.verdict is Verdict.SUSPICIOUS and found.forces_quarantine
         assert found.verdict in CONVICTIONS or forced or found.verdict is Verdict.UNKNOWN
         assert "analysis.incomplete" in found.tags

@@ -101,9 +101,6 @@ class YaraAnalyzer:
         self._scanner = _scanner(rules) if rules is not None else None
         return problems
 
-    def unload(self) -> None:
-        self._scanner = None
-
     def examine(self, view: View) -> Iterator[Finding]:
         if self._scanner is None:
             return

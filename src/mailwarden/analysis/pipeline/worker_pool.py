@@ -150,17 +150,7 @@ class Worker(asyncio.Protocol):
     def usable(self) -> bool:
         return not self.killed and self._process is not None and self._process.returncode is None
 
-    async def examine(
-        self,
-        raw: RawMessage,
-        on_frame: OnFrame,
-        wanted: tuple[Observable, ...] = (),
-        envelope: Envelope = NOBODY,
-        *,
-        seconds: float = 0.0,
-        quick: bool = False,
-        others: tuple[tuple[str, ...], ...] = (),
-    ) -> bool:
+    async def examine(self, raw: RawMessage, on_frame: OnFrame, job: Job) -> bool:
         """Pass each step of one message to `on_frame`; return True if it was finished, False if it was handed over.
 
         A worker that is late or gone is killed; this raises WorkerFailed.
@@ -169,7 +159,7 @@ class Worker(asyncio.Protocol):
         file = raw.open_to_read()
         try:
             content = b"".join(raw.chunks()) if file is None else b""
-            body = msgspec.msgpack.encode(Job(content, wanted, envelope, seconds, quick, others))
+            body = msgspec.msgpack.encode(replace(job, raw=content))
             self._on_frame, self._done = on_frame, self._loop.create_future()
             self._wait(self._timeouts.structure)
             self._send(body, file)
@@ -310,6 +300,15 @@ class Lane:
         self.queue: FairQueue[Worker] = FairQueue()
 
 
+class Task(msgspec.Struct, frozen=True):
+    """One message for a worker, the receiver of its frames, and its flow."""
+
+    raw: RawMessage
+    on_frame: OnFrame
+    job: Job  # without the bytes of the message
+    flow: Flow
+
+
 class WorkerPool:
     """A fixed number of workers, some of them for heavy messages alone; one that ends is replaced in the background.
 
@@ -383,48 +382,26 @@ class WorkerPool:
         others: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         """Have the next free worker examine one message; raise Overloaded if it is heavy and there is no place."""
+        task = Task(raw, on_frame, Job(b"", wanted, envelope, others=others), flow)
         if self._heavy is self._light:
-            await self._examine_in(self._light, raw, on_frame, wanted, envelope, flow=flow, others=others)
+            await self._examine_in(self._light, task)
             return
-        if raw.size <= HEAVY_BYTES and await self._examine_light(
-            raw, on_frame, wanted, envelope, flow=flow, others=others
-        ):
+        if raw.size <= HEAVY_BYTES and await self._examine_light(task):
             return
         self._require_heavy_place()
         self.heavy_in_hand += 1
         try:
-            await self._examine_in(self._heavy, raw, on_frame, wanted, envelope, flow=flow, others=others)
+            await self._examine_in(self._heavy, task)
         finally:
             self.heavy_in_hand -= 1
 
-    async def _examine_light(
-        self,
-        raw: RawMessage,
-        on_frame: OnFrame,
-        wanted: tuple[Observable, ...],
-        envelope: Envelope,
-        *,
-        flow: Flow,
-        others: tuple[tuple[str, ...], ...],
-    ) -> bool:
+    async def _examine_light(self, task: Task) -> bool:
         """Try a message on a worker for light ones; one that is not quick leaves a worker to those that are."""
-        if is_quick(raw.size, raw.chunks()):
-            return await self._examine_in(
-                self._light,
-                raw,
-                on_frame,
-                wanted,
-                envelope,
-                flow=flow,
-                seconds=QUICK_SECONDS,
-                quick=True,
-                others=others,
-            )
-        turn = await self._light_turns.take(flow)
+        if is_quick(task.raw.size, task.raw.chunks()):
+            return await self._examine_in(self._light, task, seconds=QUICK_SECONDS, quick=True)
+        turn = await self._light_turns.take(task.flow)
         try:
-            return await self._examine_in(
-                self._light, raw, on_frame, wanted, envelope, flow=flow, seconds=LIGHT_SECONDS, others=others
-            )
+            return await self._examine_in(self._light, task, seconds=LIGHT_SECONDS)
         finally:
             self._light_turns.give(turn)
 
@@ -434,22 +411,10 @@ class WorkerPool:
             sentence = f"{self.heavy_in_hand} heavy messages are in processing, as many as may be; try again shortly."
             raise Overloaded(sentence, retry_after=random.randint(2, 10))  # noqa: S311 - jitter, not a secret
 
-    async def _examine_in(
-        self,
-        lane: Lane,
-        raw: RawMessage,
-        on_frame: OnFrame,
-        wanted: tuple[Observable, ...],
-        envelope: Envelope,
-        *,
-        flow: Flow,
-        seconds: float = 0.0,
-        quick: bool = False,
-        others: tuple[tuple[str, ...], ...] = (),
-    ) -> bool:
-        worker = await self._take(lane, flow)
+    async def _examine_in(self, lane: Lane, task: Task, *, seconds: float = 0.0, quick: bool = False) -> bool:
+        worker = await self._take(lane, task.flow)
         try:
-            return await worker.examine(raw, on_frame, wanted, envelope, seconds=seconds, quick=quick, others=others)
+            return await worker.examine(task.raw, task.on_frame, replace(task.job, seconds=seconds, quick=quick))
         finally:
             if worker.usable:
                 lane.queue.give(worker)

@@ -12,7 +12,7 @@ from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from msgspec import Struct
 
 from mailwarden.errors import EntryTooBroad, InvalidEntry
-from mailwarden.lists.kinds.domains import candidates_for_domain, check_domain_breadth, label_count, read_domain
+from mailwarden.lists.kinds.domains import check_domain_breadth, label_count, read_domain
 from mailwarden.lists.kinds.kind import Kind, refang
 
 MIN_IPV4_PREFIX = 8
@@ -110,11 +110,6 @@ def candidates_for_ip(address: str, lengths: PrefixLengths) -> list[str]:
         f"{write_ip(_mask(packed, length))}/{length}" if length < bits else write_ip(packed)
         for length in (lengths.ipv4 if bits == 32 else lengths.ipv6)
     ]
-
-
-def candidates_for_simulation(domain: str, address: str, lengths: PrefixLengths) -> list[str]:
-    """Return the keys of the kind `domain-or-ip` for a sender's domain and the address it came from."""
-    return [*candidates_for_ip(address, lengths), *candidates_for_domain(domain)]
 
 
 def check_network_breadth(entry: str, *, lets_through: bool) -> None:

@@ -8,7 +8,7 @@ from mailwarden.lists.kinds import KINDS
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
-from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip, candidates_for_simulation
+from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.people import candidates_for_name, key_of_name, person_of
 from mailwarden.lists.kinds.senders import (
     candidates_for_address,
@@ -52,11 +52,6 @@ def test_an_ip_address_has_one_key_for_each_length_in_use():
     assert candidates_for_ip("[IPv6:2001:DB8::5]", LENGTHS) == ["2001:db8::5", "2001:db8::/32"]
     assert candidates_for_ip("mail.example.com", LENGTHS) == []
     assert candidates_for_ip("10.1.2.3", PrefixLengths.of([])) == []
-
-
-def test_a_simulation_matches_its_network_or_domain():
-    keys = candidates_for_simulation("Training.example", "10.1.2.3", LENGTHS)
-    assert keys == ["10.1.2.3", "10.1.2.0/24", "10.0.0.0/8", "training.example"]
 
 
 def test_a_link_matches_its_page_parent_paths_host_and_wildcards():

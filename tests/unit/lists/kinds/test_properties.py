@@ -11,7 +11,7 @@ from mailwarden.lists.kinds import KINDS
 from mailwarden.lists.kinds.attachments import candidates_for_attachment
 from mailwarden.lists.kinds.domains import candidates_for_domain
 from mailwarden.lists.kinds.hashes import candidates_for_hashes
-from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip, candidates_for_simulation
+from mailwarden.lists.kinds.networks import PrefixLengths, candidates_for_ip
 from mailwarden.lists.kinds.people import candidates_for_name
 from mailwarden.lists.kinds.senders import (
     candidates_for_address,
@@ -158,7 +158,7 @@ def test_a_stored_network_is_found_from_every_address_in_it(address, length):
     assert (stored in keys) != mapped
     assert_ordered("ip", keys)
     assert KINDS["ip"].spell(text.replace(".", "[.]").upper()) == stored
-    assert mapped or stored in candidates_for_simulation("", str(address), PrefixLengths.of([stored]))
+    assert mapped or stored in candidates_for_ip(str(address), PrefixLengths.of([stored]))
     breadth = normalised("ip", text) is None
     assert breadth == (KINDS["ip"].specificity(stored) < (19 if ":" in stored else 8))
 

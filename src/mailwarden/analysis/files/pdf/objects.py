@@ -112,7 +112,6 @@ _SHORT_NAMES = {
     b"DCT": b"DCTDecode",
     b"CCF": b"CCITTFaxDecode",
 }
-PICTURE_FILTERS = frozenset({b"DCTDecode", b"JPXDecode", b"CCITTFaxDecode", b"JBIG2Decode"})
 
 
 class Undecodable(Exception):
