@@ -127,8 +127,8 @@ async def run(tmp_path):
             upload = await make_upload(message, tmp_path)
             stack.callback(upload.close)
             deadline = asyncio.get_running_loop().time() + patience
-            handover = ScanRequest(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
-            call = GuardClient(session, watch, Metrics()).submit(upload, handover, deadline)
+            scan_request = ScanRequest(new_ggrid(), (), (RecipientGroup(ASSIGNMENT),), "id")
+            call = GuardClient(session, watch, Metrics()).submit(upload, scan_request, deadline)
             outcome: object
             try:
                 outcome = await call

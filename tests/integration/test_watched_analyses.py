@@ -21,7 +21,7 @@ from mailwarden.errors import (
     Overloaded,
     TenantForbidden,
 )
-from mailwarden.guard.sources.rest_api import answer_with_progress, read_handover
+from mailwarden.guard.sources.rest_api import answer_with_progress, read_abby_headers
 from mailwarden.model.evidence import Failure, FailureKind, Finding, Report, Status
 from mailwarden.model.record import FinishedRequest
 from mailwarden.model.scope import Scope
@@ -58,7 +58,7 @@ class StandIn:
         self.work = work
         self.busy = busy
         self.received = []
-        self.handovers = []
+        self.abby_headers = []
 
     def app(self):
         return HttpApp(
@@ -70,12 +70,12 @@ class StandIn:
         return web.Response(body=msgspec.json.encode(status))
 
     async def submit(self, call):
-        handover = read_handover(call.request.headers, call.request.headers.getall(GROUPS_HEADER))
-        self.handovers.append(handover)
+        abby_headers = read_abby_headers(call.request.headers, call.request.headers.getall(GROUPS_HEADER))
+        self.abby_headers.append(abby_headers)
         upload = await receive_upload(call.request, self.tmp_path, body_timeout_ms=5_000, keep=Keep.EMAIL)
         with upload:
             self.received.append((envelope_of(read_parameters(upload.parameters)), upload.email.data()))
-            return await answer_with_progress(call, lambda observe: self.work(call, handover.ggrid, observe))
+            return await answer_with_progress(call, lambda observe: self.work(call, abby_headers.ggrid, observe))
 
 
 async def finish(call, ggrid, observe):
@@ -169,9 +169,9 @@ async def test_a_large_message_arrives_byte_for_byte(watching):
 
 async def test_store_false_is_passed_to_guard(watching):
     _, _, (guard,) = await watching(finish, stored=False)
-    assert guard.handovers[0].stored is False
+    assert guard.abby_headers[0].stored is False
     _, _, (guard,) = await watching(finish)
-    assert guard.handovers[0].stored is True
+    assert guard.abby_headers[0].stored is True
 
 
 async def test_a_line_is_there_before_the_analysis_is_done(watching):

@@ -197,8 +197,11 @@ class ProgressReader:
     def _finished(self, line: AnalysisDone) -> FinishedRequest:
         """Return the finished request if its ggrid and its public result match."""
         finished, result = decode(bytes(line.record)), line.result
-        said = (result.ggrid, result.verdict, result.decision)
-        if said != (self._ggrid, finished.judgement.verdict, finished.ruling.decision) or finished.ggrid != self._ggrid:
+        answered = (result.ggrid, result.verdict, result.decision)
+        if (
+            answered != (self._ggrid, finished.judgement.verdict, finished.ruling.decision)
+            or finished.ggrid != self._ggrid
+        ):
             raise _malformed_answer()
         return finished
 
@@ -269,16 +272,16 @@ class GuardClient:
         """Raise Overloaded if every guard would certainly reject a message."""
         self._watch.require_room()
 
-    async def submit(self, received: Upload, handover: ScanRequest, deadline: float) -> MessageAnalysisResult:
+    async def submit(self, received: Upload, scan_request: ScanRequest, deadline: float) -> MessageAnalysisResult:
         """Return the result of the analysis; `deadline` is a time of the event loop's clock."""
         upload = scan_upload(received)
-        headers = headers_for(upload, handover)
+        headers = headers_for(upload, scan_request)
 
         async def send(guard: Guard) -> MessageAnalysisResult:
             with guard_errors():
                 async with self._posted(guard, upload, headers, deadline) as response:
                     return result_in(
-                        response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
+                        response.status, await read_answer(response), scan_request.ggrid, retry_after_in(response)
                     )
 
         try:
@@ -288,13 +291,13 @@ class GuardClient:
             raise _too_long() from None
 
     async def watch(
-        self, upload: ScanUpload, handover: ScanRequest, deadline: float, *, stored: bool
+        self, upload: ScanUpload, scan_request: ScanRequest, deadline: float, *, stored: bool
     ) -> AsyncGenerator[AnalyzerDone | FinishedRequest, None]:
         """Yield each analyzer's result as it finishes, and the finished request last.
 
         Another guard is asked only before the first line; later failures raise.
         """
-        headers = headers_for(upload, handover)
+        headers = headers_for(upload, scan_request)
         headers += [(PROGRESS_HEADER, "yes"), (STORE_HEADER, "yes" if stored else "no")]
         async with AsyncExitStack() as stack:
 
@@ -304,9 +307,12 @@ class GuardClient:
                         response = await trial.enter_async_context(self._posted(guard, upload, headers, deadline))
                         if response.status != 200:
                             result_in(
-                                response.status, await read_answer(response), handover.ggrid, retry_after_in(response)
+                                response.status,
+                                await read_answer(response),
+                                scan_request.ggrid,
+                                retry_after_in(response),
                             )
-                        reader = ProgressReader(response.content, handover.ggrid)
+                        reader = ProgressReader(response.content, scan_request.ggrid)
                         await reader.look_ahead()
                         stack.push_async_exit(trial.pop_all())
                         return reader
@@ -372,13 +378,13 @@ class GuardClient:
         log.warning("guard did not answer", guard=guard.name, kind=kind)
 
 
-def headers_for(upload: ScanUpload, handover: ScanRequest) -> Headers:
+def headers_for(upload: ScanUpload, scan_request: ScanRequest) -> Headers:
     """Return the headers of a guard request; the recipients by tenant may need several headers."""
-    groups = write_groups(handover.groups, handover.recipients)
+    groups = write_groups(scan_request.groups, scan_request.recipients)
     return [
         (hdrs.CONTENT_TYPE, upload.content_type),
-        (GGRID_HEADER, str(handover.ggrid)),
-        (REQUEST_ID_HEADER, handover.request_id),
+        (GGRID_HEADER, str(scan_request.ggrid)),
+        (REQUEST_ID_HEADER, scan_request.request_id),
         *((GROUPS_HEADER, piece) for piece in groups),
     ]
 

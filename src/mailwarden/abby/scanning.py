@@ -174,8 +174,8 @@ class WatchedAnalyses:
         ggrid = new_ggrid()
         structlog.contextvars.bind_contextvars(ggrid=str(ggrid))
         deadline = asyncio.get_running_loop().time() + self._patience
-        handover = ScanRequest(ggrid, request.border_mta_data.envelope_recipients, groups, request_id)
-        steps = self._guards.watch(upload_of(message, request), handover, deadline, stored=stored)
+        scan_request = ScanRequest(ggrid, request.border_mta_data.envelope_recipients, groups, request_id)
+        steps = self._guards.watch(upload_of(message, request), scan_request, deadline, stored=stored)
         self._watched += 1
         try:
             async with aclosing(steps):

@@ -182,7 +182,7 @@ class Provider:
             _log.warning("provider_unreachable", reason=type(error).__name__)
             raise ProviderUnreachable("The organisation's login does not answer; try again.") from None
         if len(content) > MAX_ANSWER:
-            raise _unusable("it said too much")
+            raise _unusable("its answer is too large")
         if response.status != 200:
             _log.info("provider_refused", status=response.status)
             raise rejected_login()
@@ -318,8 +318,8 @@ def position_of(claims: Mapping[str, object], settings: OpenIdSettings) -> Posit
 
 def names_of(claims: Mapping[str, object]) -> Sequence[str]:
     """Return the candidate names, best first."""
-    said = next((str(claims[claim]) for claim in ("preferred_username", "email", "sub") if claims.get(claim)), "")
-    name = _STRANGE.sub("-", said).strip("-._@+")[: MAX_NAME - 3] or "person"
+    claimed = next((str(claims[claim]) for claim in ("preferred_username", "email", "sub") if claims.get(claim)), "")
+    name = _STRANGE.sub("-", claimed).strip("-._@+")[: MAX_NAME - 3] or "person"
     return [name, *(f"{name}-{number}" for number in range(2, 10))]
 
 

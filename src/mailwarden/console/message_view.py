@@ -157,17 +157,17 @@ def checks_of(request: FinishedRequest) -> Iterator[Check]:
     """Yield the results of SPF, DKIM and DMARC, and whether From is aligned."""
     report = _report(request, "authentication")
     findings = report.findings if report else ()
-    said = {reason.rule: reason.summary for reason in request.judgement.reasons}
+    summaries = {reason.rule: reason.summary for reason in request.judgement.reasons}
     for name, prefix in _CHECKS:
         for finding in findings:
             result = finding.name.removeprefix("authentication.")
             if result.startswith(prefix):
                 domain = str(finding.facts.get("domain", ""))
-                yield Check(name, result.removeprefix(prefix), domain, said.get(finding.name, ""))
+                yield Check(name, result.removeprefix(prefix), domain, summaries.get(finding.name, ""))
     for finding in findings:
         result = finding.name.removeprefix("authentication.")
         if result in ("aligned", "unaligned", "duplicate-from"):
-            yield Check("From", result, str(finding.facts.get("domain", "")), said.get(finding.name, ""))
+            yield Check("From", result, str(finding.facts.get("domain", "")), summaries.get(finding.name, ""))
 
 
 def candidates_of(

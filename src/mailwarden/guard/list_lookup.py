@@ -50,8 +50,8 @@ class AllowlistRescan:
                     return False
                 kept, rest = contents
                 for engine in self._engines:
-                    said = frozenset(_named(f) for name, f in evidence.findings if name == engine.name)
-                    if await _ask(engine, envelope, rest) or not said <= await _ask(engine, envelope, kept):
+                    reported = frozenset(_named(f) for name, f in evidence.findings if name == engine.name)
+                    if await _ask(engine, envelope, rest) or not reported <= await _ask(engine, envelope, kept):
                         return False
         except (EngineFailed, WorkerFailed, Overloaded, TimeoutError):
             return False

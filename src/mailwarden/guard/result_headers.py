@@ -136,8 +136,8 @@ class ResultSeal:
 
 def _signed_text(result: Result, digest: bytes) -> bytes:
     """Return the signed text."""
-    said = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
-    return "\n".join(said).encode("ascii") + b"\n" + digest
+    values = (str(result.ggrid), result.verdict, result.decision, " ".join(result.tags), str(result.signed))
+    return "\n".join(values).encode("ascii") + b"\n" + digest
 
 
 def _without_own(header: bytes) -> bytes:

@@ -289,12 +289,12 @@ class ListStore:
         list_id = await self._known_id(scope, definition, make=False)
         if not list_id:
             return 0
-        deed = _deed(scope, definition, stamp.actor)
+        audit = _audit_values(scope, definition, stamp.actor)
         action = "delete" if expired_before is None else "expire"
 
         async def change(transaction: ScopedTransaction) -> int:
-            told = stamp.moment, stamp.author, action
-            row = await connection.fetchrow(DELETE, list_id, joined(entries), *deed, expired_before, *told)
+            recorded = stamp.moment, stamp.author, action
+            row = await connection.fetchrow(DELETE, list_id, joined(entries), *audit, expired_before, *recorded)
             deleted = 0 if row is None else cast("int", row["deleted"])
             if deleted:
                 transaction.last = f"SELECT count_entries({list_id}, {-deleted}, 0)"
@@ -327,11 +327,11 @@ class ListStore:
 
     async def _add(self, scope: ListScope, definition: ListDefinition, changes: Changes, stamp: Stamp) -> None:
         list_id = await self._known_id(scope, definition)
-        deed = _deed(scope, definition, stamp.actor)
+        audit = _audit_values(scope, definition, stamp.actor)
         room = definition.max_size(in_tenant=scope.tenant is not None)
 
         async def change(transaction: ScopedTransaction) -> None:
-            if added := await _write(connection, list_id, changes, stamp, deed):
+            if added := await _write(connection, list_id, changes, stamp, audit):
                 transaction.last = f"SELECT count_entries({list_id}, {added}, {room})"
 
         async with self._database.connection(CHANGE_WAIT) as connection:
@@ -362,14 +362,14 @@ class _ListGone(Exception):
     """The list's row is there no more."""
 
 
-async def _write(connection: Connection, list_id: int, changes: Changes, stamp: Stamp, deed: Sequence[object]) -> int:
+async def _write(connection: Connection, list_id: int, changes: Changes, stamp: Stamp, audit: Sequence[object]) -> int:
     """Write the changes and return how many of the entries are new."""
     entries, total = joined(changes.entries), len(changes.entries)
     unset = changes.comments.count(UNSET), changes.expiries.count(UNSET)
-    told = stamp.action or "add", joined(["" if each is None else each for each in changes.expiries])
+    recorded = stamp.action or "add", joined(["" if each is None else each for each in changes.expiries])
     row = await connection.fetchrow(
         UPSERTS[not unset[0], not unset[1]], list_id, entries, joined(changes.comments), joined(changes.expiries),
-        stamp.moment, stamp.author, *deed, *told,
+        stamp.moment, stamp.author, *audit, *recorded,
     )  # fmt: skip
     for statement, values, missing in (
         (SET_COMMENTS, changes.comments, unset[0]),
@@ -398,7 +398,7 @@ async def _create(connection: Connection, scope: ListScope, definition: ListDefi
     return found
 
 
-def _deed(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:
+def _audit_values(scope: ListScope, definition: ListDefinition, actor: Actor) -> Sequence[object]:
     """Return the fields of the audit event besides the counts."""
     return actor.name, scope.tenant, definition.name, actor.address, actor.request_id
 

@@ -79,11 +79,11 @@ class FraudAnalyzer:
 
 def _warnings(texts: Iterable[str]) -> frozenset[str]:
     """Return the families that occur only in warnings and denials, such as legal notices below a mail."""
-    said = frozenset(family for text in texts for family in _said_beyond_warnings(text))
-    return WARNED_OF - said
+    found = frozenset(family for text in texts for family in _found_beyond_warnings(text))
+    return WARNED_OF - found
 
 
-def _said_beyond_warnings(text: str) -> Iterable[str]:
+def _found_beyond_warnings(text: str) -> Iterable[str]:
     if not _WARNING.search(text):
         return match_books(text).keys()
     rest, at = [], 0

@@ -115,13 +115,13 @@ def leads_home(view: View) -> Iterator[Noticed]:
     It proves nothing before the sender is authenticated, which policy asks for.
     """
     own = registrable_domain(normalize_host(view.sender.domain))
-    house = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
+    sending_domain = registrable_domain(normalize_host(domain_of(view.envelope.sender)))
     domains: set[str] = set()
     for link in view.links:
         if link.host and not (link.bare and names_file(link.host)):
             host = host_of(destination(link.url))
             domain = registrable_domain(host) or host
-            if not domain or domain not in {own, house}:
+            if not domain or domain not in {own, sending_domain}:
                 return
             domains.add(domain)
     if not domains or not view.coverage.complete:
@@ -131,7 +131,7 @@ def leads_home(view: View) -> Iterator[Noticed]:
     if domains == {own}:
         yield "home", {"host": own}
     else:
-        yield "sending-house", {"host": house}
+        yield "sending-house", {"host": sending_domain}
 
 
 def _look_at_schemes(links: tuple[Link, ...], data: tuple[str, ...], parties: Parties) -> Iterator[Noticed]:

@@ -13,7 +13,7 @@ from mailwarden.model.evidence import Fact, Finding
 
 SHOUT = 8  # letters; shorter subjects are names and numbers
 SPLIT = 3  # words in pieces that are no accident
-_TOLD = 80
+_TAIL_LENGTH = 80
 _PICTURE = re.compile(r"[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 _GAP_TAIL = re.compile(r"\S\s{6,}\S{3,40}\s{0,9}$")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,60}\.[\w.-]{2,60}")
@@ -55,7 +55,7 @@ def _look_at_subject(view: View) -> Iterator[tuple[str, dict[str, Fact]]]:
     if subject.count("!") > 1:
         yield "exclaiming", {"count": subject.count("!")}
     if match := _GAP_TAIL.search(subject):
-        yield "gap-tail", {"tail": match.group()[-_TOLD:].strip()}
+        yield "gap-tail", {"tail": match.group()[-_TAIL_LENGTH:].strip()}
     if match := _MONEY.search(subject):
         yield "money", {"amount": match.group()[: SHOWN.word]}
     lower = subject.lower()

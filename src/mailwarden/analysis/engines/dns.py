@@ -202,13 +202,13 @@ class DnsEngine(ConfirmingEngine[DnsSettings]):
 
     async def _ask_server(self, server: str, question: dns.message.QueryMessage) -> Answer:
         host, port = split_server(server)
-        patience = self.timeout / max(len(self.servers), 1)
+        server_timeout = self.timeout / max(len(self.servers), 1)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(server_timeout):
                 # RFC 7766, section 5: an answer that does not fit into a datagram is queried again over TCP.
-                reply, _ = await dns.asyncquery.udp_with_fallback(question, host, patience, port)
+                reply, _ = await dns.asyncquery.udp_with_fallback(question, host, server_timeout, port)
         except (TimeoutError, dns.exception.Timeout):
-            return Answer(Outcome.FAILED, sentence=f"{server} did not answer within {patience * 1000:.0f} ms")
+            return Answer(Outcome.FAILED, sentence=f"{server} did not answer within {server_timeout * 1000:.0f} ms")
         except (OSError, dns.exception.DNSException) as error:
             return Answer(Outcome.FAILED, sentence=f"{server}: {error or type(error).__name__}")
         code = reply.rcode()

@@ -16,7 +16,7 @@ from mailwarden.model.evidence import FailureKind
 
 MAX_ANSWER = 65_536  # not inspection: an engine's own answer
 AT_ONCE = 2
-PATIENCE = 10.0  # for one lesson
+ANSWER_TIMEOUT = 10.0  # seconds, for one message
 BATCH = 1_000
 NAMESPACE = "RS"  # prefix of the keys of Rspamd's classifier
 _REGISTER = "RS_keys"
@@ -62,20 +62,24 @@ class RspamdTeacher:
         before = await self._count(learner, threat=threat) if counts else -1
         status, reason = await self._ask(message, learner, threat=threat)
         if status == _NOW and counts and await self._count(learner, threat=threat) <= before:
-            raise EngineFailed(FailureKind.UNFINISHED, "Rspamd learned a lesson of which nothing came into Redis.")
+            raise EngineFailed(
+                FailureKind.UNFINISHED, "Rspamd accepted a message for training and wrote nothing into Redis."
+            )
         if status in _LEARNED:
             return True
         if status in _REFUSED:
             return False
-        raise EngineFailed(FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a lesson.")
+        raise EngineFailed(
+            FailureKind.UNFINISHED, f"Rspamd's controller answered {status} {reason!r} to a training request."
+        )
 
     async def _ask(self, message: bytes, learner: str, *, threat: bool) -> tuple[int, str]:
         question = (self._head(message, learner, threat=threat), message)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 answer = await self._connection.ask(question, MAX_ANSWER)
         except TimeoutError:
-            sentence = f"Rspamd's controller did not answer within {PATIENCE:.0f} s."
+            sentence = f"Rspamd's controller did not answer within {ANSWER_TIMEOUT:.0f} s."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
         return status_of(answer)
 

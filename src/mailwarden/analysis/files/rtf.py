@@ -25,7 +25,7 @@ _DICTIONARY = (
 _RING = 4_096
 _PIECE = 65_536
 _OUTLOOK_TOKEN = re.compile(
-    rb"\\'(?P<hex>[0-9A-Fa-f]{2})|\\(?P<word>[A-Za-z]+)(?P<number>-?\d+)? ?|\\(?P<sign>[^A-Za-z])"
+    rb"\\'(?P<hex>[0-9A-Fa-f]{2})|\\(?P<word>[A-Za-z]+)(?P<number>-?\d+)? ?|\\(?P<symbol>[^A-Za-z])"
     rb"|(?P<brace>[{}])|(?P<text>[^\\{}\r\n]+)|[\r\n\\]"
 )
 _OUTLOOK_BREAKS = {b"par": "\r\n", b"line": "\r\n", b"tab": "\t", b"lquote": "‘", b"rquote": "’", b"ldblquote": "“",
@@ -90,7 +90,7 @@ def _text_of(rtf: bytes, *, is_page: bool) -> Iterator[str]:
             states.append((shown, muted))
         elif brace == b"}":
             shown, muted = states.pop() if states else (True, False)
-        elif token["sign"] == b"*":
+        elif token["symbol"] == b"*":
             starred = True
             continue
         elif word == b"htmlrtf":
@@ -114,8 +114,8 @@ def _plain(token: re.Match[bytes], *, skip: int) -> str:
         return token["text"][skip if token["text"].startswith(b"?") else 0 :].decode("cp1252", "replace")
     if token["word"]:
         return _OUTLOOK_BREAKS.get(token["word"], "")
-    sign = token["sign"] or b""
-    return {b"~": "\u00a0", b"_": "-", b"-": ""}.get(sign, sign.decode("latin-1"))
+    symbol = token["symbol"] or b""
+    return {b"~": "\u00a0", b"_": "-", b"-": ""}.get(symbol, symbol.decode("latin-1"))
 
 
 # RTF 1.9.1: a control word with its number, a hexadecimal character, a control symbol, a brace, or text.

@@ -186,14 +186,14 @@ class Collector:
         ambiguous = Evidence(tuple(examination.reports.values())).has(AMBIGUOUS_SENDER)
         collected = []
         for number, audience in enumerate(audiences):
-            said = [asked[engine, _learner(engine, audience)].result() for engine in self._engines]
-            answers = {report.analyzer: answer for report, answer in said if answer}
+            results = [asked[engine, _learner(engine, audience)].result() for engine in self._engines]
+            answers = {report.analyzer: answer for report, answer in results if answer}
             known = Known(replace(envelope, recipients=audience.recipients), summary, answers, ambiguous)
             concluded = _conclude(known, sound=examination.sound)
             concluded += [await engine.confirm(known, until) for engine in self._confirming]
             for report in () if number else concluded:
                 observe(report)
-            reports = (*examination.reports_for(number), *(report for report, _ in said), *concluded)
+            reports = (*examination.reports_for(number), *(report for report, _ in results), *concluded)
             collected.append(Collected(Evidence(reports), summary, examination.observables))
         return collected
 
@@ -264,12 +264,12 @@ class EngineTurns:
             self._turns.give(turn)
 
     async def _ask(self, scan_input: ScanInput, raw: RawMessage, until: float) -> EngineAnswer:
-        patience = min(self._engine.timeout, until - time.monotonic())
+        timeout = min(self._engine.timeout, until - time.monotonic())
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 return await self._engine.examine(raw, scan_input.envelope, scan_input.learner)
         except TimeoutError:
-            sentence = f"{self._engine.name} did not answer within {max(patience, 0):.0f} s."
+            sentence = f"{self._engine.name} did not answer within {max(timeout, 0):.0f} s."
             raise EngineFailed(FailureKind.TIMEOUT, sentence) from None
 
 

@@ -165,15 +165,15 @@ def html_of(lines: Sequence[Line], rest: int, recipient: str, until: datetime) -
 
 def _sentences(lines: Sequence[Line], rest: int, until: datetime) -> list[str]:
     """Return the notes below the list."""
-    said = []
+    notices = []
     if rest:
         more = "1 older message is" if rest == 1 else f"{rest:,} older messages are"
-        said.append(f"{more} held for you as well and not listed here: ask your administrator.")
+        notices.append(f"{more} held for you as well and not listed here: ask your administrator.")
     if any(each.address for each in lines):
-        said.append(f"{WITH_LINK} Links are valid until {until:%Y-%m-%d}. Anyone with this message can use them.")
+        notices.append(f"{WITH_LINK} Links are valid until {until:%Y-%m-%d}. Anyone with this message can use them.")
     if not all(each.address for each in lines):
-        said.append(WITHOUT_LINK)
-    return said
+        notices.append(WITHOUT_LINK)
+    return notices
 
 
 def _written(address: str) -> str:

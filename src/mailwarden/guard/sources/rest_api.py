@@ -116,7 +116,7 @@ async def _write(call: Call, response: web.StreamResponse, line: ProgressLine) -
         raise ConnectionResetError("The caller stopped reading.") from None
 
 
-class Handover(msgspec.Struct, frozen=True):
+class AbbyHeaders(msgspec.Struct, frozen=True):
     """The headers that abby adds to a submission."""
 
     ggrid: UUID
@@ -138,30 +138,30 @@ class RestApi:
     async def submit(self, call: Call) -> web.StreamResponse:
         """Answer one submission; admission happens before the body is read."""
         request = call.request
-        handover = read_handover(request.headers, request.headers.getall(GROUPS_HEADER, ()))
-        structlog.contextvars.bind_contextvars(ggrid=str(handover.ggrid))
+        abby_headers = read_abby_headers(request.headers, request.headers.getall(GROUPS_HEADER, ()))
+        structlog.contextvars.bind_contextvars(ggrid=str(abby_headers.ggrid))
         async with self._admission.admitted(request.content_length or MAX_BODY):
             upload = await receive_upload(request, self._spool, body_timeout_ms=BODY_TIMEOUT_MS, keep=Keep.EMAIL)
             with upload:
                 envelope = envelope_of(read_parameters(upload.parameters))
                 guard_request = GuardRequest(
-                    ggrid=handover.ggrid,
+                    ggrid=abby_headers.ggrid,
                     source=self.name,
                     envelope=envelope,
-                    groups=group_recipients(handover.groups, envelope),
+                    groups=group_recipients(abby_headers.groups, envelope),
                     raw=upload.email,
-                    deadline=min(handover.deadline, self._analysis_timeout),
-                    stored=handover.stored,
+                    deadline=min(abby_headers.deadline, self._analysis_timeout),
+                    stored=abby_headers.stored,
                 )
-                if handover.watched:
+                if abby_headers.watched:
                     return await answer_with_progress(call, partial(self._processing.process, guard_request))
                 finished = await self._processing.process(guard_request)
         return web.Response(body=msgspec.json.encode(result_of(finished)), content_type="application/json")
 
 
-def read_handover(headers: Mapping[str, str], groups: Sequence[str]) -> Handover:
+def read_abby_headers(headers: Mapping[str, str], groups: Sequence[str]) -> AbbyHeaders:
     try:
-        return Handover(
+        return AbbyHeaders(
             ggrid=UUID(headers[GGRID_HEADER]),
             deadline=max(int(headers[DEADLINE_HEADER]), 0) / 1000,
             groups=read_groups(groups),

@@ -263,11 +263,11 @@ def _fold_query(query: str) -> str:
 
 
 def _escape(found: re.Match[str]) -> str:
-    sign = found.group()
-    if len(sign) == 1:
-        return quote(sign, safe="", errors="replace")
-    plain = chr(int(sign[1:], 16))
-    return plain if _UNRESERVED.fullmatch(plain) else sign.upper()
+    character = found.group()
+    if len(character) == 1:
+        return quote(character, safe="", errors="replace")
+    plain = chr(int(character[1:], 16))
+    return plain if _UNRESERVED.fullmatch(plain) else character.upper()
 
 
 def _write(host: str, port: int, path: str, query: str) -> str:

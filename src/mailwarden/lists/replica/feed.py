@@ -286,12 +286,12 @@ class Feed:
         began = time.monotonic()
         copy: WholeCopy | None = None
         try:
-            async with asyncio.timeout(STALL_SECONDS) as patience, snapshot(self._copies) as state:
+            async with asyncio.timeout(STALL_SECONDS) as stall_timeout, snapshot(self._copies) as state:
                 lists = await state.lists()
                 _log.info("lists_copy_begins")
                 copy = await self._in_thread(WholeCopy, self._writer.folder, lists)
                 take = copy.take
-                pipe = _Pipe(lambda lines: self._in_thread(take, lines), patience)
+                pipe = _Pipe(lambda lines: self._in_thread(take, lines), stall_timeout)
                 await state.copy(pipe.take)
                 await pipe.finish()
             await self._in_thread(self._writer.close_file)
@@ -351,9 +351,11 @@ class Feed:
 class _Pipe:
     """Pipes a copy's lines from PostgreSQL to the writer thread: one chunk is written while the next arrives."""
 
-    def __init__(self, write: Callable[[bytes], Coroutine[object, object, None]], patience: asyncio.Timeout) -> None:
+    def __init__(
+        self, write: Callable[[bytes], Coroutine[object, object, None]], stall_timeout: asyncio.Timeout
+    ) -> None:
         self._write = write
-        self._patience = patience
+        self._stall_timeout = stall_timeout
         self._bytes = 0
         self._told = time.monotonic()
         self._buffer = bytearray()
@@ -373,7 +375,7 @@ class _Pipe:
         self._writing = asyncio.create_task(self._write(bytes(self._buffer[:end])))
         del self._buffer[:end]
         self._bytes += end
-        self._patience.reschedule(asyncio.get_running_loop().time() + STALL_SECONDS)
+        self._stall_timeout.reschedule(asyncio.get_running_loop().time() + STALL_SECONDS)
         if time.monotonic() - self._told > PROGRESS_SECONDS:
             self._told = time.monotonic()
             _log.info("lists_copying", mebibytes=self._bytes >> 20)

@@ -63,7 +63,7 @@ class Pointer(Struct, frozen=True):
 
 
 class ReplicaFolder:
-    """The paths of a replica, and what is said through them between the processes of a host."""
+    """The paths of a replica, and the files through which the processes of a host coordinate."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -11,7 +11,7 @@ import pytest
 
 from mailwarden.abby.guard_client import ScanRequest, headers_for
 from mailwarden.errors import BadRequest
-from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, group_recipients, read_handover
+from mailwarden.guard.sources.rest_api import MAX_HEAD, MAX_HEADERS, group_recipients, read_abby_headers
 from mailwarden.model.envelope import Envelope
 from mailwarden.model.tenant import AssignedBy, Assignment, Profile, RecipientGroup
 from mailwarden.wire.guard import DEADLINE_HEADER, GROUPS_HEADER
@@ -26,7 +26,7 @@ def handed(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> t
 
 
 def arrived(groups: tuple[RecipientGroup, ...], recipients: tuple[str, ...]) -> tuple[RecipientGroup, ...]:
-    return group_recipients(read_handover(*handed(groups, recipients)).groups, Envelope("", recipients))
+    return group_recipients(read_abby_headers(*handed(groups, recipients)).groups, Envelope("", recipients))
 
 
 @pytest.mark.parametrize("profile", Profile)
@@ -84,7 +84,7 @@ OTHER = {**GROUP, "tenant": str(UUID(int=2))}
 def test_headers_that_abby_never_sends_are_rejected(pieces):
     headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
     with pytest.raises(BadRequest):
-        read_handover(headers, pieces)
+        read_abby_headers(headers, pieces)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_headers_that_abby_never_sends_are_rejected(pieces):
 def test_every_recipient_has_exactly_one_group(records):
     headers, _ = handed((RecipientGroup(Assignment(UUID(int=1), AssignedBy.DOMAINS)),), ())
     with pytest.raises(BadRequest):
-        group_recipients(read_handover(headers, packed(records)).groups, Envelope("", (ANN, BOB)))
+        group_recipients(read_abby_headers(headers, packed(records)).groups, Envelope("", (ANN, BOB)))
